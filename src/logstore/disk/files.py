@@ -1,0 +1,240 @@
+"""Make every system call that touches a disk, but for maps (see `mapped`).
+
+The first part names the bare calls; fault tests replace them here, one by one, and nothing else in
+the project may call the operating system's file functions. The second part builds the few loops
+and orders on top of them that storage code gets wrong when it writes them each time anew:
+short reads and writes, probe after sync, sync of the directory after a change of names.
+
+Everything here raises plain `OSError`; `LogDir.failed` is the one place that converts it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat as stat_module
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# --- the bare calls -------------------------------------------------------------------------------
+
+open_file = os.open
+close = os.close
+pread = os.pread
+pwrite = os.pwrite
+pwritev = os.pwritev
+fstat = os.fstat
+stat = os.stat
+lstat = os.lstat
+fdatasync = os.fdatasync
+fsync = os.fsync
+ftruncate = os.ftruncate
+rename = os.rename
+unlink = os.unlink
+rmdir = os.rmdir
+mkdir = os.mkdir
+scandir = os.scandir
+sendfile = os.sendfile
+statvfs = os.statvfs
+link = os.link
+flock = fcntl.flock
+real_path = os.path.realpath
+
+READ = os.O_RDONLY | os.O_CLOEXEC
+READ_WRITE = os.O_RDWR | os.O_CLOEXEC
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+IOV_MAX = 1024
+COPY_BYTES = 1 << 20
+
+
+class Entry(NamedTuple):
+    """One name in a directory, as `lstat` sees it."""
+
+    name: str
+    is_dir: bool
+    is_file: bool
+    is_symlink: bool
+    size_bytes: int
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
+    """Read `size_bytes` at `position`; fewer only when the file ends there."""
+    data = pread(fd, size_bytes, position)
+    if len(data) == size_bytes or not data:
+        return data
+    parts = [data]
+    done = len(data)
+    while done < size_bytes:
+        data = pread(fd, size_bytes - done, position + done)
+        if not data:
+            break
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
+def read_file(path: str) -> bytes:
+    """Read a whole small file."""
+    fd = open_file(path, READ)
+    try:
+        return read_up_to(fd, fstat(fd).st_size, 0)
+    finally:
+        close(fd)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_fully(fd: int, buffers: Sequence[bytes | memoryview], position: int) -> int:
+    """Write all of `buffers` at `position` and return how many bytes that was.
+
+    Short writes are continued; the error that stops one (ENOSPC, say) is raised with part of the
+    bytes in the file, and the caller cuts them off again.
+    """
+    total = sum(map(len, buffers))
+    if len(buffers) <= IOV_MAX:
+        done = pwritev(fd, buffers, position)
+        if done == total:
+            return total
+    else:
+        done = 0
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    while done < total:
+        rest, skip = [], done
+        for view in views:
+            if skip >= len(view):
+                skip -= len(view)
+            else:
+                rest.append(view[skip:])
+                skip = 0
+                if len(rest) == IOV_MAX:
+                    break
+        written = pwritev(fd, rest, position + done)
+        if written == 0:
+            raise OSError(errno.EIO, "the disk took no byte of a write and gave no error")
+        done += written
+    return total
+
+
+def probe(fd: int) -> None:
+    """Ask a file for its state and a byte: a dying disk says so here when a sync did not (R1)."""
+    fstat(fd)
+    pread(fd, 1, 0)
+
+
+def sync_data(fd: int) -> None:
+    """Make a file's data and size durable, then probe it (R1)."""
+    fdatasync(fd)
+    fstat(fd)
+    pread(fd, 1, 0)
+
+
+def sync_dir(path: str) -> None:
+    """Make the names in a directory durable; its state is asked for after the sync (R8)."""
+    fd = open_file(path, DIRECTORY)
+    try:
+        fsync(fd)
+        fstat(fd)
+    finally:
+        close(fd)
+
+
+def write_new(path: str, data: bytes) -> None:
+    """Write a file durably under its own name, replacing one left by a crash."""
+    fd = open_file(path, REPLACE)
+    try:
+        write_fully(fd, [data], 0)
+        fsync(fd)
+        fstat(fd)
+        pread(fd, 1, 0)
+    finally:
+        close(fd)
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Replace a small file whole: after a crash it is the old one or the new one (R4)."""
+    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+    try:
+        write_new(temporary, data)
+        rename(temporary, path)
+    except OSError:
+        remove_if_there(temporary)
+        raise
+    sync_dir(os.path.dirname(path))
+
+
+def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
+    """Copy the bytes `start..end` of one file to the same positions of another, in the kernel."""
+    os.lseek(target_fd, start, os.SEEK_SET)
+    position = start
+    while position < end:
+        copied = sendfile(target_fd, source_fd, position, min(COPY_BYTES, end - position))
+        if copied == 0:
+            raise OSError(errno.EIO, f"the file ends at {position}, before {end}")
+        position += copied
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def exists(path: str) -> bool:
+    """Tell whether a name is there; only ENOENT says no, any other error is raised (R15)."""
+    try:
+        lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def entries(path: str) -> list[Entry]:
+    """List a directory with kinds and sizes; a name that vanishes meanwhile is left out."""
+    found = []
+    with scandir(path) as names:
+        for name in names:
+            try:
+                facts = lstat(os.path.join(path, name.name))
+            except FileNotFoundError:
+                continue
+            mode = facts.st_mode
+            found.append(
+                Entry(
+                    name.name,
+                    stat_module.S_ISDIR(mode),
+                    stat_module.S_ISREG(mode),
+                    stat_module.S_ISLNK(mode),
+                    facts.st_size,
+                )
+            )
+    return found
+
+
+def make_dir(path: str) -> None:
+    """Make a directory whose name survives a power cut (R3)."""
+    mkdir(path)
+    sync_dir(os.path.dirname(path))
+
+
+def remove_if_there(path: str) -> None:
+    """Unlink a file; that it is gone already is fine."""
+    try:
+        unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and all in it; symlinks are removed, never followed."""
+    for entry in entries(path):
+        child = os.path.join(path, entry.name)
+        if entry.is_dir:
+            remove_tree(child)
+        else:
+            remove_if_there(child)
+    rmdir(path)

@@ -1,0 +1,70 @@
+"""Map a range of a file for one bulk read, so that no error and no slow disk reaches the process.
+
+A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
+kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)` by
+ctypes, which releases the lock and turns an unreadable page into EFAULT. Only then is it looked
+at, at once. Nothing keeps a view past the read unless the caller asked for zero-copy.
+
+Kernels before 5.14 answer EINVAL and some file systems have no maps: `MappedRange` then is read
+with `pread`, and so is a range that says EFAULT, because `pread` names the real error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+import numpy as np
+
+from logstore.disk import files
+
+MADV_POPULATE_READ = 22
+MAP_BYTES_MIN = 64 * 1024
+
+_PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+map_file = mmap.mmap
+
+
+def _populate(address: int, size_bytes: int) -> None:
+    """Bring pages in without holding the interpreter's lock; raises OSError instead of SIGBUS."""
+    while _libc.madvise(address, size_bytes, MADV_POPULATE_READ) != 0:
+        code = ctypes.get_errno()
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+
+
+populate = _populate
+
+
+def _map(fd: int, size_bytes: int, position: int) -> memoryview:
+    """Map and populate a range; the view keeps the map alive and ends with it."""
+    start = position - position % _PAGE_BYTES
+    length = position + size_bytes - start
+    mapped = map_file(fd, length, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=start)
+    whole = np.frombuffer(mapped, np.uint8)
+    populate(whole.__array_interface__["data"][0], length)
+    return memoryview(whole)[position - start :]
+
+
+def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
+    """Give `size_bytes` at `position` to look at now: a populated map, or bytes where maps fail.
+
+    Fewer bytes only when the file ends first. The caller knows that nobody shortens this file.
+
+    Raises:
+        OSError: the disk could not give the bytes.
+    """
+    if size_bytes < MAP_BYTES_MIN:
+        return files.read_up_to(fd, size_bytes, position)
+    try:
+        size_bytes = min(size_bytes, files.fstat(fd).st_size - position)
+        if size_bytes <= 0:
+            return b""
+        return _map(fd, size_bytes, position)
+    except (OSError, ValueError):
+        return files.read_up_to(fd, size_bytes, position)
