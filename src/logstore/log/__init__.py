@@ -1,0 +1,1 @@
+"""One replica's log: segments, indexes, recovery, reading, appending."""

@@ -1,0 +1,250 @@
+"""Hold one record batch as columns, in whatever layout it was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.columns import BytesColumn, decode_column, encode_arrays
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Headers = tuple[tuple[str, "bytes | None"], ...]
+
+
+class Record(NamedTuple):
+    """Carry one record: what was appended, and where it stands."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    topic: str = ""
+    partition: int = 0
+
+
+class BatchHeader(NamedTuple):
+    """Carry what the header of a batch says; see docs/FORMAT.md for each field."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    attributes: int
+    record_count: int
+    last_offset: int
+    stored_bytes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    payload_bytes: int
+
+
+class Columns(NamedTuple):
+    """Carry the decoded columns of a batch; None where the batch needs no such column."""
+
+    values: BytesColumn
+    keys: BytesColumn | None
+    timestamps: NDArray[np.int64] | None
+    offset_deltas: NDArray[np.uint32] | None
+    header_starts: NDArray[np.uint32] | None
+    header_names: BytesColumn | None
+    header_values: BytesColumn | None
+
+
+def null_column(count: int) -> BytesColumn:
+    """Make a column in which every cell is null."""
+    parts = encode_arrays(b"", np.zeros(count + 1, np.int64), np.zeros(count, np.bool_))
+    data = b"".join(parts)
+    return decode_column(data, 0, len(data), count)[0]
+
+
+def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
+    """Copy the cells `start..stop` of a column into one of their own."""
+    starts = column.starts[start : stop + 1].astype(np.int64)
+    cells = column.data[starts[0] : starts[-1]]
+    is_valid = None if column.validity is None else column.is_valid[start:stop]
+    data = b"".join(encode_arrays(cells, starts - starts[0], is_valid))
+    return decode_column(data, 0, len(data), stop - start)[0]
+
+
+class RecordBatch:
+    """Hold records as columns: NumPy arrays and sequences of bytes, or Arrow; no record is touched.
+
+    Attributes:
+        header: what the stored batch's header says, also when this is only a part of it.
+        count: how many records.
+    """
+
+    __slots__ = ("_columns", "_deltas_first", "_keys", "count", "header")
+
+    def __init__(self, header: BatchHeader, columns: Columns, count: int, first_delta: int = 0):
+        self.header = header
+        self.count = count
+        self._columns = columns
+        self._deltas_first = first_delta
+        self._keys: BytesColumn | None = columns.keys
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        if not self.count:
+            return f"RecordBatch(no records, base_offset={self.base_offset})"
+        return (
+            f"RecordBatch({self.count} records, offsets {self.base_offset}..{self.last_offset}, "
+            f"{len(self._columns.values.data)} bytes of values)"
+        )
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record."""
+        if not self.count:
+            return self.header.base_offset
+        return self.offset_at(0)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.offset_at(self.count - 1) if self.count else self.header.last_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Leader epoch under which the batch was appended; -1 when none was."""
+        return self.header.leader_epoch
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Offsets: shape (count,), int64."""
+        base, deltas = self.header.base_offset, self._columns.offset_deltas
+        if deltas is not None:
+            return deltas.astype(np.int64) + base
+        first = base + self._deltas_first
+        return np.arange(first, first + self.count, dtype=np.int64)
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Timestamps, ms since the epoch: shape (count,), int64."""
+        if self._columns.timestamps is not None:
+            return self._columns.timestamps
+        return np.full(self.count, self.header.base_timestamp, np.int64)
+
+    @property
+    def values(self) -> BytesColumn:
+        """Values: a sequence of bytes, None for a null value (a tombstone)."""
+        return self._columns.values
+
+    @property
+    def keys(self) -> BytesColumn:
+        """Keys: a sequence of bytes, None for a null key."""
+        if self._keys is None:
+            self._keys = null_column(self.count)
+        return self._keys
+
+    @property
+    def headers(self) -> list[Headers]:
+        """Record headers: a tuple of (name, value) for each record."""
+        columns = self._columns
+        if columns.header_starts is None:
+            return [()] * self.count
+        names, cells = columns.header_names, columns.header_values
+        assert names is not None and cells is not None
+        texts = [str(name or b"", "utf-8") for name in names.to_list()]
+        pairs = list(zip(texts, cells.to_list(), strict=True))
+        starts = columns.header_starts.tolist()
+        return [tuple(pairs[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+
+    def offset_at(self, index: int) -> int:
+        """Give the offset of the record at `index`, counted from 0."""
+        deltas = self._columns.offset_deltas
+        if deltas is None:
+            return self.header.base_offset + self._deltas_first + index
+        return self.header.base_offset + int(deltas[index])
+
+    def index_of(self, offset: int) -> int:
+        """Count the records before `offset`."""
+        deltas = self._columns.offset_deltas
+        relative = offset - self.header.base_offset
+        if deltas is None:
+            return min(max(relative - self._deltas_first, 0), self.count)
+        return int(np.searchsorted(deltas, max(relative, 0)))
+
+    def record(self, index: int, topic: str = "", partition: int = 0) -> Record:
+        """Make one record, `0 <= index < count`."""
+        columns = self._columns
+        keys, times = columns.keys, columns.timestamps
+        return Record(
+            self.header.base_offset + self._deltas_first + index
+            if columns.offset_deltas is None
+            else self.offset_at(index),
+            self.header.base_timestamp if times is None else int(times[index]),
+            None if keys is None else keys.cell(index),
+            columns.values.cell(index),
+            () if columns.header_starts is None else self.headers[index],
+            topic,
+            partition,
+        )
+
+    def records(self, topic: str = "", partition: int = 0) -> list[Record]:
+        """Make all records."""
+        count, columns = self.count, self._columns
+        if count == 1:
+            return [self.record(0, topic, partition)]
+        keys: Sequence[bytes | None] = (
+            [None] * count if columns.keys is None else columns.keys.to_list()
+        )
+        rows = zip(
+            self.offsets.tolist(),
+            self.timestamps.tolist(),
+            keys,
+            columns.values.to_list(),
+            self.headers,
+            [topic] * count,
+            [partition] * count,
+            strict=True,
+        )
+        return list(map(Record._make, rows))
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    def slice(self, start: int, stop: int) -> RecordBatch:
+        """Copy the records `start..stop` (by index) into a batch of their own."""
+        start, stop = max(start, 0), min(stop, self.count)
+        if start == 0 and stop == self.count:
+            return self
+        stop = max(start, stop)
+        old = self._columns
+        header_starts, names, cells = old.header_starts, old.header_names, old.header_values
+        if header_starts is not None and names is not None and cells is not None:
+            header_starts = header_starts[start : stop + 1]
+            first, last = int(header_starts[0]), int(header_starts[-1])
+            names, cells = cut_column(names, first, last), cut_column(cells, first, last)
+            header_starts = header_starts - header_starts[0]
+        columns = Columns(
+            cut_column(old.values, start, stop),
+            None if old.keys is None else cut_column(old.keys, start, stop),
+            None if old.timestamps is None else old.timestamps[start:stop],
+            None if old.offset_deltas is None else old.offset_deltas[start:stop],
+            header_starts,
+            names,
+            cells,
+        )
+        first_delta = self._deltas_first + start if old.offset_deltas is None else 0
+        return RecordBatch(self.header, columns, stop - start, first_delta)
+
+    def to_arrow(self) -> pyarrow.RecordBatch:
+        """Give the records as a pyarrow RecordBatch, without converting a byte (extra `arrow`)."""
+        from logstore.arrow import to_record_batch
+
+        return to_record_batch(self)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_array__(requested_schema)

@@ -1,0 +1,267 @@
+"""Lay cells of bytes out as one column, and look at such a column again (docs/FORMAT.md, section 4).
+
+    u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data      each part padded to 8
+
+Cells of one size need no starts; starts, validity and data are laid out as Arrow's `binary`.
+No function here touches cells one by one in Python, but for the nulls.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+HEAD = struct.Struct("<II")
+HEAD_BYTES = 8
+VARIABLE = 0xFFFFFFFF
+VARIABLE_WITH_NULLS = 0xFFFFFFFE
+COLUMN_BYTES_MAX = 2**31 - 1
+
+Buffer = bytes | memoryview
+PADDING = tuple(bytes(-size % 8) for size in range(8))
+
+
+def padded(size_bytes: int) -> int:
+    """Round a size up to the next multiple of 8."""
+    return (size_bytes + 7) & ~7
+
+
+def append_padded(parts: list[Buffer], data: Buffer) -> None:
+    """Add a buffer and the zeros behind it that keep the next one aligned."""
+    parts.append(data)
+    rest = len(data) & 7
+    if rest:
+        parts.append(PADDING[rest])
+
+
+def raw(array: NDArray[Any]) -> memoryview:
+    """Look at a contiguous array as plain bytes."""
+    return memoryview(array).cast("B") if array.size else memoryview(b"")
+
+
+# --- encoding -------------------------------------------------------------------------------------
+
+
+def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
+    """Lay out a sequence of bytes-like cells, None for null.
+
+    Raises:
+        TypeError: a cell is neither bytes-like nor None.
+    """
+    try:
+        data = b"".join(cells)  # type: ignore[arg-type]
+    except TypeError:
+        return _encode_with_nulls(cells)
+    lengths = list(map(len, cells))  # type: ignore[arg-type]
+    if not lengths:
+        return [HEAD.pack(0, 0)]
+    first = lengths[0]
+    if first * len(lengths) == len(data) and lengths.count(first) == len(lengths):
+        parts: list[Buffer] = [HEAD.pack(len(data), first)]
+        append_padded(parts, data)
+        return parts
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    if starts[-1] != len(data):
+        raise TypeError("a value is an array of items wider than a byte: give bytes")
+    return encode_arrays(data, starts)
+
+
+def _encode_with_nulls(cells: Sequence[bytes | None]) -> list[Buffer]:
+    for cell in cells:
+        if cell is not None and not isinstance(cell, bytes | bytearray | memoryview):
+            raise TypeError(f"a value or key must be bytes or None, not {type(cell).__name__}")
+    is_valid = np.fromiter((cell is not None for cell in cells), np.bool_, len(cells))
+    filled = [b"" if cell is None else bytes(cell) for cell in cells]
+    starts = np.zeros(len(cells) + 1, np.int64)
+    np.cumsum(list(map(len, filled)), out=starts[1:])
+    return encode_arrays(b"".join(filled), starts, is_valid)
+
+
+def encode_arrays(
+    data: Buffer, starts: NDArray[Any], is_valid: NDArray[np.bool_] | None = None
+) -> list[Buffer]:
+    """Lay out a column from its arrays.
+
+    Args:
+        data: the cells back to back.
+        starts: shape (n + 1,), any integer type, begins with 0 and ends with `len(data)`.
+        is_valid: shape (n,), False where a cell is null; None when no cell is.
+    """
+    if len(data) > COLUMN_BYTES_MAX:
+        raise ValueError(f"a column of {len(data)} bytes is more than a batch can hold")
+    has_nulls = is_valid is not None and not is_valid.all()
+    if not has_nulls and len(starts) > 1:
+        cell_bytes = int(starts[1])
+        if cell_bytes * (len(starts) - 1) == len(data) and bool(
+            (starts[1:] - starts[:-1] == cell_bytes).all()
+        ):
+            parts: list[Buffer] = [HEAD.pack(len(data), cell_bytes)]
+            append_padded(parts, data)
+            return parts
+    parts = [HEAD.pack(len(data), VARIABLE_WITH_NULLS if has_nulls else VARIABLE)]
+    append_padded(parts, raw(np.ascontiguousarray(starts, np.uint32)))
+    if has_nulls and is_valid is not None:
+        append_padded(parts, raw(np.packbits(is_valid, bitorder="little")))
+    append_padded(parts, data)
+    return parts
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+class BytesColumn(Sequence["bytes | None"]):
+    """Hold one column of a batch: a sequence of bytes, null cells as None.
+
+    `to_list()` and iteration make all cells in one go; `data`, `starts` and `is_valid` are the
+    arrays underneath, for NumPy and Arrow.
+    """
+
+    __slots__ = ("_buffer", "_data_end", "_data_start", "_starts_at", "_validity_at", "cell_bytes", "count")
+
+    def __init__(
+        self, buffer: Buffer, count: int, cell_bytes: int, starts_at: int, validity_at: int,
+        data_start: int, data_end: int,
+    ) -> None:
+        self._buffer = buffer
+        self.count = count
+        self.cell_bytes = cell_bytes
+        self._starts_at = starts_at
+        self._validity_at = validity_at
+        self._data_start = data_start
+        self._data_end = data_end
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"BytesColumn({self.count} cells, {self._data_end - self._data_start} bytes)"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Tell whether every cell has `cell_bytes` bytes and none is null."""
+        return self.cell_bytes < VARIABLE_WITH_NULLS
+
+    @property
+    def data(self) -> memoryview:
+        """The cells back to back."""
+        return memoryview(self._buffer)[self._data_start : self._data_end]
+
+    @property
+    def starts(self) -> NDArray[np.int32]:
+        """Where cells begin in `data`: shape (count + 1,), int32."""
+        if self.is_fixed:
+            return np.arange(self.count + 1, dtype=np.int32) * np.int32(self.cell_bytes)
+        return np.frombuffer(self._buffer, np.int32, self.count + 1, self._starts_at)
+
+    @property
+    def validity(self) -> memoryview | None:
+        """Arrow's validity bitmap, or None when no cell is null."""
+        if self.cell_bytes != VARIABLE_WITH_NULLS:
+            return None
+        end = self._validity_at + (self.count + 7) // 8
+        return memoryview(self._buffer)[self._validity_at : end]
+
+    @property
+    def is_valid(self) -> NDArray[np.bool_]:
+        """False where a cell is null: shape (count,)."""
+        bits = self.validity
+        if bits is None:
+            return np.ones(self.count, np.bool_)
+        unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.count, bitorder="little")
+        return unpacked.view(np.bool_)
+
+    def to_list(self) -> list[bytes | None]:
+        """Make every cell a bytes object, nulls None."""
+        count, cell_bytes = self.count, self.cell_bytes
+        if self.is_fixed:
+            if count == 1:
+                return [bytes(self.data)]
+            if cell_bytes == 0:
+                return [b""] * count
+            cells: list[bytes | None] = np.frombuffer(
+                self._buffer, f"V{cell_bytes}", count, self._data_start
+            ).tolist()
+            return cells
+        read = io.BytesIO(self.data).read
+        cells = list(map(read, np.diff(self.starts).tolist()))
+        if cell_bytes == VARIABLE_WITH_NULLS:
+            for index in np.flatnonzero(~self.is_valid).tolist():
+                cells[index] = None
+        return cells
+
+    def cell(self, index: int) -> bytes | None:
+        """Make one cell, `0 <= index < count`, without touching the others."""
+        cell_bytes = self.cell_bytes
+        if cell_bytes < VARIABLE_WITH_NULLS:
+            start = self._data_start + index * cell_bytes
+            return bytes(self._buffer[start : start + cell_bytes])
+        if cell_bytes == VARIABLE_WITH_NULLS:
+            bits = self._buffer[self._validity_at + (index >> 3)]
+            if not bits >> (index & 7) & 1:
+                return None
+        start, end = HEAD.unpack_from(self._buffer, self._starts_at + 4 * index)
+        return bytes(self._buffer[self._data_start + start : self._data_start + end])
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes | None]: ...
+    def __getitem__(self, index: int | slice) -> bytes | None | list[bytes | None]:
+        if isinstance(index, slice):
+            return [self.cell(i) for i in range(*index.indices(self.count))]
+        if not -self.count <= index < self.count:
+            raise IndexError(f"cell {index} of a column of {self.count}")
+        return self.cell(index + self.count if index < 0 else index)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(self.to_list())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, BytesColumn):
+            return self.to_list() == other.to_list()
+        if isinstance(other, Sequence):
+            return self.to_list() == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
+    """Look at a column of `count` cells at `position`; give it and where the next part begins.
+
+    Raises:
+        ValueError: the column does not fit before `end`.
+    """
+    if position + HEAD_BYTES > end:
+        raise ValueError("a column begins behind the end of its batch")
+    data_bytes, cell_bytes = HEAD.unpack_from(buffer, position)
+    position += HEAD_BYTES
+    starts_at = validity_at = 0
+    if cell_bytes >= VARIABLE_WITH_NULLS:
+        starts_at = position
+        position += padded(4 * (count + 1))
+        if cell_bytes == VARIABLE_WITH_NULLS:
+            validity_at = position
+            position += padded((count + 7) // 8)
+    elif cell_bytes * count != data_bytes:
+        raise ValueError("a column's cells and its data differ in size")
+    data_end = position + data_bytes
+    if data_end > end:
+        raise ValueError("a column ends behind the end of its batch")
+    column = BytesColumn(buffer, count, cell_bytes, starts_at, validity_at, position, data_end)
+    return column, padded(data_end)
+
+
+def check_column(column: BytesColumn) -> None:
+    """Check what a peer sent: starts that begin at 0, never decrease and end with the data."""
+    if column.is_fixed:
+        return
+    starts = column.starts
+    if starts[0] != 0 or starts[-1] != len(column.data) or bool((np.diff(starts) < 0).any()):
+        raise ValueError("a column's cells do not follow one another")

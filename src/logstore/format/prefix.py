@@ -1,0 +1,51 @@
+"""Read the 17 bytes that every record batch begins with, in any layout (docs/FORMAT.md, section 3).
+
+    base_offset i64 | batch_length i32 | leader_epoch i32 | magic u8      big-endian
+
+The walker needs no more than these: a batch ends `batch_length` bytes behind that field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PREFIX = struct.Struct(">qiiB")
+PREFIX_BYTES = 17
+assert PREFIX.size == PREFIX_BYTES
+
+# What stands before and within `batch_length`: base_offset (8) and the field itself (4).
+LENGTH_OVERHEAD_BYTES = 12
+BATCH_BYTES_MIN = PREFIX_BYTES + 8
+BATCH_BYTES_MAX = 2**31 - 1
+
+unpack_prefix = PREFIX.unpack_from
+
+
+class Span(NamedTuple):
+    """Where one batch stands in a buffer, and the offset it begins with."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    magic: int
+
+
+def walk(data: bytes | memoryview, position: int = 0, end: int | None = None) -> Iterator[Span]:
+    """Step through the whole batches of a buffer; stop at the first that is not whole.
+
+    Args:
+        data: bytes of a segment that begin with a batch at `position`.
+        position: where the first batch begins.
+        end: where the bytes to look at end; the buffer's end by default.
+    """
+    if end is None:
+        end = len(data)
+    while position + PREFIX_BYTES <= end:
+        base_offset, batch_length, _, magic = unpack_prefix(data, position)
+        size_bytes = batch_length + LENGTH_OVERHEAD_BYTES
+        if size_bytes < BATCH_BYTES_MIN or position + size_bytes > end:
+            return
+        yield Span(position, size_bytes, base_offset, magic)
+        position += size_bytes

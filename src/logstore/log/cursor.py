@@ -1,0 +1,180 @@
+"""Step through the batches of one segment from an offset on, checking each at its first read.
+
+What stands in the index is checked against the batch it leads to: an index that led astray is made
+anew, once. Damage before the wanted offset is stepped over; damage at it is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logstore.disk import files
+from logstore.errors import CorruptRecordBatchError
+from logstore.format import columnar, layouts
+from logstore.format.batch import RecordBatch
+from logstore.format.prefix import BATCH_BYTES_MIN, LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.environment import LogEnvironment
+from logstore.log.scan import find_batch
+from logstore.log.segment import Block, Segment
+
+Whole = tuple["bytes | memoryview", int, int]  # a buffer, and where in it a whole batch stands
+
+
+def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
+    """Make the error that tells of damage at a place."""
+    return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
+
+
+class Cursor:
+    """Hold where in a segment a reader stands.
+
+    Attributes:
+        offset: the next offset wanted.
+        position: where the next batch begins.
+    """
+
+    __slots__ = ("_expected", "_handle", "environment", "offset", "position", "segment")
+
+    def __init__(self, segment: Segment, offset: int, environment: LogEnvironment) -> None:
+        self.segment = segment
+        self.environment = environment
+        self.offset = offset
+        self._handle = segment.handle(environment)
+        self._seek()
+
+    def _seek(self) -> None:
+        segment = self.segment
+        index = segment.offset_index(self.environment)
+        entry = index.lookup(self.offset - segment.base_offset)
+        self.position = index.positions[entry] if entry >= 0 else 0
+        self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+        head = files.read_up_to(self._handle.fd, PREFIX_BYTES, self.position)
+        leads_to = unpack_prefix(head)[0] if len(head) == PREFIX_BYTES else -1
+        if leads_to != self._expected and segment.index is None:
+            segment.replace_indexes(self.environment)
+            index = segment.offset_index(self.environment)
+            entry = index.lookup(self.offset - segment.base_offset)
+            self.position = index.positions[entry] if entry >= 0 else 0
+            self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+
+    def whole_batches(self, window_bytes: int, *, zero_copy: bool = False) -> Iterator[Whole]:
+        """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
+
+        Raises:
+            CorruptRecordBatchError: damage stands where `offset` ought to be.
+            OSError: the disk could not give the bytes.
+        """
+        segment, fd = self.segment, self._handle.fd
+        read = self.environment.view if zero_copy else files.read_up_to
+        need = 0
+        while True:
+            end = segment.size_bytes
+            if self.position >= end:
+                return
+            size = min(max(window_bytes, need), end - self.position)
+            start, data = self.position, read(fd, size, self.position)
+            at, need = 0, 0
+            while at + PREFIX_BYTES <= len(data):
+                _, length, _, magic = unpack_prefix(data, at)
+                size = length + LENGTH_OVERHEAD_BYTES
+                if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
+                    need = size
+                    break
+                if magic != columnar.MAGIC or at + size > len(data) or size < BATCH_BYTES_MIN:
+                    self._resume(start + at, layouts.fault(data, at, None) or "no batch")
+                    break
+                last_offset = columnar.read_header(data, at).last_offset
+                if last_offset < self.offset:
+                    self._expected = last_offset + 1
+                elif self._check(data, at, start + at):
+                    self._expected = self.offset = last_offset + 1
+                    self.position = start + at + size
+                    yield data, at, size
+                else:
+                    break
+                at += size
+                self.position = start + at
+            else:
+                if at < len(data) and start + len(data) >= end:
+                    self._resume(start + at, f"only {len(data) - at} bytes are left")
+                elif not data:
+                    raise corrupt(segment, start, "the file is shorter than its batches")
+
+    def _check(self, data: bytes | memoryview, at: int, position: int) -> bool:
+        """Verify a batch at its first read; False when the cursor was moved behind damage."""
+        segment = self.segment
+        if segment.is_verified(position):
+            return True
+        reason = layouts.fault(data, at, self._expected)
+        if reason is None:
+            segment.mark_verified(position)
+            return True
+        self._resume(position, reason)
+        return False
+
+    def _resume(self, position: int, reason: str) -> None:
+        """Go on behind damage if `offset` stands there; raise where it stands if it does not."""
+        segment = self.segment
+        view = self.environment.view
+        found = find_batch(self._handle.fd, position, segment.size_bytes, view)
+        if found is None or found[1] > self.offset or found[0] <= position:
+            raise corrupt(segment, position, reason)
+        self.position, self._expected = found
+
+
+def batches(
+    segment: Segment,
+    offset: int,
+    end_offset: int,
+    environment: LogEnvironment,
+    *,
+    window_bytes: int,
+    zero_copy: bool = False,
+) -> Iterator[RecordBatch]:
+    """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
+    cursor = Cursor(segment, offset, environment)
+    for data, at, size in cursor.whole_batches(window_bytes, zero_copy=zero_copy):
+        try:
+            batch = columnar.decode(data, at, size)
+        except ValueError as error:
+            raise corrupt(segment, cursor.position - size, str(error)) from error
+        header = batch.header
+        if header.base_offset >= end_offset:
+            return
+        if header.base_offset < offset or header.last_offset >= end_offset:
+            batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
+        if batch.count:
+            yield batch
+        if header.last_offset + 1 >= end_offset:
+            return
+
+
+def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:
+    """Read and decode the batches between two index entries, for a point read of `offset`."""
+    end_offset = segment.end_offset
+    index = segment.offset_index(environment)
+    if entry + 1 < len(index.offsets):
+        end_offset = segment.base_offset + index.offsets[entry + 1]
+        end_position = index.positions[entry + 1]
+    else:
+        end_position = segment.size_bytes
+    start = index.positions[entry] if entry >= 0 else 0
+    first = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+    try:
+        cursor = Cursor(segment, first, environment)
+        found = []
+        for data, at, size in cursor.whole_batches(end_position - start):
+            found.append(columnar.decode(data, at, size))
+            if cursor.offset >= end_offset:
+                break
+    except (CorruptRecordBatchError, ValueError):
+        # Damage somewhere in the block: give the batch that holds the offset, if that one is whole.
+        for data, at, size in Cursor(segment, offset, environment).whole_batches(64 * 1024):
+            return Block([columnar.decode(data, at, size)], offset + 1)
+        raise
+    block = Block(found, cursor.offset)
+    key = max(entry, 0)
+    environment.blocks.drop(segment.cached, key)
+    weight = 512 + sum(batch.header.size_bytes + 512 for batch in found)
+    environment.blocks.put(segment.cached, key, block, weight)
+    return block

@@ -1,0 +1,60 @@
+"""List the files of a partition directory: segments, small files, and what does not belong there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.log import epochs, metadata
+from logstore.names import parse_segment_file_name
+
+SMALL_FILES = (metadata.FILE_NAME, epochs.FILE_NAME)
+SUFFIXES = (".log", ".index", ".timeindex")
+
+
+class SegmentFiles(NamedTuple):
+    """Carry the sizes of one segment's files; -1 for one that is not there."""
+
+    base_offset: int
+    log_bytes: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+class Listing(NamedTuple):
+    """Carry what stands in a partition directory.
+
+    Attributes:
+        segments: those with a `.log`, in order of their base offset.
+        orphans: index files whose `.log` is not there.
+        temporary: names of files that a crash left half written.
+        warnings: what does not belong there, one sentence each.
+    """
+
+    segments: list[SegmentFiles]
+    orphans: list[SegmentFiles]
+    temporary: list[str]
+    warnings: list[str]
+
+
+def list_partition(directory: str) -> Listing:
+    """List a partition directory; raises OSError."""
+    sizes: dict[int, dict[str, int]] = {}
+    temporary, warnings = [], []
+    for entry in files.entries(directory):
+        parsed = parse_segment_file_name(entry.name)
+        if parsed is not None and parsed[1] in SUFFIXES and entry.is_file:
+            sizes.setdefault(parsed[0], {})[parsed[1]] = entry.size_bytes
+        elif entry.is_file and entry.name.endswith(".tmp"):
+            temporary.append(entry.name)
+        elif entry.is_file and entry.name.endswith(".quarantine"):
+            warnings.append(f"{entry.name}: kept from a repair, not read")
+        elif entry.name not in SMALL_FILES:
+            kind = "directory" if entry.is_dir else "symlink" if entry.is_symlink else "file"
+            warnings.append(f"{entry.name}: a {kind} that does not belong here, left alone")
+    whole, orphans = [], []
+    for base_offset in sorted(sizes):
+        found = sizes[base_offset]
+        row = SegmentFiles(base_offset, *(found.get(suffix, -1) for suffix in SUFFIXES))
+        (whole if row.log_bytes >= 0 else orphans).append(row)
+    return Listing(whole, orphans, sorted(temporary), sorted(warnings))

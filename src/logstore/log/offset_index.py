@@ -1,0 +1,72 @@
+"""Find the batch that holds an offset: a sparse index from relative offset to position.
+
+    entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
+
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: whoever
+follows it checks that a batch with the offset it names begins where it says.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+ENTRY_BYTES = 8
+
+
+class OffsetIndex:
+    """Hold the entries of one segment's index.
+
+    The appending thread adds entries; readers search at any time without a lock: `positions` grows
+    before `offsets`, and a search looks at `offsets` first.
+    """
+
+    __slots__ = ("offsets", "positions")
+
+    def __init__(
+        self,
+        offsets: array[int] | memoryview | None = None,
+        positions: array[int] | memoryview | None = None,
+    ) -> None:
+        self.offsets: Sequence[int] = array("I") if offsets is None else offsets
+        self.positions: Sequence[int] = array("I") if positions is None else positions
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"OffsetIndex({len(self)} entries)"
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the entries on disk."""
+        return len(self.offsets) * ENTRY_BYTES
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add the entry of a batch that begins `index_interval_bytes` or more behind the last."""
+        assert isinstance(self.positions, array) and isinstance(self.offsets, array)
+        self.positions.append(position)
+        self.offsets.append(relative_offset)
+
+    def lookup(self, relative_offset: int) -> int:
+        """Give the number of the last entry at or before an offset; -1 when there is none."""
+        return bisect_right(self.offsets, relative_offset) - 1
+
+    def to_bytes(self) -> bytes:
+        """Lay the entries out as they stand in the file."""
+        pairs = np.empty((len(self.offsets), 2), np.uint32)
+        pairs[:, 0] = self.offsets[: len(pairs)]
+        pairs[:, 1] = self.positions[: len(pairs)]
+        return pairs.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> OffsetIndex:
+        """Read the entries of a file: as NumPy columns, or growing when more will follow."""
+        pairs = np.frombuffer(data, np.uint32).reshape(-1, 2)
+        offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
+        if growing:
+            return cls(array("I", offsets.tobytes()), array("I", positions.tobytes()))
+        return cls(memoryview(offsets), memoryview(positions))

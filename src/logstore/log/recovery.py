@@ -1,0 +1,336 @@
+"""Bring a log up from what stands on the disk.
+
+What a trailer describes was flushed before the trailer was written, so only bytes beyond it are
+looked at: none after a clean stop. Damage found there is one of two things:
+
+- a **torn tail**: nothing whole follows it, and it lies beyond the recovery point. A crash leaves
+  such; it is cut, and reported.
+- **corruption**: anything else. Nothing is cut; the log opens readable, not writable, with the
+  problem named, until `repair`.
+
+Everything here may be interrupted anywhere and run again. An OSError passes through: a disk that
+does not answer is no reason to cut.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.errors import CorruptIndexError
+from logstore.log import trailer as trailers
+from logstore.log.environment import LogEnvironment
+from logstore.log.listing import SegmentFiles, list_partition
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.offset_index import OffsetIndex
+from logstore.log.scan import Damage, Progress, Scan
+from logstore.log.segment import Segment
+from logstore.log.time_index import TimeIndex
+
+
+class Problem(NamedTuple):
+    """Tell of damage in a log.
+
+    Attributes:
+        path, position, end_position: the bytes; equal positions when bytes are missing.
+        offset, end_offset: the offsets that cannot be read; equal when none is lost.
+    """
+
+    path: str
+    position: int
+    end_position: int
+    reason: str
+    offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        lost = self.end_offset - self.offset
+        return f"{self.path} at position {self.position}: {self.reason} ({lost} offsets lost)"
+
+
+@dataclass
+class RecoveryEntry:
+    """Tell what opening one log found and did.
+
+    Attributes:
+        state: "clean" nothing to do, "recovered" scanned after a crash, "corrupt" see `problems`.
+        cut_bytes: size of the torn tail that was cut; 0 for none.
+    """
+
+    topic: str
+    partition: int
+    log_dir: str
+    state: str = "clean"
+    cut_bytes: int = 0
+    cut_reason: str = ""
+    scanned_bytes: int = 0
+    scanned_batches: int = 0
+    rebuilt_indexes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Recovered(NamedTuple):
+    """Carry a log as recovery leaves it.
+
+    Attributes:
+        unflushed: segments whose bytes may not be on the disk yet, in order.
+        durable_offset: below it everything is known to be flushed.
+        epochs: (epoch, first offset) as found in what was scanned.
+    """
+
+    segments: list[Segment]
+    unflushed: list[Segment]
+    durable_offset: int
+    epochs: list[tuple[int, int]]
+
+
+class Recovery:
+    """Hold the work of recovering one log."""
+
+    def __init__(
+        self,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+        entry: RecoveryEntry,
+        *,
+        recovery_point: int | None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.directory = directory
+        self.metadata = metadata
+        self.environment = environment
+        self.entry = entry
+        self.recovery_point = recovery_point or 0
+        self.progress = progress
+        self.segments: list[Segment] = []
+        self.damages: dict[int, list[Damage]] = {}
+        self.scanned: dict[int, Scan] = {}
+        self.epochs: list[tuple[int, int]] = []
+
+    def run(self) -> Recovered:
+        """Recover; raises OSError."""
+        listing = list_partition(self.directory)
+        self.entry.warnings += listing.warnings
+        for name in listing.temporary:
+            files.remove_if_there(os.path.join(self.directory, name))
+            self.entry.warnings.append(f"{name}: half written when a crash came, removed")
+        rows = self._drop_below_start(listing.segments)
+        for number, row in enumerate(rows):
+            self._take(row, is_last=number == len(rows) - 1)
+        self._cut_torn_tail()
+        self._judge(listing.orphans)
+        if self.scanned and self.entry.state == "clean":
+            self.entry.state = "recovered"
+        if self.entry.problems:
+            self.entry.state = "corrupt"
+        unflushed = [s for s in self.segments if s.base_offset in self.scanned]
+        durable = unflushed[0].base_offset if unflushed else self._end_offset()
+        return Recovered(
+            self.segments, unflushed, max(durable, self.recovery_point), self.epochs
+        )
+
+    def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
+        """Finish a retention that a crash stopped: what ends before the log start goes."""
+        start = self.metadata.log_start_offset
+        while len(rows) > 1 and rows[1].base_offset <= start:
+            for path in Segment(self.directory, rows[0].base_offset).paths:
+                files.remove_if_there(path)
+            rows = rows[1:]
+        return rows
+
+    def _end_offset(self) -> int:
+        return self.segments[-1].end_offset if self.segments else 0
+
+    # --- one segment --------------------------------------------------------------------------
+
+    def _take(self, row: SegmentFiles, *, is_last: bool) -> None:
+        """Take a segment at its trailer's word, or scan what the trailer does not cover."""
+        segment = Segment(self.directory, row.base_offset)
+        self.segments.append(segment)
+        trailer = self._trailer_of(segment, row)
+        if trailer is not None:
+            self.recovery_point = max(self.recovery_point, trailer.end_offset)
+            self.epochs.append((trailer.last_leader_epoch, -1))
+        if trailer is not None and trailer.log_bytes <= row.log_bytes:
+            segment.end_offset = trailer.end_offset
+            segment.size_bytes = trailer.log_bytes
+            segment.last_position = trailer.last_position
+            segment.max_timestamp = trailer.max_timestamp
+            segment.last_epoch = trailer.last_leader_epoch
+            if trailer.log_bytes == row.log_bytes and not is_last:
+                segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
+                return
+            # More may follow what the trailer describes; its indexes go on growing then.
+            if not self._load_growing_indexes(segment, trailer):
+                trailer = None
+            elif trailer.log_bytes == row.log_bytes:
+                return
+        elif trailer is None and row.index_bytes > 0:
+            self.entry.rebuilt_indexes += 1
+        self._scan(segment, row, trailer)
+        if trailer is not None and trailer.end_offset > segment.end_offset:
+            self._damage(
+                segment,
+                Damage(row.log_bytes, row.log_bytes, segment.end_offset, trailer.end_offset,
+                       f"the file has {row.log_bytes} bytes of {trailer.log_bytes} that it had"),
+            )
+
+    def _trailer_of(self, segment: Segment, row: SegmentFiles) -> trailers.Trailer | None:
+        trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
+        ours = (self.metadata.topic_id, self.metadata.partition, segment.base_offset)
+        if trailer is None or (trailer.topic_id, trailer.partition, trailer.base_offset) != ours:
+            return None
+        return trailer
+
+    def _load_growing_indexes(self, segment: Segment, trailer: trailers.Trailer) -> bool:
+        try:
+            index, read = trailers.read_index(segment.index_path, growing=True)
+            if read != trailer:
+                return False
+            segment.time_index = trailers.read_time_index(
+                segment.time_index_path, trailer, growing=True
+            )
+        except (CorruptIndexError, FileNotFoundError):
+            self.entry.rebuilt_indexes += 1
+            return False
+        segment.index = index
+        return True
+
+    def _scan(
+        self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer | None
+    ) -> None:
+        """Check the batches beyond the trailer, or all of them, and index them."""
+        if trailer is None or segment.index is None or segment.time_index is None:
+            segment.index, segment.time_index, trailer = OffsetIndex(), TimeIndex(), None
+        scan = Scan(
+            segment.base_offset,
+            index=segment.index,
+            time_index=segment.time_index,
+            interval_bytes=self.metadata.config.index_interval_bytes,
+            view=self.environment.view,
+        )
+        if trailer is not None:
+            scan.position, scan.offset = trailer.log_bytes, trailer.end_offset
+            scan.max_timestamp, scan.last_epoch = trailer.max_timestamp, trailer.last_leader_epoch
+            scan.last_position = trailer.last_position
+        fd = files.open_file(segment.log_path, files.READ)
+        try:
+            start = scan.position
+            while (reason := scan.run(fd, row.log_bytes, self.progress)) is not None:
+                self._damage(segment, scan.skip_damage(fd, row.log_bytes, reason))
+        finally:
+            files.close(fd)
+        segment.end_offset, segment.size_bytes = scan.offset, scan.position
+        segment.last_position = scan.last_position
+        segment.max_timestamp, segment.last_epoch = scan.max_timestamp, scan.last_epoch
+        segment.seal = None
+        self.scanned[segment.base_offset] = scan
+        self.epochs += scan.epochs
+        self.entry.scanned_bytes += row.log_bytes - start
+        self.entry.scanned_batches += scan.batches
+
+    def _damage(self, segment: Segment, damage: Damage) -> None:
+        self.damages.setdefault(segment.base_offset, []).append(damage)
+
+    # --- all of them --------------------------------------------------------------------------
+
+    def _cut_torn_tail(self) -> None:
+        """Cut what a crash left behind the last whole batch, if it is no more than that."""
+        last = len(self.segments) - 1
+        while last > 0 and self._holds_nothing(last):
+            last -= 1
+        if last < 0:
+            return
+        segment = self.segments[last]
+        damages = self.damages.get(segment.base_offset, [])
+        torn = damages[-1] if damages and damages[-1].end_offset is None else None
+        follows = self.segments[last + 1 :]
+        starts_right = bool(follows) and follows[0].base_offset == segment.end_offset
+        if torn is not None:
+            if torn.offset < self.recovery_point or segment.base_offset not in self.scanned:
+                return
+            self._cut(segment, torn.position)
+            self.entry.cut_bytes += torn.end_position - torn.position
+            self.entry.cut_reason = torn.reason
+            damages.pop()
+            starts_right = False
+        if follows and segment.end_offset >= self.recovery_point:
+            kept = 1 if starts_right and not self.damages.get(follows[0].base_offset) else 0
+            for empty in follows[kept:]:
+                self._remove_empty(empty)
+            if kept and follows[0].size_bytes:
+                self._cut(follows[0], 0)
+
+    def _holds_nothing(self, number: int) -> bool:
+        segment = self.segments[number]
+        return segment.end_offset == segment.base_offset and segment.last_position == 0 and (
+            segment.max_timestamp == -1
+        )
+
+    def _cut(self, segment: Segment, position: int) -> None:
+        fd = files.open_file(segment.log_path, files.READ_WRITE)
+        try:
+            files.ftruncate(fd, position)
+            files.fsync(fd)
+            files.probe(fd)
+        finally:
+            files.close(fd)
+        segment.size_bytes = position
+
+    def _remove_empty(self, segment: Segment) -> None:
+        """Remove a segment without a single whole batch that was begun just before the crash."""
+        for damage in self.damages.pop(segment.base_offset, []):
+            self.entry.cut_bytes += damage.end_position - damage.position
+            self.entry.cut_reason = self.entry.cut_reason or damage.reason
+        for path in segment.paths:
+            files.remove_if_there(path)
+        files.sync_dir(self.directory)
+        self.segments.remove(segment)
+        self.scanned.pop(segment.base_offset, None)
+
+    def _judge(self, orphans: list[SegmentFiles]) -> None:
+        """Turn what is left of damage, and every gap between segments, into problems."""
+        problems = self.entry.problems
+        expected = self.metadata.log_start_offset
+        bases = [segment.base_offset for segment in self.segments[1:]]
+        for segment, next_base in zip(self.segments, [*bases, -1], strict=True):
+            base = segment.base_offset
+            if base > expected:
+                problems.append(
+                    Problem(segment.log_path, 0, 0,
+                            f"the segments before it, offsets {expected} to {base}, are missing",
+                            expected, base)
+                )
+            elif base < expected and segment is not self.segments[0]:
+                problems.append(
+                    Problem(segment.log_path, 0, 0,
+                            f"it overlaps the segment before it, which ends at {expected}",
+                            base, base)
+                )
+            for damage in self.damages.get(base, []):
+                end_offset = damage.end_offset
+                if end_offset is None:
+                    end_offset = max(damage.offset, next_base)
+                problems.append(
+                    Problem(segment.log_path, damage.position, damage.end_position,
+                            damage.reason, damage.offset, end_offset)
+                )
+                expected = max(expected, end_offset)
+            expected = max(segment.end_offset, expected if base <= expected else 0)
+        expected = max(expected, self.metadata.log_start_offset)
+        end = self.recovery_point
+        for row in orphans:
+            orphan = Segment(self.directory, row.base_offset)
+            trailer = self._trailer_of(orphan, row)
+            if trailer is not None:
+                end = max(end, trailer.end_offset)
+        if end > expected:
+            path = self.segments[-1].log_path if self.segments else self.directory
+            problems.append(
+                Problem(path, self.segments[-1].size_bytes if self.segments else 0, 0,
+                        f"flushed records of offsets {expected} to {end} are missing", expected, end)
+            )

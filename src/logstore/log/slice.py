@@ -1,0 +1,70 @@
+"""Give a range of a log as a sequence that reads nothing before it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from logstore.format.batch import Record, RecordBatch
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logstore.log.reader import LogReader
+
+
+class LogSlice(Sequence[Record]):
+    """Hold the offsets `start..stop` of a log; made by `log[start:stop]`.
+
+    Lazy and sized; iterating gives records, `read_batches` columns, and pandas, Polars, DuckDB and
+    pyarrow take it as it is, through the Arrow stream capsule.
+    """
+
+    __slots__ = ("log", "start", "stop")
+
+    def __init__(self, log: LogReader, start: int, stop: int) -> None:
+        self.log = log
+        self.start = start
+        self.stop = max(start, stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __repr__(self) -> str:
+        return f"LogSlice({self.log.topic}-{self.log.partition}[{self.start}:{self.stop}])"
+
+    def read_batches(self, *, zero_copy: bool = False) -> Iterator[RecordBatch]:
+        """Yield the records as batches of columns."""
+        if self.stop == self.start:
+            return iter(())
+        return self.log.read_batches(self.start, end_offset=self.stop, zero_copy=zero_copy)
+
+    def __iter__(self) -> Iterator[Record]:
+        for batch in self.read_batches():
+            yield from batch.records(self.log.topic, self.log.partition)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> LogSlice: ...
+    def __getitem__(self, index: int | slice) -> Record | LogSlice:
+        """Give a record or a part, counted from the slice's own start as in any sequence."""
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise ValueError("a log has no steps: slice it with step 1")
+            start, stop, _ = index.indices(len(self))
+            return LogSlice(self.log, self.start + start, self.start + stop)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of a slice of {len(self)}")
+        return self.log.record_at((self.stop if index < 0 else self.start) + index)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Read everything into a pyarrow Table (extra `arrow`)."""
+        from logstore.arrow import to_table
+
+        return to_table(self.read_batches())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        from logstore.arrow import to_reader
+
+        return to_reader(self.read_batches()).__arrow_c_stream__(requested_schema)

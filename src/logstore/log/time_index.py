@@ -1,0 +1,67 @@
+"""Find where to begin looking for a timestamp: a sparse index of largest timestamps.
+
+    entry   i64 timestamp | u32 relative_offset      12 bytes (docs/FORMAT.md, section 6)
+
+Invariant: no record before `relative_offset` is later than `timestamp`, and both columns increase.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+ENTRY = np.dtype([("timestamp", "<i8"), ("relative_offset", "<u4")])
+ENTRY_BYTES = 12
+assert ENTRY.itemsize == ENTRY_BYTES
+
+
+class TimeIndex:
+    """Hold the entries of one segment's time index; written and read like an `OffsetIndex`."""
+
+    __slots__ = ("offsets", "timestamps")
+
+    def __init__(
+        self,
+        timestamps: array[int] | memoryview | None = None,
+        offsets: array[int] | memoryview | None = None,
+    ) -> None:
+        self.timestamps: Sequence[int] = array("q") if timestamps is None else timestamps
+        self.offsets: Sequence[int] = array("I") if offsets is None else offsets
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def __repr__(self) -> str:
+        return f"TimeIndex({len(self)} entries)"
+
+    def append(self, timestamp: int, relative_offset: int) -> None:
+        """Note that all records before an offset are at or before `timestamp`, if that is news."""
+        assert isinstance(self.offsets, array) and isinstance(self.timestamps, array)
+        if not self.timestamps or timestamp > self.timestamps[-1]:
+            self.offsets.append(relative_offset)
+            self.timestamps.append(timestamp)
+
+    def start_for(self, timestamp: int) -> int:
+        """Give a relative offset before which no record is at or after `timestamp`."""
+        entry = bisect_left(self.timestamps, timestamp) - 1
+        return self.offsets[entry] if entry >= 0 else 0
+
+    def to_bytes(self) -> bytes:
+        """Lay the entries out as they stand in the file."""
+        entries = np.empty(len(self.timestamps), ENTRY)
+        entries["timestamp"] = self.timestamps[: len(entries)]
+        entries["relative_offset"] = self.offsets[: len(entries)]
+        return entries.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> TimeIndex:
+        """Read the entries of a file: as NumPy columns, or growing when more will follow."""
+        entries = np.frombuffer(data, ENTRY)
+        timestamps = np.ascontiguousarray(entries["timestamp"])
+        offsets = np.ascontiguousarray(entries["relative_offset"])
+        if growing:
+            return cls(array("q", timestamps.tobytes()), array("I", offsets.tobytes()))
+        return cls(memoryview(timestamps), memoryview(offsets))

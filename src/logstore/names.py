@@ -1,0 +1,126 @@
+"""Make and read the names of replicas, their directories and their files."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TOPIC_LENGTH_MAX = 249
+PARTITION_MAX = 2**31 - 1
+NAME_BYTES_MAX = 255
+KINDS = ("move", "delete", "stray")
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_LIVE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
+_OTHER = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
+    r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
+)
+_SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
+
+
+class TopicPartition(NamedTuple):
+    """Name one partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ReplicaDirName(NamedTuple):
+    """Carry what the name of a replica's directory says.
+
+    Attributes:
+        kind: "live", "move", "delete" or "stray".
+        unique_id: 32 hex digits; empty for a live one.
+    """
+
+    topic: str
+    partition: int
+    kind: str
+    unique_id: str
+
+
+def validate_topic(topic: str) -> str:
+    """Check a topic's name by Kafka's rules; raises TypeError or ValueError with the reason."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic's name is text, not {type(topic).__name__}")
+    if topic in (".", "..") or not _TOPIC.fullmatch(topic):
+        raise ValueError(
+            f"topic {topic!r} is not a legal name: letters a-z and A-Z, digits, '.', '_' and '-', "
+            "at least one, and not '.' or '..'"
+        )
+    if len(topic) > TOPIC_LENGTH_MAX:
+        raise ValueError(f"a topic's name has {TOPIC_LENGTH_MAX} characters at most, not {len(topic)}")
+    return topic
+
+
+def validate_partition(partition: int) -> int:
+    """Check a partition's number; raises TypeError or ValueError with the reason."""
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise TypeError(f"a partition is a number, not {type(partition).__name__}")
+    if not 0 <= partition <= PARTITION_MAX:
+        raise ValueError(f"partition {partition} is not in 0..{PARTITION_MAX}")
+    return partition
+
+
+def dir_name(topic: str, partition: int) -> str:
+    """Name the directory of a live replica."""
+    name = f"{topic}-{partition}"
+    if len(name) > NAME_BYTES_MAX:
+        raise ValueError(f"the directory name {name!r} has more than {NAME_BYTES_MAX} characters")
+    return name
+
+
+def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
+    """Add a suffix; a long topic is cut to fit, `partition.metadata` has it whole."""
+    tail = f"-{partition}.{unique_id}.{kind}"
+    return topic[: NAME_BYTES_MAX - len(tail)] + tail
+
+
+def move_dir_name(topic: str, partition: int, move_id: str) -> str:
+    """Name the directory that a move builds (Kafka: -future)."""
+    return _suffixed(topic, partition, move_id, "move")
+
+
+def delete_dir_name(topic: str, partition: int, unique_id: str) -> str:
+    """Name a directory that is to be purged (Kafka: -delete)."""
+    return _suffixed(topic, partition, unique_id, "delete")
+
+
+def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
+    """Name a directory that is nobody's (Kafka: -stray)."""
+    return _suffixed(topic, partition, unique_id, "stray")
+
+
+def parse_dir_name(name: str) -> ReplicaDirName | None:
+    """Read the name of a replica's directory; None when it is not one.
+
+    A live name ends in its partition, the others in their kind, so no name is two things.
+    """
+    match = _OTHER.fullmatch(name)
+    if match is not None:
+        kind, unique_id = match["kind"], match["unique_id"]
+    else:
+        match = _LIVE.fullmatch(name)
+        kind, unique_id = "live", ""
+    if match is None or int(match["partition"]) > PARTITION_MAX:
+        return None
+    if match["topic"] in (".", "..") or len(match["topic"]) > TOPIC_LENGTH_MAX:
+        return None
+    return ReplicaDirName(match["topic"], int(match["partition"]), kind, unique_id)
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """Name a file of the segment that begins with an offset; the suffix begins with a dot."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_name(name: str) -> tuple[int, str] | None:
+    """Read a segment's file name: base offset and suffix; None when it is not one."""
+    match = _SEGMENT.fullmatch(name)
+    if match is None or int(match[1]) >= 2**63:
+        return None
+    return int(match[1]), match[2]
