@@ -1,0 +1,92 @@
+"""Do what needs a process of its own: die without closing, weigh an open store, time an import.
+
+Run as `python -m benchmarks.children COMMAND ARGUMENTS`; the answer is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MIB = 1 << 20
+
+
+def run(*words: str) -> Any:
+    """Run a command of this module in a fresh interpreter and give its answer."""
+    paths = [REPOSITORY, *(path for path in sys.path if path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.children", *words],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr}")
+    return json.loads(done.stdout or "null")
+
+
+def resident_mib(field: str = "VmRSS") -> float:
+    """Read how much memory this process holds now, or held at most (`VmHWM`)."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no {field} here")
+
+
+def fill_and_die(path: str, size_bytes: str, batch_bytes: str) -> None:
+    """Append batches of a given size, flush nothing, and end as a killed process ends."""
+    from benchmarks.engine import Engine
+    from benchmarks.workload import RECORD_BYTES, equal_values
+
+    count = int(batch_bytes) // RECORD_BYTES
+    pool = [values[:count] for values in equal_values()]
+    Engine(path).extend(pool, int(size_bytes) // int(batch_bytes))
+    os._exit(0)
+
+
+def weigh_open(path: str) -> dict[str, float]:
+    """Open a store and say what that added to an interpreter with numpy."""
+    import numpy as np
+
+    assert np
+    before, peak_before = resident_mib(), resident_mib("VmHWM")
+    from logstore import LogStore
+
+    imported = resident_mib()
+    started = time.perf_counter()
+    store = LogStore.open(path)
+    seconds = time.perf_counter() - started
+    facts = {
+        "seconds": seconds,
+        "added_mib": resident_mib() - before,
+        "added_peak_mib": resident_mib("VmHWM") - peak_before,
+        "import_mib": imported - before,
+    }
+    store.close()
+    return facts
+
+
+def time_import() -> dict[str, float]:
+    """Time `import logstore` behind `import numpy`."""
+    import numpy as np
+
+    assert np
+    started = time.perf_counter()
+    import logstore
+
+    seconds = time.perf_counter() - started
+    assert logstore
+    return {"seconds": seconds}
+
+
+COMMANDS = {"fill_and_die": fill_and_die, "weigh_open": weigh_open, "time_import": time_import}
+
+
+if __name__ == "__main__":
+    command: Any = COMMANDS[sys.argv[1]]
+    print(json.dumps(command(*sys.argv[2:])))

@@ -1,0 +1,113 @@
+"""Run the engine and its peers in alternating rounds, and keep medians of figures and of ratios.
+
+A side is prepared, run and finished; only `run` is timed. One round of everything goes first and is
+thrown away. pytest-benchmark times the engine's rounds, its `setup` runs the peers between them.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from benchmarks.report import Goal, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Say how a figure is made from an amount and seconds: a rate, or a time for each."""
+
+    label: str
+    scale: float
+    is_rate: bool = True
+
+    def figure(self, amount: float, seconds: float) -> float:
+        """Make the figure of one round."""
+        rate = amount / seconds if self.is_rate else seconds / amount
+        return rate * self.scale
+
+
+MILLION_RECORDS = Unit("M records/s", 1e-6)
+APPENDS = Unit("appends/s", 1)
+GIGABYTES = Unit("GB/s", 1e-9)
+MICROSECONDS = Unit("us each", 1e6, is_rate=False)
+SECONDS = Unit("s", 1, is_rate=False)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Side:
+    """Describe the engine or a peer in one question.
+
+    Attributes:
+        run: the timed work; gets what `prepare` returned.
+        amount: how many records (or bytes) one run handles.
+        goal: for a peer, what the ratio of engine to peer must be.
+        seconds: what was measured, one number a round.
+    """
+
+    name: str
+    run: Callable[[Any], object]
+    amount: float
+    prepare: Callable[[], Any] = _nothing
+    finish: Callable[[Any], object] = _nothing
+    goal: Goal | None = None
+    note: str = ""
+    seconds: list[float] = field(default_factory=list)
+
+    def time_one(self) -> float:
+        """Do one round and time the middle of it."""
+        state = self.prepare()
+        try:
+            started = time.perf_counter()
+            self.run(state)
+            return time.perf_counter() - started
+        finally:
+            self.finish(state)
+
+
+def alternate(
+    benchmark: BenchmarkFixture, engine: Side, peers: Sequence[Side], rounds: int
+) -> None:
+    """Fill `seconds` of every side, round by round."""
+    for side in (engine, *peers):
+        side.time_one()
+
+    def between() -> tuple[tuple[Any], dict[str, Any]]:
+        for peer in peers:
+            peer.seconds.append(peer.time_one())
+        gc.collect()
+        return (engine.prepare(),), {}
+
+    def timed(state: Any) -> None:
+        started = time.perf_counter()
+        engine.run(state)
+        engine.seconds.append(time.perf_counter() - started)
+
+    benchmark.pedantic(timed, setup=between, teardown=engine.finish, rounds=rounds)
+
+
+def rows_of(question: str, unit: Unit, engine: Side, peers: Sequence[Side]) -> list[Row]:
+    """Make one row for each peer, or a row of the engine alone."""
+    figures = [unit.figure(engine.amount, seconds) for seconds in engine.seconds]
+    if not peers:
+        return [Row(question, unit.label, median(figures), goal=engine.goal, note=engine.note)]
+    rows = []
+    for peer in peers:
+        others = [unit.figure(peer.amount, seconds) for seconds in peer.seconds]
+        ratio = median(ours / theirs for ours, theirs in zip(figures, others, strict=True))
+        rows.append(
+            Row(
+                question, unit.label, median(figures), peer.name, median(others), ratio,
+                peer.goal, peer.note,
+            )
+        )  # fmt: skip
+    return rows

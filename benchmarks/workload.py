@@ -1,0 +1,86 @@
+"""Make the records that every side of a comparison appends, and the sizes of a run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+RECORD_BYTES = 100
+BATCH_RECORDS = 1000
+POOL_BATCHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Say how much each question does in a round, and how many rounds there are."""
+
+    rounds: int = 11
+    touch_bytes: int = 768 << 20
+    extend_batches: int = 400
+    single_appends: int = 20_000
+    slow_share: int = 4  # a slow peer does one part in this many: rates are compared
+    durable_threads: int = 32
+    durable_each: int = 60
+    durable_single: int = 400
+    scan_batches: int = 500
+    point_reads: int = 20_000
+    first_touches: int = 400
+    large_set_batches: int = 1_500
+    recover_bytes: int = 1 << 30
+    recover_batch_bytes: int = 64 << 10
+    recover_rounds: int = 5
+    segments: int = 10_000
+    segment_rounds: int = 3
+    import_rounds: int = 9
+
+
+FULL = Sizes()
+TINY = Sizes(
+    rounds=2,
+    touch_bytes=1 << 20,
+    extend_batches=3,
+    single_appends=20,
+    slow_share=1,
+    durable_threads=4,
+    durable_each=2,
+    durable_single=4,
+    scan_batches=3,
+    point_reads=20,
+    first_touches=3,
+    large_set_batches=4,
+    recover_bytes=1 << 20,
+    recover_rounds=2,
+    segments=20,
+    segment_rounds=1,
+    import_rounds=1,
+)
+SCALES = {"full": FULL, "tiny": TINY}
+
+
+def equal_values(seed: int = 1) -> list[list[bytes]]:
+    """Make batches of records of 100 bytes; a pool, so that no cache holds all of them."""
+    source = random.Random(seed)
+    return [
+        [source.randbytes(RECORD_BYTES) for _ in range(BATCH_RECORDS)] for _ in range(POOL_BATCHES)
+    ]
+
+
+def mixed_values(seed: int = 2) -> list[list[bytes]]:
+    """Make batches of records of 50 to 150 bytes, 100 on average."""
+    source = random.Random(seed)
+    return [
+        [source.randbytes(source.randint(50, 150)) for _ in range(BATCH_RECORDS)]
+        for _ in range(POOL_BATCHES)
+    ]
+
+
+def offsets_at_random(count: int, end: int, seed: int = 3) -> list[int]:
+    """Draw offsets below `end`."""
+    source = random.Random(seed)
+    return [source.randrange(end) for _ in range(count)]
+
+
+def touch_memory(size_bytes: int) -> None:
+    """Write to a stretch of fresh memory once, so that no figure pays for the first touch of it."""
+    memory = bytearray(size_bytes)
+    memory[::4096] = b"\1" * len(range(0, size_bytes, 4096))
