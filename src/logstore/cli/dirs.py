@@ -1,0 +1,121 @@
+"""Commands about log dirs: `format`, `dirs`, `log-dirs`."""
+
+from __future__ import annotations
+
+import click
+
+from logstore.cli.options import format_option, log_dirs_option, store_as_owner, store_for_reading
+from logstore.cli.output import (
+    Column,
+    Row,
+    bar,
+    count_text,
+    optional_text,
+    print_facts,
+    print_rows,
+    size_text,
+)
+
+DIR_COLUMNS = [
+    Column("path", "log dir"),
+    Column("state", "state"),
+    Column("replicas", "replicas", count_text, is_number=True),
+    Column("log_bytes", "logs", size_text, is_number=True),
+    Column("used_bytes", "used", size_text, is_number=True),
+    Column("usable_bytes", "free", size_text, is_number=True),
+    Column("bar", "disk"),
+]
+ERROR_COLUMN = Column("error", "error", optional_text)
+
+
+@click.command("format")
+@log_dirs_option
+@format_option()
+def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Give new log dirs their identity.
+
+    Directories that do not exist are made. A dir that belongs to this store already is left as
+    it is; one of another store is refused. `create` does this by itself for a store that is new
+    as a whole; an empty dir in place of a known one is only taken when it is said so, here.
+
+    \b
+    Example:
+      logstore format --log-dirs /disk1/logs,/disk2/logs
+    """
+    with store_as_owner(log_dirs, format_new=True) as store:
+        response = store.describe_dirs()
+        paths = [facts.path for facts in response.log_dirs]
+    print_facts(
+        {"log_dirs": paths}, output_format, "\n".join(f"formatted {path}" for path in paths)
+    )
+
+
+@click.command()
+@log_dirs_option
+@format_option()
+def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Show each log dir: state, replicas, room.
+
+    The bar is the whole disk: solid what the logs take, hatched what other files take, light
+    what is free.
+
+    \b
+    Examples:
+      logstore dirs --log-dirs /disk1/logs,/disk2/logs
+      logstore dirs --format json | jq '.[] | select(.state != "ONLINE")'
+    """
+    rows: list[Row] = []
+    with store_for_reading(log_dirs) as store:
+        for facts in store.describe_dirs().log_dirs:
+            log_bytes = sum(each.size for each in facts.partitions)
+            total, usable = facts.total_bytes, facts.usable_bytes
+            is_known = facts.is_live and total is not None and usable is not None and total > 0
+            row: Row = {
+                "path": facts.path,
+                "state": getattr(facts.state, "name", str(facts.state)),
+                "replicas": len(facts.partitions),
+                "log_bytes": log_bytes,
+                "used_bytes": total - usable if is_known else None,
+                "usable_bytes": usable if is_known else None,
+                "total_bytes": total if is_known else None,
+                "error": None if facts.error is None else str(facts.error),
+            }
+            if output_format == "table":
+                row["bar"] = disk_bar(log_bytes, total, usable) if is_known else "?"
+            rows.append(row)
+    has_error = any(row["error"] for row in rows)
+    print_rows(rows, [*DIR_COLUMNS, ERROR_COLUMN] if has_error else DIR_COLUMNS, output_format)
+
+
+def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
+    """Draw a disk: what the logs take, what else is taken, what is free, and how much is taken."""
+    used = (total_bytes - usable_bytes) / total_bytes
+    logs = min(log_bytes / total_bytes, used)
+    return f"{bar(logs, used - logs)} {used:4.0%}"
+
+
+@click.command("log-dirs")
+@log_dirs_option
+@click.option("--describe", is_flag=True, help="Describe the log dirs (all that there is to do).")
+@click.option(
+    "--topics", "--topic-list", default="", metavar="TOPIC[,TOPIC...]", help="These topics only."
+)
+@click.option("--only", multiple=True, metavar="DIR", help="This log dir only; repeatable.")
+def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
+    """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
+
+    The words are those of kafka-log-dirs, without its two lines of prose; state, total and
+    usable bytes are added.
+
+    \b
+    Example:
+      logstore log-dirs --describe --topics orders | jq .
+    """
+    if not describe:
+        raise click.UsageError("say what to do: --describe", click.get_current_context())
+    names = tuple(name.strip() for name in topics.split(",") if name.strip())
+    with store_for_reading(log_dirs) as store:
+        click.echo(store.describe_dirs(log_dirs=only, topics=names).to_json())
+
+
+COMMANDS: list[click.Command] = [format_dirs, dirs, log_dirs]

@@ -1,0 +1,238 @@
+"""The command `dump`: batches and records of segments, in the words of kafka-dump-log."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from logstore import LogStore, TopicPartition, names
+from logstore.cli.batch_walk import Found, walk_file
+from logstore.cli.options import format_option, log_dirs_option, one_partition, store_for_reading
+from logstore.cli.output import print_array, print_json_lines
+from logstore.cli.record_text import bytes_to_json, printable
+from logstore.disk import files
+from logstore.format import columnar
+from logstore.format.batch import BatchHeader, Record
+from logstore.format.compression import CODEC_NAMES
+
+SEGMENT_SUFFIX = ".log"
+
+Row = dict[str, Any]
+
+
+def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
+    """List the `.log` files of a partition in order, and the offset at which it ends now."""
+    log = store.log(*name)
+    end_offset = log.log_end_offset
+    directory = os.path.join(log.log_dir, names.dir_name(*name))
+    found = [
+        os.path.join(directory, entry.name)
+        for entry in files.entries(directory)
+        if entry.is_file and entry.name.endswith(SEGMENT_SUFFIX)
+    ]
+    return sorted(found), end_offset
+
+
+def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Iterator[Row]:
+    """Yield a row for each batch of a `.log` file, and for each record if they are wished.
+
+    Args:
+        path: the file; one that vanishes (retention beside us) yields nothing.
+        end_offset: where the log ends; what an owner is writing behind it is left out.
+        with_records: whether a batch's row is followed by those of its records.
+
+    """
+    try:
+        fd = files.open_file(path, files.READ)
+    except FileNotFoundError:
+        return
+    try:
+        yield {"kind": "file", "path": path}
+        for found in walk_file(fd):
+            row = batch_row(found)
+            if end_offset is not None and row.get("baseOffset", -1) >= end_offset:
+                return
+            yield row
+            if with_records and found.fault is None:
+                yield from record_rows(found)
+    finally:
+        files.close(fd)
+
+
+def batch_row(found: Found) -> Row:
+    """Say what a batch's header says; of damage without one, only where it is."""
+    row: Row = {"kind": "batch"}
+    if len(found.data) >= columnar.HEADER_BYTES and found.data[16] == columnar.MAGIC:
+        header = columnar.read_header(found.data, 0)
+        row |= header_words(header, found.position)
+        if found.fault is None:
+            row["crc"] = columnar.checksum(found.data, 0, len(found.data))
+    else:
+        row |= {"position": found.position, "size": found.size_bytes}
+    row["isvalid"] = found.fault is None
+    if found.fault is not None:
+        row["reason"] = found.fault
+        row["skipped"] = found.size_bytes
+    return row
+
+
+def header_words(header: BatchHeader, position: int) -> Row:
+    """Name the facts of a header as kafka-dump-log does, in its order."""
+    has_sequence = header.base_sequence >= 0
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.base_sequence + header.record_count - 1 if has_sequence else -1,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "position": position,
+        time_word(header): header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compresscodec": CODEC_NAMES.get(header.attributes & columnar.CODEC_MASK, "unknown"),
+    }
+
+
+def time_word(header: BatchHeader) -> str:
+    """Say whose time a batch's timestamps are."""
+    return "LogAppendTime" if header.attributes & columnar.LOG_APPEND_TIME else "CreateTime"
+
+
+def record_rows(found: Found) -> Iterator[Row]:
+    """Yield a row for each record of a whole batch; one that cannot be decoded says so."""
+    try:
+        batch = columnar.decode(found.data, 0, len(found.data))
+        records: Iterable[Record] = batch.records()
+    except ValueError as error:
+        yield {"kind": "undecodable", "position": found.position, "reason": str(error)}
+        return
+    word, sequence = time_word(batch.header), batch.header.base_sequence
+    for index, record in enumerate(records):
+        yield {
+            "kind": "record",
+            "offset": record.offset,
+            word: record.timestamp,
+            "keySize": -1 if record.key is None else len(record.key),
+            "valueSize": -1 if record.value is None else len(record.value),
+            "sequence": sequence + index if sequence >= 0 else -1,
+            "headerKeys": [name for name, _ in record.headers],
+            "key": record.key,
+            "payload": record.value,
+        }
+
+
+def row_text(row: Row) -> str:
+    """Word a row as kafka-dump-log prints it."""
+    kind = row["kind"]
+    if kind == "file":
+        return f"Dumping {row['path']}"
+    words = []
+    for key, value in row.items():
+        if key == "kind" or (key in ("key", "payload") and value is None):
+            continue
+        words.append(f"{key}: {value_text(value)}")
+    return ("| " if kind == "record" else "") + " ".join(words)
+
+
+def value_text(value: Any) -> str:
+    """Word one value of a row."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return printable(value)
+    if isinstance(value, list):
+        return f"[{','.join(printable(name.encode()) for name in value)}]"
+    return str(value)
+
+
+def row_json(row: Row) -> Row:
+    """Make a row fit for JSON: bytes as everywhere else."""
+    return {
+        key: bytes_to_json(value) if isinstance(value, bytes) else value
+        for key, value in row.items()
+    }
+
+
+@click.command()
+@click.argument("target", metavar="TOPIC [PARTITION] | FILE.log...", nargs=-1, required=True)
+@log_dirs_option
+@format_option(("text", "table", "json", "jsonl"), "text")
+@click.option(
+    "--records", "--print-data-log", "with_records", is_flag=True, help="Show each record as well."
+)
+def dump(
+    target: tuple[str, ...], log_dirs: tuple[str, ...], output_format: str, with_records: bool
+) -> None:
+    """Print the record batches of a partition, or of segment files, as kafka-dump-log does.
+
+    Every checksum is computed. A damaged batch says `isvalid: false` and why, the walk goes on
+    behind it, and the exit code is 1.
+
+    \b
+    Examples:
+      logstore dump orders 0
+      logstore dump orders 0 --records --format jsonl | jq 'select(.kind == "record")'
+      logstore dump /disk1/logs/orders-0/00000000000000000000.log --records
+    """
+    damage: list[Row] = []
+
+    def rows() -> Iterator[Row]:
+        for path in paths:
+            for row in dump_file(path, end_offset, with_records=with_records):
+                if row.get("isvalid") is False or row["kind"] == "undecodable":
+                    damage.append(row)
+                yield row
+
+    end_offset: int | None = None
+    if any(os.sep in text or text.endswith(SEGMENT_SUFFIX) for text in target):
+        paths = [readable_file(path) for path in target]
+    else:
+        paths, end_offset = partition_segments(target, log_dirs)
+    if output_format == "json":
+        print_array(map(row_json, rows()))
+    elif output_format == "jsonl":
+        print_json_lines(map(row_json, rows()))
+    else:
+        for row in rows():
+            click.echo(row_text(row))
+    if damage:
+        click.get_current_context().exit(1)
+
+
+def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tuple[list[str], int]:
+    """Find the segments of `TOPIC [PARTITION]`."""
+    if len(target) > 2 or (len(target) == 2 and not target[1].isdigit()):
+        raise click.UsageError(
+            "name one partition (TOPIC PARTITION) or files (FILE.log...)",
+            click.get_current_context(),
+        )
+    partition = int(target[1]) if len(target) == 2 else None
+    with store_for_reading(log_dirs) as store:
+        return segments_of(store, one_partition(store, target[0], partition))
+
+
+def readable_file(path: str) -> str:
+    """Check that a segment file can be read, before anything is printed."""
+    try:
+        fd = files.open_file(path, files.READ)
+        try:
+            if not stat.S_ISREG(files.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is no file")
+        finally:
+            files.close(fd)
+    except OSError as error:
+        raise click.UsageError(
+            f"cannot read {path}: {error.strerror}", click.get_current_context()
+        ) from error
+    return path
+
+
+COMMANDS: list[click.Command] = [dump]

@@ -1,0 +1,162 @@
+"""What the commands share: options, arguments that name a partition, opening a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from logstore import LogStore, TopicPartition
+from logstore.cli.interrupts import Interrupts, held
+from logstore.errors import LogStoreError, UnknownPartitionError
+
+ENVIRONMENT_NAME = "LOGSTORE_LOG_DIRS"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def log_dirs_option(function: Function) -> Function:
+    """Add `--log-dirs`; its value is what was given, not yet completed (see `named_log_dirs`)."""
+    return click.option(
+        "--log-dirs",
+        "log_dirs",
+        multiple=True,
+        metavar="DIR[,DIR...]",
+        help=f"Log dirs of the store; repeatable.  [env var: {ENVIRONMENT_NAME}]",
+    )(function)
+
+
+def format_option(
+    choices: tuple[str, ...] = ("table", "json", "jsonl"), default: str = "table"
+) -> Callable[[Function], Function]:
+    """Add `--format`."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(choices),
+        default=default,
+        show_default=True,
+        help="How to print: a table for people, one JSON document, or one JSON object a line.",
+    )
+
+
+def partition_arguments(function: Function) -> Function:
+    """Add the arguments `TOPIC [PARTITION]`."""
+    function = click.argument("partition", required=False, type=click.IntRange(min=0))(function)
+    return click.argument("topic")(function)
+
+
+def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
+    """Return the log dirs given to the command, before the command, or in the environment.
+
+    Raises:
+        click.UsageError: none is named anywhere.
+
+    """
+    context = click.get_current_context(silent=True)
+    texts = log_dirs or (context.obj if context is not None and context.obj else ())
+    if not texts:
+        texts = (os.environ.get(ENVIRONMENT_NAME, ""),)
+    paths = [path.strip() for text in texts for path in text.split(",") if path.strip()]
+    if not paths:
+        raise click.UsageError(
+            f"no log dirs: give --log-dirs DIR[,DIR...], or set {ENVIRONMENT_NAME}", context
+        )
+    return paths
+
+
+@contextmanager
+def store_for_reading(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
+    """Open the store beside whoever owns it."""
+    with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
+        yield store
+
+
+@contextmanager
+def store_as_owner(
+    log_dirs: tuple[str, ...],
+    *,
+    format_new: bool = False,
+    interrupts: Interrupts | None = None,
+) -> Iterator[LogStore]:
+    """Open the store for changes; what its recovery had to do is told on stderr.
+
+    Ctrl-C is obeyed while it opens (recovery is safe to break off), and after that only where the
+    caller's `interrupts` allow it, so that the store is closed in order.
+    """
+    if interrupts is None:
+        with (
+            held() as held_interrupts,
+            store_as_owner(log_dirs, format_new=format_new, interrupts=held_interrupts) as store,
+        ):
+            yield store
+        return
+    paths = named_log_dirs(log_dirs)
+    with interrupts.allowed():
+        store = LogStore.open(paths, format_new=format_new)
+    with store:
+        report = store.recovery_report
+        if report.warnings or report.cut_bytes or not report.is_sound:
+            note(str(report))
+        yield store
+
+
+@contextmanager
+def wrong_usage(hint: str = "") -> Iterator[None]:
+    """Make exit code 2 of what the engine says (ValueError, TypeError) of what the user typed."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if isinstance(error, LogStoreError):
+            raise
+        raise click.UsageError(f"{error}{hint}", click.get_current_context(silent=True)) from error
+
+
+def note(text: str) -> None:
+    """Print a line for the person, beside the output."""
+    click.echo(text, err=True)
+
+
+def partitions_of(
+    store: LogStore, topic: str | None, partition: int | None
+) -> list[TopicPartition]:
+    """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is understood as well.
+
+    Raises:
+        UnknownPartitionError: there is none.
+
+    """
+    every = sorted(store)
+    if topic is None:
+        return every
+    if partition is not None:
+        return [TopicPartition(topic, partition)]
+    found = [name for name in every if name.topic == topic]
+    if not found:
+        head, dash, tail = topic.rpartition("-")
+        if dash and tail.isdigit() and (head, int(tail)) in every:
+            return [TopicPartition(head, int(tail))]
+        raise UnknownPartitionError(
+            f"there is no topic {topic} in this store", topic=topic, partition=0
+        )
+    return found
+
+
+def one_partition(store: LogStore, topic: str, partition: int | None) -> TopicPartition:
+    """Return the one partition that `TOPIC [PARTITION]` names.
+
+    Raises:
+        click.UsageError: the topic has several and none was chosen.
+
+    """
+    found = partitions_of(store, topic, partition)
+    if len(found) > 1:
+        numbers = ", ".join(str(name.partition) for name in found)
+        raise click.UsageError(
+            f"topic {topic} has partitions {numbers}: name one of them",
+            click.get_current_context(silent=True),
+        )
+    return found[0]

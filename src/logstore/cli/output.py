@@ -1,0 +1,173 @@
+"""Print rows as a table, as one JSON document or as JSON lines; draw bars and progress.
+
+A table goes through rich when a person looks at it and rich is there; else it is plain columns,
+never cut, so that `grep` and `awk` find everything.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import click
+
+from logstore.config import format_size
+
+BAR_CELLS = 20
+
+Row = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """A column of a table: the key of its values, its heading, how a value is worded."""
+
+    key: str
+    heading: str
+    word: Callable[[Any], str] = str
+    is_number: bool = False
+
+
+def size_text(size_bytes: int | None) -> str:
+    """Word a size; unknown is a dash."""
+    return "-" if size_bytes is None else format_size(size_bytes)
+
+
+def count_text(count: int | None) -> str:
+    """Word a count with thousands marked; unknown is a dash."""
+    return "-" if count is None else f"{count:,}"
+
+
+def optional_text(value: object) -> str:
+    """Word a value of which there may be none."""
+    return "-" if value is None or value == "" else str(value)
+
+
+def time_text(timestamp: int) -> str:
+    """Word milliseconds since the epoch as UTC; beyond the calendar the number stays a number."""
+    try:
+        moment = datetime.fromtimestamp(timestamp / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def bar(*parts: float, cells: int = BAR_CELLS) -> str:
+    """Draw shares of one whole (0 to 1 together) as a bar: the first solid, the second hatched."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    marks = "█▒░" if encoding.lower().replace("-", "") == "utf8" else "#=."
+    drawn = ""
+    total = 0.0
+    for mark, part in zip(marks, parts, strict=False):
+        total += part
+        filled = round(min(total, 1.0) * cells)
+        if part > 0 and filled == len(drawn) < cells:
+            filled += 1  # what is there is seen, however small
+        drawn += mark * (filled - len(drawn))
+    return drawn + marks[2] * (cells - len(drawn))
+
+
+def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: str) -> None:
+    """Print rows in the format asked for; JSON has every key of a row, a table its columns."""
+    if output_format == "json":
+        click.echo(json.dumps(list(rows), indent=2, ensure_ascii=False))
+    elif output_format == "jsonl":
+        print_json_lines(rows)
+    else:
+        print_table(rows, columns)
+
+
+def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Print a table: drawn by rich on a terminal, plain columns elsewhere."""
+    cells = [[column.word(row.get(column.key)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        try:
+            draw_table(cells, columns)
+            return
+        except ImportError:
+            pass
+    headings = [column.heading.upper() for column in columns]
+    widths = [max(map(len, texts)) for texts in zip(headings, *cells, strict=True)]
+    for texts in [headings, *cells]:
+        parts = [
+            text.rjust(width) if column.is_number else text.ljust(width)
+            for text, width, column in zip(texts, widths, columns, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
+    """Draw a table with rich (which heeds NO_COLOR and the width of the terminal)."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(
+            column.heading, justify="right" if column.is_number else "left", overflow="fold"
+        )
+    for texts in cells:
+        table.add_row(*(Text(text) for text in texts))
+    Console().print(table)
+
+
+def print_facts(facts: Row, output_format: str, sentence: str) -> None:
+    """Print the outcome of one piece of work: a sentence for people, else its facts."""
+    if output_format == "table":
+        click.echo(sentence)
+    else:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+
+
+def print_array(objects: Iterable[Any]) -> None:
+    """Print one JSON array of any length without holding it."""
+    separator = "[\n"
+    for each in objects:
+        click.echo(separator + json.dumps(each, ensure_ascii=False), nl=False)
+        separator = ",\n"
+    click.echo("[]" if separator == "[\n" else "\n]")
+
+
+def print_json_lines(objects: Iterable[Any]) -> None:
+    """Print one JSON object a line."""
+    for each in objects:
+        click.echo(json.dumps(each, ensure_ascii=False))
+
+
+@contextmanager
+def progress_bar(
+    label: str, total: int | None, *, is_bytes: bool
+) -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr while a person looks at it.
+
+    Yields the function to call with the amount done so far (not the step).
+    """
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    try:
+        from rich import progress as rich_progress
+        from rich.console import Console
+    except ImportError:
+        yield lambda done: None
+        return
+    amount: list[rich_progress.ProgressColumn] = (
+        [rich_progress.DownloadColumn(binary_units=True), rich_progress.TransferSpeedColumn()]
+        if is_bytes
+        else [rich_progress.MofNCompleteColumn()]
+    )
+    with rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        *amount,
+        rich_progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as display:
+        task = display.add_task(label, total=total)
+        yield lambda done: display.update(task, completed=done)

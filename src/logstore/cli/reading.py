@@ -1,0 +1,273 @@
+"""Commands that print records: `cat`, `tail`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import click
+import numpy as np
+
+from logstore import Log, Record
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    one_partition,
+    partition_arguments,
+    store_for_reading,
+)
+from logstore.cli.output import print_array
+from logstore.cli.record_text import parse_moment, record_to_json, record_to_line
+from logstore.errors import OffsetOutOfRangeError
+
+RECORD_FORMATS = ("text", "table", "json", "jsonl", "raw")
+PRINT_RECORDS = 1000
+DURATION_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
+
+
+class Moment(click.ParamType):
+    """A point in time: a date and time, milliseconds since 1970, or `2h` for two hours ago."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Read the text as milliseconds since the epoch."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text[:-1].isdigit() and text[-1:] in DURATION_MS:
+            return time.time_ns() // 1_000_000 - int(text[:-1]) * DURATION_MS[text[-1]]
+        try:
+            return parse_moment(text)
+        except (ValueError, OverflowError):
+            self.fail(f"{text!r} is no date and time, milliseconds, or age such as 90m", param, ctx)
+
+
+class OffsetText(click.ParamType):
+    """An offset, `start`, `end`, or a negative number counted from the end."""
+
+    name = "offset"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Read the text as a number or one of the two words."""
+        text = str(value).strip().lower()
+        if text in ("start", "end"):
+            return text
+        try:
+            return int(text)
+        except ValueError:
+            self.fail(f"{text!r} is no offset, start or end", param, ctx)
+
+
+def resolve_offset(log: Log, offset: int | str) -> int:
+    """Turn what `OffsetText` read into an offset of this log."""
+    if offset == "start":
+        return log.log_start_offset
+    if offset == "end":
+        return log.log_end_offset
+    number = int(offset)
+    if number < 0:
+        return max(log.log_end_offset + number, log.log_start_offset)
+    return number
+
+
+def chosen_records(
+    log: Log,
+    offset: int | str | None,
+    end_offset: int | str | None,
+    since: int | None,
+    until: int | None,
+) -> Iterator[Record]:
+    """Read the records of a range of offsets whose timestamps are in `since..until`.
+
+    Timestamps need not grow along a log. No record before the offset that the time index names is
+    in question, but any behind it may be, so each batch is asked.
+    """
+    start = log.log_start_offset if offset is None else resolve_offset(log, offset)
+    end = log.log_end_offset if end_offset is None else resolve_offset(log, end_offset)
+    if since is not None:
+        first = log.offset_for_timestamp(since)
+        if first is None:
+            return
+        start = max(start, first)
+    if start >= end:
+        check_range(log, start)
+        return
+    for batch in log.read_batches(start, end_offset=end):
+        if since is None and until is None:
+            yield from batch.records(log.topic, log.partition)
+            continue
+        times = batch.timestamps
+        wanted = np.ones(batch.count, np.bool_)
+        if since is not None:
+            wanted &= times >= since
+        if until is not None:
+            wanted &= times < until
+        if wanted.any():
+            records = batch.records(log.topic, log.partition)
+            yield from (records[at] for at in np.flatnonzero(wanted).tolist())
+
+
+def check_range(log: Log, offset: int) -> None:
+    """Refuse an offset beyond the log; its end is no record, but no mistake either.
+
+    Raises:
+        OffsetOutOfRangeError: the log neither has nor ends at this offset.
+
+    """
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRangeError(
+            offset=offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
+
+
+def first_records(records: Iterable[Record], count: int | None) -> Iterator[Record]:
+    """Pass on at most `count` records, and do not ask for one more."""
+    if count is None:
+        yield from records
+        return
+    if count == 0:
+        return
+    for number, record in enumerate(records, 1):
+        yield record
+        if number >= count:
+            return
+
+
+def record_writer(output_format: str, separator: bytes) -> Callable[[Record], bytes]:
+    """Make the function that turns a record into what is printed for it."""
+    if output_format == "raw":
+        return lambda record: (record.value or b"") + separator
+    if output_format in ("json", "jsonl"):
+        return lambda record: (
+            json.dumps(record_to_json(record), ensure_ascii=False).encode() + b"\n"
+        )
+    return lambda record: record_to_line(record).encode() + b"\n"
+
+
+def print_records(records: Iterable[Record], output_format: str, separator: bytes) -> None:
+    """Print records; those before an error are printed before it is raised."""
+    if output_format == "json":
+        print_array(record_to_json(record) for record in records)
+        return
+    stdout = click.get_binary_stream("stdout")
+    write = record_writer(output_format, separator)
+    if output_format == "table":
+        stdout.write(TABLE_HEADING.encode() + b"\n")
+    lines: list[bytes] = []
+    try:
+        for record in records:
+            lines.append(write(record))
+            if len(lines) >= PRINT_RECORDS:
+                stdout.write(b"".join(lines))
+                lines = []
+    finally:
+        stdout.write(b"".join(lines))
+        stdout.flush()
+
+
+@click.command()
+@partition_arguments
+@log_dirs_option
+@format_option(RECORD_FORMATS, "text")
+@click.option("--offset", "-o", type=OffsetText(), help="First offset: a number, start, -N.")
+@click.option(
+    "--end-offset", "-e", type=OffsetText(), help="Offset to stop before: a number, end, -N."
+)
+@click.option("--since", type=Moment(), help="Only records at or after: 2013-07-04, 2h, ms.")
+@click.option("--until", type=Moment(), help="Only records before that time.")
+@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option("--separator", default="\\n", help=r"With raw: what follows a value.  [default: \n]")
+def cat(
+    topic: str,
+    partition: int | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    offset: int | str | None,
+    end_offset: int | str | None,
+    since: int | None,
+    until: int | None,
+    max_records: int | None,
+    separator: str,
+) -> None:
+    """Print the records of a partition.
+
+    As text: offset, time, key, value and headers, parted by tabs, nothing that could steer the
+    terminal. `raw` prints the values as they are; `jsonl` is what `append --input jsonl` takes.
+
+    \b
+    Examples:
+      logstore cat orders 0 --offset 100 --end-offset 200
+      logstore cat orders 0 --offset -5
+      logstore cat orders 0 --since 2013-07-04 --until 2013-07-05 --format jsonl | jq .value
+      logstore cat images 0 --offset 7 --max-records 1 --format raw --separator '' > 7.png
+    """
+    with store_for_reading(log_dirs) as store:
+        log = store.log(*one_partition(store, topic, partition))
+        records = chosen_records(log, offset, end_offset, since, until)
+        print_records(first_records(records, max_records), output_format, unescape(separator))
+
+
+def unescape(separator: str) -> bytes:
+    r"""Read `\n`, `\t`, `\0` in an option as the bytes they stand for."""
+    for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
+        separator = separator.replace(written, meant)
+    return separator.encode()
+
+
+@click.command()
+@partition_arguments
+@log_dirs_option
+@format_option(("text", "table", "jsonl", "raw"), "text")
+@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option(
+    "--offset",
+    "-o",
+    type=OffsetText(),
+    default="-10",
+    show_default=True,
+    help="Where to start: a number, start, end, -N.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), help="Stop after so many seconds of quiet."
+)
+def tail(
+    topic: str,
+    partition: int | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    max_records: int | None,
+    offset: int | str,
+    timeout: float | None,
+) -> None:
+    """Print the last records of a partition and each new one as it is appended, until Ctrl-C.
+
+    Works beside the process that appends.
+
+    \b
+    Examples:
+      logstore tail orders 0
+      logstore tail orders 0 --offset end --format jsonl | jq .value
+      logstore tail orders 0 --offset start --timeout 5
+    """
+    stdout = click.get_binary_stream("stdout")
+    write = record_writer(output_format, b"\n")
+    with store_for_reading(log_dirs) as store:
+        log = store.log(*one_partition(store, topic, partition))
+        records = log.tail(resolve_offset(log, offset), timeout=timeout)
+        if output_format == "table":
+            stdout.write(TABLE_HEADING.encode() + b"\n")
+        for record in first_records(records, max_records):
+            stdout.write(write(record))
+            stdout.flush()
+
+
+COMMANDS: list[click.Command] = [cat, tail]

@@ -1,0 +1,172 @@
+"""Records as text: JSON lines in both directions, a line for people, raw values.
+
+A JSON line is `{"key": ..., "value": ..., "timestamp": ..., "headers": [[name, value], ...]}`.
+Bytes that are UTF-8 are a JSON string, none is null, and any other bytes are
+`{"base64": "..."}`: what `cat --format jsonl` prints, `append --input jsonl` takes back unchanged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from logstore import Record
+from logstore.cli.output import time_text
+
+FIELDS_READ = frozenset({"key", "value", "timestamp", "headers"})
+FIELDS_IGNORED = frozenset({"topic", "partition", "offset"})  # printed by `cat`, given anew here
+
+INT64_MAX = 2**63 - 1
+
+
+class InputRecord(NamedTuple):
+    """A record as it comes in, before it has an offset."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def parse_json_record(line: bytes) -> InputRecord:
+    """Read one JSON line.
+
+    Raises:
+        ValueError: it is no record; the text says what is wrong with it.
+
+    """
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError('not a JSON object such as {"key": "k", "value": "v"}')
+    if "value" not in document:
+        raise ValueError('"value" is missing (a tombstone has "value": null)')
+    unknown = document.keys() - FIELDS_READ - FIELDS_IGNORED
+    if unknown:
+        raise ValueError(f'unknown field "{sorted(unknown)[0]}"')
+    return InputRecord(
+        value=parse_bytes(document["value"], "value"),
+        key=parse_bytes(document.get("key"), "key"),
+        timestamp=parse_record_timestamp(document.get("timestamp")),
+        headers=parse_headers(document.get("headers")),
+    )
+
+
+def parse_bytes(value: Any, field: str) -> bytes | None:
+    """Read a string, null or `{"base64": ...}`."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f'"{field}" holds half a surrogate pair') from None
+    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError(f'"{field}" is not base64') from None
+    raise ValueError(f'"{field}" must be a string, null or {{"base64": "..."}}')
+
+
+def parse_record_timestamp(value: Any) -> int | None:
+    """Read milliseconds since the epoch, or a date and time (UTC unless it says otherwise)."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return parse_moment(value)
+        except ValueError:
+            raise ValueError(f'"timestamp" {value!r} is no date and time') from None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+        raise ValueError('"timestamp" must be milliseconds since 1970, or a date and time')
+    return value
+
+
+def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Read record headers: pairs in a list, or an object."""
+    if value is None:
+        return ()
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list):
+        raise ValueError('"headers" must be a list of [name, value] or an object')
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise ValueError('each of "headers" must be [name, value]')
+        parse_bytes(pair[0], "headers")  # the name must be whole UTF-8 too
+        found.append((pair[0], parse_bytes(pair[1], "headers")))
+    return tuple(found)
+
+
+def parse_moment(text: str) -> int:
+    """Read a point in time as milliseconds since the epoch.
+
+    Understood are milliseconds, and ISO 8601 (`2013-07-04`, `2013-07-04T12:00`, with `Z` or an
+    offset; UTC when it names none).
+
+    Raises:
+        ValueError: it is neither.
+
+    """
+    if text.strip().lstrip("-").isdigit():
+        return int(text)
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
+    """Make a JSON value of bytes: a string where they are UTF-8, else base64."""
+    if data is None:
+        return None
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Make the JSON object of a record."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": bytes_to_json(record.key),
+        "value": bytes_to_json(record.value),
+        "headers": [[name, bytes_to_json(value)] for name, value in record.headers],
+    }
+
+
+def record_to_line(record: Record) -> str:
+    """Make the line of a record for people: offset, time, key, value, headers, parted by tabs."""
+    parts = [
+        str(record.offset),
+        time_text(record.timestamp),
+        printable(record.key),
+        printable(record.value),
+    ]
+    if record.headers:
+        parts.append(", ".join(f"{name}={printable(value)}" for name, value in record.headers))
+    return "\t".join(parts)
+
+
+def printable(data: bytes | None) -> str:
+    """Word bytes so that they cannot steer the terminal they are printed on."""
+    if data is None:
+        return "(null)"
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text
+    )

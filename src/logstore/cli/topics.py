@@ -1,0 +1,191 @@
+"""Commands about topics: `topics`, `create`."""
+
+from __future__ import annotations
+
+import click
+
+from logstore import LogConfig, LogStore, TopicPartition
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    note,
+    partitions_of,
+    store_as_owner,
+    store_for_reading,
+    wrong_usage,
+)
+from logstore.cli.output import Column, Row, count_text, print_rows, size_text
+from logstore.errors import LogStoreError
+
+TOPIC_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partitions", "partitions", count_text, is_number=True),
+    Column("records", "records", count_text, is_number=True),
+    Column("size_bytes", "size", size_text, is_number=True),
+    Column("log_dirs", "log dirs", lambda paths: ", ".join(paths)),
+    Column("state", "state"),
+]
+PARTITION_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partition", "partition", str, is_number=True),
+    Column("log_start_offset", "start offset", count_text, is_number=True),
+    Column("log_end_offset", "end offset", count_text, is_number=True),
+    Column("size_bytes", "size", size_text, is_number=True),
+    Column("log_dir", "log dir", lambda path: path or "-"),
+    Column("state", "state"),
+]
+
+
+def partition_row(store: LogStore, name: TopicPartition) -> Row:
+    """Gather the facts of a partition; one that is offline says why in `state`."""
+    row: Row = {
+        "topic": name.topic,
+        "partition": name.partition,
+        "log_start_offset": None,
+        "log_end_offset": None,
+        "size_bytes": None,
+        "log_dir": None,
+        "state": "online",
+    }
+    try:
+        log = store.log(name.topic, name.partition)
+        row["log_dir"] = log.log_dir
+        row["log_start_offset"] = log.log_start_offset
+        row["log_end_offset"] = log.log_end_offset
+        row["size_bytes"] = log.size_bytes
+    except LogStoreError as error:
+        row["state"] = f"offline: {error}"
+    return row
+
+
+def topic_row(topic: str, partition_rows: list[Row]) -> Row:
+    """Sum up the partitions of a topic; what is offline is counted as unknown, not as nothing."""
+    good = [row for row in partition_rows if row["state"] == "online"]
+    offline = len(partition_rows) - len(good)
+    return {
+        "topic": topic,
+        "partitions": len(partition_rows),
+        "records": sum(row["log_end_offset"] - row["log_start_offset"] for row in good),
+        "size_bytes": sum(row["size_bytes"] for row in good),
+        "log_dirs": sorted({row["log_dir"] for row in good}),
+        "offline_partitions": offline,
+        "state": f"{offline} offline" if offline else "online",
+    }
+
+
+@click.command()
+@click.argument("topic", required=False)
+@log_dirs_option
+@format_option()
+@click.option("--partitions", "-p", "by_partition", is_flag=True, help="A line per partition.")
+def topics(
+    topic: str | None, log_dirs: tuple[str, ...], output_format: str, by_partition: bool
+) -> None:
+    """List the topics, or the partitions of one TOPIC.
+
+    Records are counted as the span of readable offsets.
+
+    \b
+    Examples:
+      logstore topics
+      logstore topics orders
+      logstore topics --partitions --format jsonl | jq -r .log_dir
+    """
+    with store_for_reading(log_dirs) as store:
+        names = partitions_of(store, topic, None)
+        rows = [partition_row(store, name) for name in names]
+    if by_partition or topic is not None:
+        print_rows(rows, PARTITION_COLUMNS, output_format)
+    else:
+        summed = [
+            topic_row(name, [row for row in rows if row["topic"] == name])
+            for name in sorted({row["topic"] for row in rows})
+        ]
+        print_rows(summed, TOPIC_COLUMNS, output_format)
+    if not rows and output_format == "table":
+        note("no topics yet; make one with: logstore create TOPIC")
+
+
+def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
+    """Make a configuration of `key=value` texts; Kafka's dotted keys are understood as well."""
+    if not settings:
+        return None
+    values: dict[str, object] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise click.UsageError(
+                f"--config takes KEY=VALUE, not {setting!r}", click.get_current_context()
+            )
+        values[key.strip().replace(".", "_")] = config_value(value.strip())
+    with wrong_usage():
+        return LogConfig(**values)  # type: ignore[arg-type]
+
+
+def config_value(text: str) -> int | str:
+    """Read an int, or leave a text: sizes such as 64MiB are read by the configuration."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    return text
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("numbers", metavar="[PARTITION]...", nargs=-1, type=click.IntRange(min=0))
+@log_dirs_option
+@format_option()
+@click.option("--partitions", "-p", "count", type=click.IntRange(min=1), help="Make 0 to N - 1.")
+@click.option("--log-dir", metavar="DIR", help="Place them here (default: by free space).")
+@click.option(
+    "--config",
+    "-c",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Kafka's topic keys, such as segment_bytes=64MiB; repeatable; kept with the partition.",
+)
+@click.option("--is-new", is_flag=True, help="Create even while a log dir is offline (KIP-112).")
+def create(
+    topic: str,
+    numbers: tuple[int, ...],
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    count: int | None,
+    log_dir: str | None,
+    settings: tuple[str, ...],
+    is_new: bool,
+) -> None:
+    """Create partitions of TOPIC (partition 0 unless told otherwise).
+
+    A store that is new is formatted first.
+
+    \b
+    Examples:
+      logstore create orders --log-dirs /disk1/logs,/disk2/logs --partitions 6
+      logstore create orders 6 7
+      logstore create audit -c segment_bytes=64MiB -c compression_type=zstd
+    """
+    if count is not None and numbers:
+        raise click.UsageError(
+            "give partition numbers or --partitions, not both", click.get_current_context()
+        )
+    partitions = list(range(count)) if count is not None else list(numbers) or [0]
+    config = parse_config(settings)
+    rows: list[Row] = []
+    with store_as_owner(log_dirs) as store:
+        try:
+            for partition in partitions:
+                with wrong_usage():
+                    log = store.create(
+                        topic, partition, log_dir=log_dir, config=config, is_new=is_new
+                    )
+                rows.append({"topic": topic, "partition": partition, "log_dir": log.log_dir})
+        finally:
+            if output_format == "table":
+                for row in rows:
+                    click.echo(f"created {topic}-{row['partition']} in {row['log_dir']}")
+            else:
+                print_rows(rows, [], output_format)
+
+
+COMMANDS: list[click.Command] = [topics, create]

@@ -1,0 +1,178 @@
+"""The program as a whole: help, exit codes, one-line errors, what it imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from support.command_line import Run, Start, owner_of
+
+from logstore.cli.app import app
+
+COMMANDS = tuple(
+    "append cat create demo dirs dump format log-dirs repair tail topics verify".split()
+)
+
+
+def run_python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run a piece of Python in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+
+
+def test_every_command_is_there() -> None:
+    """The commands are those that are promised."""
+    assert sorted(app.commands) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str) -> None:
+    """The help of each command ends well and shows how it is called."""
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"logstore {command}" in result.output
+    assert "Example" in result.output
+
+
+def test_version_is_printed() -> None:
+    """`--version` names the program; a source tree that is not installed says so on one line."""
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.output.startswith(("logstore ", "error: "))
+
+
+def test_wrong_usage_is_2(run: Run) -> None:
+    """An unknown command, option or choice gives exit code 2 and an error line."""
+    for args in (["frobnicate"], ["topics", "--what"], ["dirs", "--format", "xml"], ["cat"]):
+        result = run(*args)
+        assert result.exit_code == 2, args
+        assert result.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_no_log_dirs_is_wrong_usage() -> None:
+    """Without log dirs from anywhere, the error names both ways to give them."""
+    result = CliRunner().invoke(app, ["topics"], env={"LOGSTORE_LOG_DIRS": None})
+    assert result.exit_code == 2
+    assert "--log-dirs" in result.stderr and "LOGSTORE_LOG_DIRS" in result.stderr
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_log_dirs_before_or_after_the_command(orders: list[str], before: bool) -> None:
+    """`--log-dirs` is understood in both places, with commas and repeated."""
+    options = ["--log-dirs", orders[0], "--log-dirs", orders[1]]
+    args = [*options, "topics"] if before else ["topics", "--log-dirs", ",".join(orders)]
+    result = CliRunner().invoke(app, args, env={"LOGSTORE_LOG_DIRS": None})
+    assert result.exit_code == 0
+    assert "orders" in result.output
+
+
+def test_an_error_is_one_line(run: Run, orders: list[str]) -> None:
+    """A failed operation gives exit code 1 and one line without a traceback."""
+    result = run("cat", "nothing", "0")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_store_that_does_not_exist(run: Run) -> None:
+    """A reading command on dirs that hold no store fails, and makes none."""
+    result = run("topics")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert not any(map(os.path.exists, os.environ.get("LOGSTORE_LOG_DIRS", "").split(",")))
+
+
+@pytest.mark.parametrize(
+    "args", [("append", "orders", "0"), ("create", "other"), ("repair", "orders"), ("format",)]
+)
+def test_changing_a_locked_store_names_the_owner(
+    run: Run, orders: list[str], args: tuple[str, ...]
+) -> None:
+    """A command that changes a store fails while another process has it, and names its pid."""
+    with owner_of(orders) as owner:
+        result = run(*args, input=b"")
+        assert result.exit_code == 1
+        assert str(owner.pid) in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("topics",),
+        ("topics", "orders"),
+        ("dirs",),
+        ("log-dirs", "--describe"),
+        ("cat", "orders", "0"),
+        ("tail", "orders", "0", "--timeout", "0"),
+        ("dump", "orders", "0", "--records"),
+        ("verify",),
+    ],
+)
+def test_reading_works_beside_an_owner(run: Run, orders: list[str], args: tuple[str, ...]) -> None:
+    """Every command that only reads works while another process appends."""
+    with owner_of(orders) as owner:
+        assert owner.append(b"fresh") == 10
+        result = run(*args)
+        assert result.exit_code == 0, result.output
+        if args[0] in ("cat", "tail", "dump"):
+            assert "fresh" in result.output
+        assert owner.append(b"more") == 11
+
+
+def test_a_closed_pipe_is_quiet(orders: list[str], start: Start) -> None:
+    """`logstore cat | head` ends without a word about the pipe."""
+    seeded = start("append", "orders", "0")
+    seeded.communicate(b"a line of some length to fill the pipe\n" * 50_000)
+    assert seeded.returncode == 0
+    child = start("cat", "orders", "0")
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    assert child.wait() == 0
+    child.stdout = None
+
+
+def test_without_click_one_line_names_the_extra() -> None:
+    """A bare installation says what to install, and exits 2."""
+    code = "import sys; sys.modules['click'] = None; from logstore.cli import main; main()"
+    result = run_python(code)
+    assert result.returncode == 2
+    assert "pip install 'logstore[cli]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_start_imports_nothing_heavy() -> None:
+    """Neither rich nor pyarrow nor pandas is imported before there is something to draw."""
+    code = (
+        "import sys, logstore.cli.app\n"
+        "print(*sorted({'rich', 'pyarrow', 'pandas', 'polars'} & set(sys.modules)))"
+    )
+    result = run_python(code)
+    assert result.stdout.strip() == "", result.stderr
+
+
+def test_tables_without_rich(orders: list[str]) -> None:
+    """Without rich a table is plain columns, also on a terminal."""
+    code = (
+        "import sys; sys.modules['rich'] = None; sys.stdout.isatty = lambda: True\n"
+        "from logstore.cli import main; sys.argv = ['logstore', *sys.argv[1:]]; main()"
+    )
+    result = run_python(code, "topics", "--log-dirs", ",".join(orders))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[0].split()[0] == "TOPIC"
+
+
+def test_ctrl_c_while_following(orders: list[str], start: Start) -> None:
+    """Ctrl-C ends `tail` with 130 and no traceback."""
+    child = start("tail", "orders", "0", "--offset", "start")
+    assert child.stdout is not None
+    for _ in range(10):
+        child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate()
+    assert child.returncode == 130
+    assert errors.strip() == b""

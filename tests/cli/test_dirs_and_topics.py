@@ -1,0 +1,175 @@
+"""`format`, `dirs`, `log-dirs`, `topics`, `create`: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support.command_line import Run
+
+from logstore import LogStore
+from logstore.cli.output import bar
+
+
+def test_format_makes_a_store(run: Run, log_dirs: list[str]) -> None:
+    """`format` gives each dir an identity and names it."""
+    result = run("format")
+    assert result.exit_code == 0
+    assert [line.split()[-1] for line in result.output.splitlines()] == log_dirs
+    assert all(os.path.exists(os.path.join(path, "meta.properties")) for path in log_dirs)
+    assert run("topics").exit_code == 0
+
+
+def test_format_twice_changes_nothing(run: Run, orders: list[str]) -> None:
+    """Formatting a store that is there leaves its records alone."""
+    assert run("format").exit_code == 0
+    assert run("cat", "orders", "0").output.count("\n") == 10
+
+
+def test_dirs_as_a_table(run: Run, orders: list[str]) -> None:
+    """The table has a line for each log dir, with state, replicas and a bar."""
+    lines = run("dirs").output.splitlines()
+    assert lines[0].split()[:3] == ["LOG", "DIR", "STATE"]
+    assert len(lines) == 3
+    first = lines[1].split()
+    assert first[:3] == [orders[0], "ONLINE", "1"]
+    assert first[-1].endswith("%")
+
+
+@pytest.mark.parametrize("output_format", ["json", "jsonl"])
+def test_dirs_for_programs(run: Run, orders: list[str], output_format: str) -> None:
+    """JSON has the facts as numbers, and no bar."""
+    output = run("dirs", "--format", output_format).stdout
+    rows = (
+        json.loads(output)
+        if output_format == "json"
+        else list(map(json.loads, output.splitlines()))
+    )
+    assert [row["path"] for row in rows] == orders
+    assert rows[0]["replicas"] == 1 and rows[0]["log_bytes"] > 0
+    assert rows[0]["used_bytes"] + rows[0]["usable_bytes"] == rows[0]["total_bytes"]
+    assert "bar" not in rows[0]
+
+
+def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
+    """A dir that is gone is in the table with its reason, and the other one is whole."""
+    os.rename(orders[1], orders[1] + ".gone")
+    rows = json.loads(run("dirs", "--format", "json").stdout)
+    assert [row["state"] for row in rows] == ["ONLINE", "OFFLINE"]
+    assert rows[1]["error"]
+    table = run("dirs").output.splitlines()
+    assert table[0].split()[-1] == "ERROR"
+    assert "OFFLINE" in table[2]
+
+
+def test_log_dirs_is_kip_113(run: Run, orders: list[str]) -> None:
+    """`log-dirs --describe` prints one line of JSON: version, dirs, partitions."""
+    result = run("log-dirs", "--describe")
+    assert result.output.count("\n") == 1
+    document = json.loads(result.output)
+    assert document["version"] == 1
+    first = document["log_dirs"][0]
+    assert first["path"] == orders[0] and first["is_live"] is True
+    assert first["partitions"][0]["topic"] == "orders"
+    assert first["partitions"][0]["is_temporary"] is False
+
+
+def test_log_dirs_of_some(run: Run, orders: list[str]) -> None:
+    """Topics and dirs can be chosen."""
+    chosen = json.loads(run("log-dirs", "--describe", "--topics", "none").output)
+    assert chosen["log_dirs"][0]["partitions"] == []
+    chosen = json.loads(run("log-dirs", "--describe", "--only", orders[1]).output)
+    assert [each["path"] for each in chosen["log_dirs"]] == [orders[1]]
+    assert run("log-dirs").exit_code == 2
+
+
+def test_topics_are_summed_up(run: Run, orders: list[str]) -> None:
+    """A line per topic has partitions, records and size."""
+    assert run("create", "orders", "1").exit_code == 0
+    lines = run("topics").output.splitlines()
+    assert lines[1].split()[:3] == ["orders", "2", "10"]
+    row = json.loads(run("topics", "--format", "jsonl").stdout)
+    assert row["partitions"] == 2 and row["records"] == 10 and row["state"] == "online"
+
+
+def test_partitions_of_a_topic(run: Run, orders: list[str]) -> None:
+    """A line per partition has its offsets and its log dir."""
+    rows = json.loads(run("topics", "orders", "--format", "json").stdout)
+    assert rows[0]["log_start_offset"] == 0 and rows[0]["log_end_offset"] == 10
+    assert rows[0]["log_dir"] == orders[0]
+    assert run("topics", "--partitions").output.splitlines()[1].split()[:2] == ["orders", "0"]
+
+
+def test_a_topic_that_is_not_there(run: Run, orders: list[str]) -> None:
+    """Asking for an unknown topic is a failure, not an empty table."""
+    result = run("topics", "nothing")
+    assert result.exit_code == 1
+    assert "nothing" in result.stderr
+
+
+def test_no_topics_says_how_to_make_one(run: Run, log_dirs: list[str]) -> None:
+    """An empty store hints at `create` on stderr."""
+    run("format")
+    result = run("topics")
+    assert result.exit_code == 0
+    assert "logstore create" in result.stderr
+
+
+def test_create_formats_and_places(run: Run, log_dirs: list[str]) -> None:
+    """`create` makes a new store and spreads partitions over its dirs."""
+    result = run("create", "orders", "--partitions", "4", "-c", "segment.bytes=64MiB")
+    assert result.exit_code == 0
+    assert [line.split()[1] for line in result.output.splitlines()] == [
+        f"orders-{number}" for number in range(4)
+    ]
+    with LogStore.open(log_dirs, read_only=True) as store:
+        assert store.log("orders", 3).config.segment_bytes == 64 << 20
+        assert len({store.log("orders", number).log_dir for number in range(4)}) == 2
+
+
+def test_create_where_it_is_wished(run: Run, log_dirs: list[str]) -> None:
+    """`--log-dir` decides where."""
+    result = run("create", "orders", "3", "5", "--log-dir", log_dirs[1], "--format", "json")
+    rows = json.loads(result.stdout)
+    assert [(row["partition"], row["log_dir"]) for row in rows] == [
+        (3, log_dirs[1]),
+        (5, log_dirs[1]),
+    ]
+
+
+def test_create_what_exists(run: Run, orders: list[str]) -> None:
+    """A partition that exists is a failure; those made before it are named."""
+    result = run("create", "orders", "1", "0")
+    assert result.exit_code == 1
+    assert "created orders-1" in result.stdout
+    assert "orders-0" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("a/b",), "a/b"),
+        (("..",), ".."),
+        (("x" * 250,), "249"),
+        (("orders", "-c", "segment_byte=1"), "segment_bytes"),
+        (("orders", "-c", "segment_bytes"), "KEY=VALUE"),
+        (("orders", "-c", "segment_bytes=lots"), "segment_bytes"),
+        (("orders", "1", "--partitions", "2"), "not both"),
+        (("orders", "--partitions", "0"), "0"),
+    ],
+)
+def test_create_with_wrong_words(run: Run, args: tuple[str, ...], said: str) -> None:
+    """Names and settings that cannot be are wrong usage, and say why."""
+    result = run("create", *args)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+
+
+def test_bars() -> None:
+    """A bar shows shares of a whole, and the smallest share is seen."""
+    assert bar(0.5, 0.25, cells=8) in ("████▒▒░░", "####==..")
+    assert bar(0.0, 0.0, cells=4) in ("░░░░", "....")
+    assert bar(0.001, cells=4) in ("█░░░", "#...")
+    assert bar(1.0, cells=4) in ("████", "####")
+    assert len(bar(0.9, 0.9, cells=10)) == 10
