@@ -1,0 +1,117 @@
+"""Read and write the small text files: one JSON document and its checksum, replaced whole.
+
+    {"version": 1, ...}
+    xxh3-64 0123456789abcdef
+
+A document that does not check out is *unknown*, never zero and never empty: the reader raises
+`CorruptCheckpointError` and whoever asked falls back on what the log itself says.
+An offsets checkpoint also names its kind and its log dir, so that a whole, valid file in the
+wrong place (copied between directories, or one kind over the other) is found out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import xxhash
+
+from logstore.disk import files
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+VERSION = 1
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+
+_ALGORITHM = "xxh3-64"
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """Write a document as bytes: the JSON line, then the line with its checksum."""
+    import json
+
+    line = json.dumps(document, separators=(", ", ": "), ensure_ascii=False).encode()
+    return b"%s\n%s %s\n" % (line, _ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
+
+
+def decode_document(data: bytes, path: str) -> dict[str, Any]:
+    """Read back what `encode_document` wrote.
+
+    Raises:
+        CorruptCheckpointError: any byte of it is wrong.
+        UnsupportedFormatError: it is whole, and of a later version.
+    """
+    import json
+
+    line, _, rest = data.partition(b"\n")
+    expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
+    if not line or rest != expected:
+        reason = "it is empty" if not data else "its checksum does not hold"
+        raise CorruptCheckpointError(path=path, position=0, reason=reason)
+    try:
+        document = json.loads(line)
+        version = document["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise CorruptCheckpointError(
+            path=path, position=0, reason="it is not a document with a version"
+        ) from None
+    if version != VERSION:
+        raise UnsupportedFormatError(path=path, version=version)
+    return dict(document)
+
+
+def write_document(path: str, document: Mapping[str, Any]) -> None:
+    """Replace a document durably: after a crash it is the old one or the new one."""
+    files.write_atomically(path, encode_document(document))
+
+
+def read_document(path: str) -> dict[str, Any] | None:
+    """Read a document; None when there is no such file.
+
+    Raises:
+        CorruptCheckpointError: it does not check out, or is no file.
+        OSError: the disk did not give it.
+    """
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        raise CorruptCheckpointError(path=path, position=0, reason="it is a directory") from None
+    return decode_document(data, path)
+
+
+def write_offsets(
+    path: str, kind: str, directory_id: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Replace an offsets checkpoint durably."""
+    rows = [[topic, partition, offset] for (topic, partition), offset in offsets.items()]
+    document = {"version": VERSION, "kind": kind, "directory_id": directory_id, "offsets": rows}
+    write_document(path, document)
+
+
+def read_offsets(path: str, kind: str, directory_id: str) -> dict[TopicPartition, int] | None:
+    """Read an offsets checkpoint; None when there is no such file.
+
+    Raises:
+        CorruptCheckpointError: it does not check out, or belongs elsewhere.
+        OSError: the disk did not give it.
+    """
+    document = read_document(path)
+    if document is None:
+        return None
+    if document.get("kind") != kind or document.get("directory_id") != directory_id:
+        reason = f"it is the {document.get('kind')} of log dir {document.get('directory_id')}"
+        raise CorruptCheckpointError(path=path, position=0, reason=reason)
+    offsets: dict[TopicPartition, int] = {}
+    try:
+        for topic, partition, offset in document["offsets"]:
+            if type(partition) is not int or type(offset) is not int or offset < 0:
+                raise ValueError
+            offsets[TopicPartition(str(topic), partition)] = offset
+    except (ValueError, TypeError, KeyError):
+        raise CorruptCheckpointError(
+            path=path, position=0, reason="its rows are not topic, partition, offset"
+        ) from None
+    return offsets

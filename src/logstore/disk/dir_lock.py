@@ -1,0 +1,162 @@
+"""Hold a log dir for one process: `flock` on `.lock`, which a killed owner cannot leave behind.
+
+    .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id"}
+    .clean-shutdown    {"version": 1, "start_id"}
+
+`.lock` names the owner's process and *start*. The clean-shutdown marker counts only when it names
+the same start: a marker whose removal was lost in a power cut belongs to an older one. `.lock` is
+never unlinked (two processes could then hold two of them), and it serves as a second witness of
+the dir's identity when `meta.properties` is damaged.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import Any
+
+from logstore.disk import files
+from logstore.disk.checkpoint import (
+    VERSION,
+    decode_document,
+    encode_document,
+    read_document,
+)
+from logstore.disk.meta_properties import Hint, is_id
+from logstore.errors import CorruptionError, LogDirLockedError, UnsupportedFormatError
+
+LOCK_NAME = ".lock"
+MARKER_NAME = ".clean-shutdown"
+DOCUMENT_BYTES_MAX = 4096
+
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+def _decode(data: bytes, path: str) -> dict[str, Any]:
+    """Read a document of which nothing may depend: empty when it does not check out."""
+    try:
+        return decode_document(data, path)
+    except (CorruptionError, UnsupportedFormatError):
+        return {}
+
+
+def lock_hint(dir_path: str) -> Hint:
+    """Read which identity the last owner of a log dir wrote into its lock file."""
+    path = os.path.join(dir_path, LOCK_NAME)
+    try:
+        document = _decode(files.read_file(path), path)
+    except (FileNotFoundError, IsADirectoryError):
+        document = {}
+    cluster_id, directory_id = document.get("cluster_id"), document.get("directory_id")
+    return Hint(
+        cluster_id if is_id(cluster_id) else None,
+        directory_id if is_id(directory_id) else None,
+    )
+
+
+_held: set[DirLock] = set()
+
+
+def _drop_after_fork() -> None:
+    """Close the child's copies of the descriptors; the parent goes on holding the locks.
+
+    `flock` belongs to the open file, which a forked child shares: a worker that outlived its parent
+    would keep the log dirs of a dead owner locked.
+    """
+    for lock in list(_held):
+        lock.drop()
+
+
+os.register_at_fork(after_in_child=_drop_after_fork)
+
+
+class DirLock:
+    """The lock of one log dir, from `acquire` to `release`."""
+
+    def __init__(self, dir_path: str) -> None:
+        self.dir_path = dir_path
+        self.path = os.path.join(dir_path, LOCK_NAME)
+        self.marker_path = os.path.join(dir_path, MARKER_NAME)
+        self._fd = -1
+
+    @property
+    def is_held(self) -> bool:
+        """Tell whether this process holds the lock."""
+        return self._fd >= 0
+
+    def acquire(self) -> None:
+        """Take the lock without waiting and without changing a byte.
+
+        Raises:
+            LogDirLockedError: another opener holds it.
+            OSError: the disk did not let us.
+        """
+        fd = files.open_file(self.path, _OPEN, 0o644)
+        try:
+            files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = self._read(fd).get("pid") if error.errno in (errno.EAGAIN, errno.EACCES) else None
+            files.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise LogDirLockedError(path=self.dir_path, pid=pid) from None
+            raise
+        self._fd = fd
+        _held.add(self)
+
+    def begin(self, start_id: str, cluster_id: str, directory_id: str) -> bool:
+        """Start owning the dir: durably drop the clean-shutdown marker, then name the new start.
+
+        Returns whether the last owner left in order. From here on a crash is seen as one.
+        """
+        marker = self._marker()
+        last_start = self._read(self._fd).get("start_id")
+        was_clean = last_start is not None and marker.get("start_id") == last_start
+        try:
+            files.unlink(self.marker_path)
+            files.sync_dir(self.dir_path)
+        except (FileNotFoundError, IsADirectoryError):
+            pass  # not there, or something that is never taken for a marker
+        document = {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "start_id": start_id,
+            "cluster_id": cluster_id,
+            "directory_id": directory_id,
+        }
+        data = encode_document(document)
+        files.write_fully(self._fd, [data], 0)
+        files.ftruncate(self._fd, len(data))
+        files.sync_data(self._fd)
+        return was_clean
+
+    def mark_clean(self, start_id: str) -> None:
+        """Write the marker of an orderly close; the caller has made all else durable."""
+        data = encode_document({"version": VERSION, "start_id": start_id})
+        files.write_atomically(self.marker_path, data)
+
+    def release(self) -> None:
+        """Give the lock back, also for children that still hold a copy of the descriptor."""
+        fd, self._fd = self._fd, -1
+        _held.discard(self)
+        if fd >= 0:
+            try:
+                files.flock(fd, fcntl.LOCK_UN)
+            finally:
+                files.close(fd)
+
+    def drop(self) -> None:
+        """Close this process's descriptor and leave the lock to whoever shares it."""
+        fd, self._fd = self._fd, -1
+        _held.discard(self)
+        if fd >= 0:
+            files.close(fd)
+
+    def _read(self, fd: int) -> dict[str, Any]:
+        return _decode(files.read_up_to(fd, DOCUMENT_BYTES_MAX, 0), self.path)
+
+    def _marker(self) -> dict[str, Any]:
+        try:
+            return read_document(self.marker_path) or {}
+        except (CorruptionError, UnsupportedFormatError):
+            return {}

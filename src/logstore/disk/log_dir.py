@@ -1,0 +1,224 @@
+"""Follow the life of one log dir: identity, lock, probe, failure, checkpoints, free space.
+
+`failed` is the one place where an `OSError` of a log dir becomes an error of this library, and
+`take_offline` the one place where a log dir goes offline; it never comes back by itself.
+
+Threads: `is_offline` only ever goes from False to True, so hot paths read it without a lock. The
+other facts of a failure are written before it.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.disk.dir_lock import DirLock
+from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
+from logstore.disk.offset_checkpoints import OffsetCheckpoints
+from logstore.errors import (
+    LogDirError,
+    LogDirFullError,
+    LogDirOfflineError,
+    LogStoreError,
+    ReplicaOfflineError,
+)
+
+PROBE_PREFIX = ".probe-"
+_PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
+
+
+class LogDirState(enum.Enum):
+    """The states of a log dir."""
+
+    ONLINE = "online"
+    READ_ONLY = "read-only"
+    CORDONED = "cordoned"
+    SUSPECT = "suspect"
+    OFFLINE = "offline"
+
+
+class DiskUsage(NamedTuple):
+    """The space of a disk as last asked."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class LogDir:
+    """One directory on one disk, owned by one process."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        on_failure: Callable[[LogDir], None] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.state = LogDirState.ONLINE
+        self.since_ms = time.time_ns() // 1_000_000
+        self.offline_reason: str | None = None
+        self.is_offline = False
+        self.cluster_id = ""
+        self._directory_id = ""
+        self.start_id = ""
+        self.was_clean = False
+        # False once anything in the dir could not be opened whole: it is then not closed as clean.
+        self.is_fully_loaded = True
+        self.usage = DiskUsage(0, 0)
+        self.warnings: list[str] = []
+        self.lock = DirLock(path)
+        self.checkpoints = OffsetCheckpoints(path)
+        self._on_failure = on_failure
+        self._failing = threading.Lock()
+
+    def __repr__(self) -> str:
+        """Show the path and the state, with its reason."""
+        reason = f": {self.offline_reason}" if self.offline_reason else ""
+        return f"<LogDir {self.path} {self.state.value}{reason}>"
+
+    @property
+    def directory_id(self) -> str:
+        """The id of this directory in the roster of its store."""
+        return self._directory_id
+
+    def belong(self, cluster_id: str, directory_id: str) -> None:
+        """Take on an identity, in memory."""
+        self.cluster_id = cluster_id
+        self._directory_id = self.checkpoints.directory_id = directory_id
+
+    # --- failure ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise LogDirOfflineError when the dir is offline."""
+        if self.is_offline:
+            raise self.offline_error()
+
+    def offline_error(self) -> LogDirOfflineError:
+        """Make the error that callers of an offline dir get."""
+        return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
+
+    def take_offline(self, reason: str) -> LogDirOfflineError:
+        """Take the dir offline for good; the failure callback hears of it exactly once."""
+        with self._failing:
+            is_first = not self.is_offline
+            if is_first:
+                self.offline_reason = reason
+                self.state = LogDirState.OFFLINE
+                self.since_ms = time.time_ns() // 1_000_000
+                self.is_offline = True
+        if is_first and self._on_failure is not None:
+            self._on_failure(self)
+        return self.offline_error()
+
+    def failed(
+        self,
+        error: OSError,
+        path: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> LogStoreError:
+        """Convert an error of this dir's disk; takes the dir offline when the disk is to blame.
+
+        Use it as `raise log_dir.failed(error, path) from error`.
+        """
+        if self.is_offline:
+            return self.offline_error()
+        reason = self._reason(error, path)
+        verdict = verdict_of(error)
+        if verdict is Verdict.FULL and error.errno != errno.EFBIG:
+            return LogDirFullError(path=self.path)
+        if verdict is Verdict.FULL or verdict is Verdict.PROCESS:
+            return LogDirError(path=self.path, reason=reason, retriable=True)
+        if verdict is Verdict.ASK:
+            refusal = self._ask_probe()
+            if refusal is None:
+                if topic is None or partition is None:
+                    return LogDirError(path=self.path, reason=reason)
+                return ReplicaOfflineError(topic=topic, partition=partition, reason=reason)
+            reason = f"{reason}; probe: {refusal}"
+        return self.take_offline(reason)
+
+    def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
+        """Take the dir offline after a failed sync, whatever the errno: it is never retried (R6).
+
+        The kernel has dropped the pages it could not write and calls the next sync a success.
+        """
+        return self.take_offline(f"a flush failed: {self._reason(error, path)}")
+
+    def _reason(self, error: OSError, path: str | None) -> str:
+        reason = reason_of(error)
+        return reason if path is None or error.filename else f"{reason} ({path})"
+
+    def _ask_probe(self) -> str | None:
+        """Probe the disk; returns why it is bad, or None."""
+        try:
+            self.probe()
+        except OSError as error:
+            return reason_of(error)
+        return None
+
+    def probe(self) -> None:
+        """Prove that the disk takes, keeps and gives back a small file (R16).
+
+        Listing alone passes on a dead disk. A full disk passes: it is not a broken one (R7).
+        """
+        files.stat(self.path)
+        if self.read_only:
+            files.read_file(os.path.join(self.path, FILE_NAME))
+            return
+        path = os.path.join(self.path, f"{PROBE_PREFIX}{os.urandom(4).hex()}")
+        moved = f"{path}.tmp"
+        try:
+            files.write_new(path, _PROBE_BYTES)
+            if files.read_file(path) != _PROBE_BYTES:
+                raise OSError(errno.EIO, "the disk gave back other bytes than it was given", path)
+            files.rename(path, moved)
+            files.sync_dir(self.path)
+            files.unlink(moved)
+        except OSError as error:
+            if verdict_of(error) in (Verdict.GONE, Verdict.ASK):
+                raise
+            files.remove_if_there(path)
+
+    # --- identity and ownership -------------------------------------------------------------------
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        """Give the dir an identity, durably."""
+        files.write_atomically(os.path.join(self.path, FILE_NAME), encode_meta(meta))
+
+    def begin(self, start_id: str) -> None:
+        """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start."""
+        try:
+            self.was_clean = self.lock.begin(start_id, self.cluster_id, self.directory_id)
+            self.start_id = start_id
+        except OSError as error:
+            if verdict_of(error) is not Verdict.FULL:
+                raise
+            self.warnings.append(
+                f"{self.path}: the disk is full: the lock file names no owner, and the next "
+                "start recovers"
+            )
+
+    def release(self) -> None:
+        """Give the lock back; an error of a dying disk is of no interest any more."""
+        try:
+            self.lock.release()
+        except OSError:
+            pass
+
+    # --- space ------------------------------------------------------------------------------------
+
+    def refresh_usage(self) -> DiskUsage:
+        """Ask the disk for its space; every other reader takes the cached answer."""
+        facts = files.statvfs(self.path)
+        self.usage = DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+        return self.usage

@@ -1,0 +1,94 @@
+"""Keep the two offsets checkpoints of a log dir: recovery points and log start offsets.
+
+A recovery point in a checkpoint says "durable below this"; so it is written after the flush (R5),
+and dropped from the disk *before* another log takes the name of one that is gone. A checkpoint that
+cannot be written for that (a full disk) is removed: unknown is always safe.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from logstore.disk import checkpoint, files
+from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.failures import Verdict, verdict_of
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+
+class OffsetCheckpoints:
+    """The offsets of one log dir as they stand on its disk."""
+
+    def __init__(self, dir_path: str) -> None:
+        self.directory_id = ""
+        self._paths = {
+            kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
+        }
+        self._lock = threading.Lock()
+        # Written under the lock; what is on disk, so that an unchanged one is not written again.
+        self._on_disk: dict[str, dict[TopicPartition, int] | None] = {
+            RECOVERY_POINTS: None,
+            LOG_START_OFFSETS: None,
+        }
+
+    def load(self) -> list[str]:
+        """Read both from disk; gives a warning for each that cannot be believed.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        warnings = []
+        for kind, path in self._paths.items():
+            offsets = None
+            try:
+                offsets = checkpoint.read_offsets(path, kind, self.directory_id)
+            except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
+                warnings.append(f"{path} is not used: {error}")
+            self._on_disk[kind] = offsets
+        return warnings
+
+    def recovery_point(self, topic_partition: TopicPartition) -> int | None:
+        """Give the recovery point on disk; None when it is unknown."""
+        return (self._on_disk[RECOVERY_POINTS] or {}).get(topic_partition)
+
+    def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Give the log start offset on disk; None when it is unknown."""
+        return (self._on_disk[LOG_START_OFFSETS] or {}).get(topic_partition)
+
+    def write(self, kind: str, collect: Callable[[], dict[TopicPartition, int]]) -> bool:
+        """Replace one durably, if anything in it changed; tells whether it was written.
+
+        The offsets are collected under the lock: one that was just forgotten stays so.
+        """
+        with self._lock:
+            offsets = collect()
+            if self._on_disk[kind] == offsets:
+                return False
+            self._replace(kind, offsets)
+            return True
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Durably drop what stands about a replica, before another one takes its name."""
+        with self._lock:
+            for kind, offsets in self._on_disk.items():
+                if offsets is None or topic_partition in offsets:
+                    self._drop(kind, topic_partition)
+
+    def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
+        """Write one less, or remove the file: the caller holds the lock."""
+        offsets = dict(self._on_disk[kind] or {})
+        offsets.pop(topic_partition, None)
+        try:
+            self._replace(kind, offsets)
+        except OSError as error:
+            if verdict_of(error) is not Verdict.FULL:
+                raise
+            files.remove_if_there(self._paths[kind])
+            files.sync_dir(os.path.dirname(self._paths[kind]))
+            self._on_disk[kind] = None
+
+    def _replace(self, kind: str, offsets: dict[TopicPartition, int]) -> None:
+        checkpoint.write_offsets(self._paths[kind], kind, self.directory_id, offsets)
+        self._on_disk[kind] = offsets

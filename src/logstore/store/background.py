@@ -1,0 +1,181 @@
+"""Look after one log dir in a thread of its own: flush, retain, checkpoint, purge, free space.
+
+One thread per dir, so that a disk that hangs only stops its own housekeeping. The thread sleeps on
+a condition until something is due or asked for, outlives every exception, and ends at `stop`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from logstore.config import StoreConfig
+from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
+from logstore.log.environment import Clock
+from logstore.store.listing import purge_tree
+from logstore.store.replicas import Replicas, key_of
+
+USAGE_INTERVAL_SECONDS = 10.0
+
+
+class Duty(NamedTuple):
+    """Something done every so often."""
+
+    name: str
+    interval_seconds: float
+    work: Callable[[], object]
+
+
+def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
+    """Log a warning; `logging` is imported when there is one."""
+    import logging
+
+    logging.getLogger("logstore").warning(text, *arguments, exc_info=exc_info)
+
+
+class DirKeeper:
+    """The housekeeping of one log dir."""
+
+    def __init__(
+        self, log_dir: LogDir, replicas: Replicas, config: StoreConfig, clock: Clock
+    ) -> None:
+        self.log_dir = log_dir
+        self._replicas = replicas
+        self._clock = clock
+        self._duties = (
+            Duty("flush", config.log_flush_scheduler_interval_ms / 1000, self.flush_due),
+            Duty("retention", config.log_retention_check_interval_ms / 1000, self.retain),
+            Duty(
+                "checkpoint",
+                config.log_flush_offset_checkpoint_interval_ms / 1000,
+                self.write_checkpoints,
+            ),
+            Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
+        )
+        now = time.monotonic()
+        self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
+        self._wakeup = threading.Condition()
+        self._purges: deque[str] = deque()
+        self._is_stopped = False
+        self._is_idle = True
+        self._thread = threading.Thread(
+            target=self._run, name=f"logstore-{log_dir.path}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; `join` waits for it."""
+        with self._wakeup:
+            self._is_stopped = True
+            self._wakeup.notify_all()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end of the thread; tells whether it came."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def purge(self, path: str) -> None:
+        """Ask for a deleted replica's directory to be removed."""
+        with self._wakeup:
+            self._purges.append(path)
+            self._wakeup.notify_all()
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was asked for is done."""
+        with self._wakeup:
+            return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
+
+    # --- the duties -------------------------------------------------------------------------------
+
+    def flush_due(self) -> None:
+        """Flush the logs whose `flush_ms` has passed, and the segments that were rolled."""
+        now_ms = self._clock.now_ms()
+        for log in self._replicas.on(self.log_dir):
+            self._guard("flush", partial(log.flush_if_due, now_ms))
+
+    def retain(self) -> None:
+        """Roll the active segments that are too old, and remove what retention lets go."""
+        now_ms = self._clock.now_ms()
+        for log in self._replicas.on(self.log_dir):
+            self._guard("roll", partial(log.roll_if_due, now_ms))
+            self._guard("retention", log.apply_retention)
+
+    def write_checkpoints(self) -> None:
+        """Write the offsets checkpoints; what they say is durable already (R5)."""
+        logs, write = self._replicas.on, self.log_dir.checkpoints.write
+        write(
+            RECOVERY_POINTS,
+            lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
+        )
+        write(
+            LOG_START_OFFSETS,
+            lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
+        )
+
+    def refresh_usage(self) -> None:
+        """Ask the disk for its space, and note which replicas have grown."""
+        figures = self._replicas.figures[self.log_dir.path]
+        figures.refresh(self._replicas.on(self.log_dir))
+
+    def run_due(self, now: float) -> None:
+        """Do what is due at `now` (of the monotonic clock), and the purges asked for."""
+        while self._purges and not self._is_stopped:
+            self._guard("purge", self._purge_next)
+        for duty in self._duties:
+            if self._is_stopped or self.log_dir.is_offline:
+                return
+            if now >= self._due[duty.name]:
+                self._due[duty.name] = now + duty.interval_seconds
+                self._guard(duty.name, duty.work)
+
+    def run_one(self, name: str) -> None:
+        """Do one duty now, whether it is due or not."""
+        for duty in self._duties:
+            if duty.name == name:
+                self._guard(name, duty.work)
+
+    def _purge_next(self) -> None:
+        path = self._purges.popleft()
+        if not self.log_dir.is_offline:
+            purge_tree(path)
+
+    def _guard(self, name: str, work: Callable[[], object]) -> None:
+        """Do one thing; whatever it raises is converted or logged, and the thread goes on."""
+        try:
+            work()
+        except FileNotFoundError:
+            pass  # somebody else removed it first; no disk is to blame for that
+        except OSError as error:
+            failure = self.log_dir.failed(error)
+            warn("%s of %s failed: %s", name, self.log_dir.path, failure)
+        except LogStoreError as error:
+            warn("%s in %s failed: %s", name, self.log_dir.path, error)
+        except Exception:  # noqa: BLE001 - it must not end the thread
+            warn("%s in %s failed", name, self.log_dir.path, exc_info=True)
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wakeup:
+                self._is_idle = True
+                self._wakeup.notify_all()
+                while not self._is_stopped and not self._purges:
+                    seconds = min(self._due.values()) - time.monotonic()
+                    if seconds <= 0 or self.log_dir.is_offline:
+                        break
+                    self._wakeup.wait(seconds)
+                if self._is_stopped or self.log_dir.is_offline:
+                    return
+                self._is_idle = False
+            self.run_due(time.monotonic())

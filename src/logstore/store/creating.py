@@ -1,0 +1,143 @@
+"""Create and delete partitions.
+
+A new partition goes to the log dir that `placement` chooses; when that one fails, to the next. A
+deleted one is renamed away with the reason in it, so that a crash leaves either the partition or
+something that the next start knows to purge.
+"""
+
+from __future__ import annotations
+
+import os
+
+from logstore.config import LogConfig
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    LogDirError,
+    LogDirFullError,
+    LogStoreError,
+    PartitionExistsError,
+    UnknownPartitionError,
+)
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+from logstore.log.metadata import PartitionMetadata
+from logstore.names import TopicPartition, delete_dir_name, dir_name
+from logstore.store.figures import allowance_bytes, choose_dir
+from logstore.store.listing import DELETED_BY_USER, DELETION
+from logstore.store.replicas import Replica, Replicas
+
+
+def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
+    """Raise when a partition exists, or, unless it is known to be new, may exist on a bad dir."""
+    replica = replicas.opened.get(key) or replicas.offline.get(key)
+    if replica is not None:
+        replica.log_dir.check()
+        raise PartitionExistsError(topic=key.topic, partition=key.partition)
+    if not is_new:
+        replicas.check_no_dir_is_bad(key)
+
+
+def create(
+    replicas: Replicas,
+    environment: LogEnvironment,
+    key: TopicPartition,
+    config: LogConfig,
+    log_dir: LogDir | None,
+) -> Log:
+    """Make a log on the given log dir, or on the best one that works.
+
+    Raises:
+        LogDirError: of the last log dir that was tried.
+    """
+    dir_name(*key)
+    metadata = PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
+    if log_dir is not None:
+        return _create_on(log_dir, replicas, environment, metadata)
+    good = [one for one in replicas.figures.values() if not one.log_dir.is_offline]
+    failure: LogDirError | None = None
+    while good:
+        allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
+        chosen = choose_dir(good, allowance)
+        good = [one for one in good if one.log_dir is not chosen]
+        try:
+            return _create_on(chosen, replicas, environment, metadata)
+        except LogDirError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    raise replicas.log_dirs[0].offline_error()
+
+
+def _create_on(
+    log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
+) -> Log:
+    """Make a log on one log dir; nothing is left of it when that fails."""
+    log_dir.check()
+    key = TopicPartition(metadata.topic, metadata.partition)
+    path = os.path.join(log_dir.path, dir_name(*key))
+    try:
+        # What the checkpoints say is about a replica of this name that is gone.
+        log_dir.checkpoints.forget(key)
+        if files.exists(path):
+            reason = f"{path} stands in the way; it is not a replica of this store"
+            raise LogDirError(path=log_dir.path, reason=reason)
+        log = Log.create(log_dir, metadata, environment)
+    except OSError as error:
+        raise log_dir.failed(error, path) from error
+    except LogDirFullError:
+        _remove_unfinished(log_dir, path)
+        raise
+    replicas.add(key, log, log_dir)
+    return log
+
+
+def _remove_unfinished(log_dir: LogDir, path: str) -> None:
+    """Remove what a creation left on a full disk."""
+    try:
+        files.remove_tree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise log_dir.failed(error, path) from error
+
+
+def delete(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
+    """Rename a replica away, durably and with the reason in it; give the path to be purged."""
+    log, log_dir = replica
+    try:
+        _note_deletion(log)
+    except LogDirFullError:
+        pass  # deleting is how space comes back; the purge follows at once and needs no reason
+    try:
+        doomed = rename_away(log, log_dir, key)
+    except LogStoreError as error:
+        replicas.take_offline(key, error)
+        raise
+    replicas.remove(key)
+    return doomed
+
+
+def _note_deletion(log: Log) -> None:
+    """Write into the replica that its user deleted it, before its directory is renamed."""
+    with log._flush_lock:
+        log._set_metadata(extra={**log._metadata.extra, DELETION: DELETED_BY_USER})
+
+
+def is_deleted(log: Log) -> bool:
+    """Tell whether a crash came between the note of a deletion and the renaming."""
+    return log._metadata.extra.get(DELETION) == DELETED_BY_USER
+
+
+def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
+    """Give a replica the name of a deleted one; to whoever holds its log it is unknown now."""
+    doomed = os.path.join(
+        log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
+    )
+    log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+    try:
+        files.rename(log.directory, doomed)
+        files.sync_dir(log_dir.path)
+    except OSError as error:
+        raise log_dir.failed(error, log.directory, *key) from error
+    return doomed

@@ -1,0 +1,77 @@
+"""Keep the figures that placement looks at, without a system call or a walk for each creation.
+
+A replica is charged the allowance from its creation until a refresh finds records in it: the free
+bytes of the disk and the replicas that already show in them are always of the same moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from logstore.disk.log_dir import LogDir
+from logstore.store.placement import DirLoad, choose
+
+ALLOWANCE_BYTES_MIN = 1 << 20
+
+
+class Sized(Protocol):
+    """What a log has to tell."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class DirFigures:
+    """The figures of one log dir; its keeper refreshes them, creation adds to them."""
+
+    def __init__(self, log_dir: LogDir) -> None:
+        self.log_dir = log_dir
+        self.partition_count = 0
+        self.filled_count = 0
+        self.filled_bytes = 0
+        self._empty: set[Sized] = set()
+        self._lock = threading.Lock()
+
+    def add(self, log: Sized) -> None:
+        """Count a replica as empty until the next refresh says otherwise."""
+        with self._lock:
+            self.partition_count += 1
+            self._empty.add(log)
+
+    def remove(self, log: Sized) -> None:
+        """Count a replica no more."""
+        with self._lock:
+            self.partition_count -= 1
+            self._empty.discard(log)
+
+    def refresh(self, logs: Iterable[Sized]) -> None:
+        """Ask the disk for its space and the replicas for their sizes; raises OSError."""
+        sizes = {log: log.size_bytes for log in logs}
+        self.log_dir.refresh_usage()
+        filled = [size for size in sizes.values() if size]
+        self.filled_count, self.filled_bytes = len(filled), sum(filled)
+        with self._lock:
+            self._empty = {log for log in self._empty if not sizes.get(log, 0)}
+
+    def load(self) -> DirLoad:
+        """Give what placement looks at."""
+        usage = self.log_dir.usage
+        return DirLoad(
+            usage.total_bytes, usage.usable_bytes, self.partition_count, len(self._empty)
+        )
+
+
+def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
+    """Say what a replica will want: as much as the others have, or the default."""
+    count = size = 0
+    for one in figures:
+        count += one.filled_count
+        size += one.filled_bytes
+    return max(size // count, ALLOWANCE_BYTES_MIN) if count else default
+
+
+def choose_dir(figures: Sequence[DirFigures], allowance: int) -> LogDir:
+    """Choose the log dir for the next replica."""
+    return figures[choose([one.load() for one in figures], allowance)].log_dir

@@ -1,0 +1,128 @@
+"""List a log dir: which replicas are in it, what is left of a crash, and what is not ours.
+
+A name that is not ours is a warning in the recovery report, never an error, and never touched.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
+from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
+from logstore.disk.log_dir import PROBE_PREFIX, LogDir
+from logstore.disk.meta_properties import FILE_NAME
+from logstore.errors import CorruptionError, UnsupportedFormatError
+from logstore.names import parse_dir_name, parse_segment_file_name
+from logstore.store.identity import PARTITION_METADATA
+from logstore.store.startup import ReplicaFacts
+
+OUR_FILES = frozenset({FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS})
+
+DELETION = "deletion"
+DELETED_BY_USER = "user"
+
+
+class Listing(NamedTuple):
+    """What is in one log dir."""
+
+    replicas: list[ReplicaFacts]
+    leftovers: list[str]
+    unfinished: list[str]
+    warnings: list[str]
+
+
+def list_log_dir(log_dir: LogDir) -> Listing:
+    """List a log dir without changing it.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    listing = Listing([], [], [], [])
+    for entry in files.entries(log_dir.path):
+        path = os.path.join(log_dir.path, entry.name)
+        parsed = parse_dir_name(entry.name)
+        if entry.is_dir and parsed is not None:
+            facts = ReplicaFacts(
+                log_dir.path, entry.name, parsed.topic, parsed.partition, parsed.kind
+            )
+            if parsed.kind != "live":
+                listing.replicas.append(_with_metadata(facts, path))
+            elif files.exists(os.path.join(path, PARTITION_METADATA)):
+                listing.replicas.append(facts)
+            else:
+                _take_bare_replica(listing, facts, path)
+        elif entry.is_file and entry.name in OUR_FILES:
+            continue
+        elif entry.is_file and _is_leftover(entry.name):
+            listing.leftovers.append(path)
+        else:
+            listing.warnings.append(f"{path}: {_what_is_foreign(entry)}; it is left alone")
+    return listing
+
+
+def _what_is_foreign(entry: files.Entry) -> str:
+    kind = "symlink" if entry.is_symlink else "directory" if entry.is_dir else "file"
+    if entry.name in OUR_FILES:
+        return f"a {kind} that stands where a file of the store belongs"
+    if parse_dir_name(entry.name) is not None:
+        return f"a {kind}, not the directory of a replica"
+    return f"a {kind} that is not the store's"
+
+
+def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
+    """Judge a directory named like a replica without metadata: it lost it, or never had any."""
+    inside = files.entries(path)
+    if any(parse_segment_file_name(entry.name) for entry in inside):
+        listing.replicas.append(facts)
+    elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
+        listing.unfinished.append(path)
+        listing.warnings.append(f"{path}: a crash came while it was created; it is removed")
+    else:
+        listing.warnings.append(f"{path}: a directory that holds no log; it is left alone")
+
+
+def _is_leftover(name: str) -> bool:
+    """Tell whether a file is a small file of ours that a crash left half written."""
+    if name.startswith(PROBE_PREFIX):
+        return True
+    stem, _, unique = name.removesuffix(".tmp").rpartition(".")
+    return name.endswith(".tmp") and stem in OUR_FILES and len(unique) == 8
+
+
+def _with_metadata(facts: ReplicaFacts, path: str) -> ReplicaFacts:
+    """Add what `partition.metadata` says: the names of these dirs may be shortened."""
+    try:
+        document = read_document(os.path.join(path, PARTITION_METADATA)) or {}
+        if not document and not files.entries(path):
+            return facts._replace(is_deleted_by_user=facts.kind == "delete")  # a purge cut short
+    except (CorruptionError, UnsupportedFormatError, PermissionError, FileNotFoundError):
+        return facts
+    topic, partition = document.get("topic"), document.get("partition")
+    if isinstance(topic, str) and isinstance(partition, int):
+        facts = facts._replace(topic=topic, partition=partition)
+    return facts._replace(
+        topic_id=str(document.get("topic_id", "")),
+        is_deleted_by_user=document.get(DELETION) == DELETED_BY_USER,
+    )
+
+
+def remove_leftovers(listing: Listing) -> None:
+    """Remove the half-written small files and the half-made replicas that a crash left behind."""
+    for path in listing.leftovers:
+        files.remove_if_there(path)
+    for path in listing.unfinished:
+        files.remove_tree(path)
+
+
+def purge_tree(path: str) -> None:
+    """Remove a deleted replica; the file that says why goes last, so that a crash is understood."""
+    for entry in files.entries(path):
+        child = os.path.join(path, entry.name)
+        if entry.is_dir:
+            files.remove_tree(child)
+        elif entry.name != PARTITION_METADATA:
+            files.remove_if_there(child)
+    files.sync_dir(path)
+    files.remove_tree(path)

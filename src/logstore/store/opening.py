@@ -1,0 +1,175 @@
+"""Take possession of the log dirs: identity, then lock, then probe.
+
+Nothing is written into a directory before its identity is known, nor before its lock is held.
+What fails for one dir takes that one offline; only what no dir could serve with stops the opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.disk.meta_properties import new_id
+from logstore.errors import LogDirIdentityError, LogDirOfflineError
+from logstore.store.identity import Configured, look_at, make_missing, write_identities
+from logstore.store.parallel import run_all
+from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
+
+ATTEMPTS_MAX = 5
+
+FailureHandler = Callable[[LogDir], None]
+
+
+class OpenedDirs(NamedTuple):
+    """The configured log dirs, in order, those that do not serve among them."""
+
+    log_dirs: tuple[LogDir, ...]
+    missing_ids: tuple[str, ...]
+    warnings: list[str]
+
+    def good(self) -> list[LogDir]:
+        """Name those that serve."""
+        return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
+
+
+def open_log_dirs(
+    configured: Configured, *, broker_id: int, format_new: bool, on_failure: FailureHandler
+) -> OpenedDirs:
+    """Take possession of all log dirs that can serve.
+
+    Raises:
+        LogDirLockedError: another process has one of them open; nothing was changed.
+        LogDirIdentityError: what the dirs are cannot be told, or none of them is one of ours.
+        LogDirOfflineError: none of them works.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        facts = look_at(configured)
+        roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
+        opened = _make(configured, roll, on_failure=on_failure, read_only=False)
+        try:
+            _lock(opened, roll)
+            # Between the first look and the lock another process may have formatted a dir.
+            if _essence(look_at(configured)) == _essence(facts):
+                _begin(opened, roll)
+                return opened
+        except BaseException:
+            release_all(opened.log_dirs)
+            raise
+        release_all(opened.log_dirs)
+    raise LogDirOfflineError(
+        path=configured.paths[0], reason="its identity changes while it is being opened"
+    )
+
+
+def view_log_dirs(configured: Configured, *, on_failure: FailureHandler) -> OpenedDirs:
+    """Look at the log dirs of a store that another process may own; changes nothing."""
+    facts = look_at(configured)
+    if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
+        raise LogDirIdentityError(
+            path=configured.paths[0],
+            reason="there is no store here; open it for writing to make one, or correct the path",
+        )
+    roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
+    roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))
+    return _make(configured, roll, on_failure=on_failure, read_only=True)
+
+
+def release_all(log_dirs: Sequence[LogDir]) -> None:
+    """Give all locks back."""
+    for log_dir in log_dirs:
+        log_dir.release()
+
+
+def _essence(facts: Sequence[DirFacts]) -> list[tuple[object, ...]]:
+    """Keep of the facts what a decision hangs on, and our own steps do not change."""
+    return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
+
+
+def _make(
+    configured: Configured, roll: Roll, *, on_failure: FailureHandler, read_only: bool
+) -> OpenedDirs:
+    """Make the log dirs of a decision, in the order of the configuration."""
+    members = {member.path: member for member in roll.members}
+    refused = {refusal.path: refusal for refusal in roll.refused}
+    if not members:
+        raise _none_serves(roll.refused)
+    log_dirs, warnings = [], []
+    for path in configured.paths:
+        log_dir = LogDir(path, on_failure=on_failure, read_only=read_only)
+        member = members.get(path)
+        if member is not None:
+            log_dir.belong(member.meta.cluster_id, member.meta.directory_id)
+            if member.warning:
+                warnings.append(member.warning)
+        elif path in refused:
+            log_dir.take_offline(refused[path].reason)
+        else:
+            log_dir.take_offline("its store is still being formatted")
+        log_dirs.append(log_dir)
+    for id_ in roll.missing_ids:
+        warnings.append(
+            f"log dir {id_} of the store's roster is not among those that serve: what it holds is "
+            "unavailable"
+        )
+    return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings)
+
+
+def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:
+    """Make the error for a store without a single good log dir."""
+    reason = refused[0].reason
+    if len(refused) > 1:
+        reason = "no log dir serves: " + "; ".join(f"{r.path}: {r.reason}" for r in refused)
+    if all(refusal.is_identity for refusal in refused):
+        return LogDirIdentityError(path=refused[0].path, reason=reason)
+    return LogDirOfflineError(path=refused[0].path, reason=reason)
+
+
+def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
+    """Raise LogDirOfflineError when no log dir is left."""
+    if all(log_dir.is_offline for log_dir in log_dirs):
+        refused = [Refused(d.path, d.offline_reason or "offline", False) for d in log_dirs]
+        raise _none_serves(refused)
+
+
+def _lock(opened: OpenedDirs, roll: Roll) -> None:
+    """Lock every member; another owner refuses the whole opening, a bad disk only itself."""
+    new = {member.path for member in roll.members if member.is_new}
+    for log_dir in opened.good():
+        try:
+            if log_dir.path in new:
+                make_missing(log_dir.path)
+            log_dir.lock.acquire()
+        except OSError as error:
+            log_dir.take_offline(f"it cannot be locked: {reason_of(error)}")
+    check_one_serves(opened.log_dirs)
+
+
+def _begin(opened: OpenedDirs, roll: Roll) -> None:
+    """Drop the clean-shutdown markers first, then write identities, then probe."""
+    start_id = new_id()
+
+    def begin(log_dir: LogDir) -> None:
+        try:
+            log_dir.begin(start_id)
+        except OSError as error:
+            log_dir.take_offline(f"it cannot be taken into possession: {reason_of(error)}")
+
+    def probe(log_dir: LogDir) -> None:
+        try:
+            log_dir.probe()
+            log_dir.refresh_usage()
+        except OSError as error:
+            log_dir.take_offline(f"the probe failed: {reason_of(error)}")
+
+    run_all(opened.good(), begin)
+    write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs})
+    new = {member.path for member in roll.members if member.is_new}
+    for log_dir in opened.good():
+        log_dir.was_clean = log_dir.was_clean or log_dir.path in new
+    run_all(opened.good(), probe)
+    for log_dir in opened.log_dirs:
+        if log_dir.is_offline:
+            log_dir.release()
+    check_one_serves(opened.log_dirs)

@@ -1,0 +1,64 @@
+"""Do the same work for several log dirs at once, so that a slow disk only delays itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Outcome(NamedTuple, Generic[Item]):
+    """What became of the work for one item: an error, or not finished in time, or neither."""
+
+    item: Item
+    error: Exception | None
+    is_finished: bool
+
+
+def for_each(
+    items: Sequence[Item],
+    work: Callable[[Item], object],
+    *,
+    timeout: float | None = None,
+    name: str = "logstore",
+) -> list[Outcome[Item]]:
+    """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
+
+    A thread that has not finished by then is left behind as a daemon: it hangs in a disk.
+    """
+    errors: dict[int, Exception] = {}
+    finished: set[int] = set()
+
+    def run(number: int) -> None:
+        try:
+            work(items[number])
+        except Exception as error:  # noqa: BLE001 - it goes to the caller
+            errors[number] = error
+        finished.add(number)
+
+    if len(items) == 1 and timeout is None:
+        run(0)
+    else:
+        threads = [
+            threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
+            for number in range(len(items))
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread in threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    done = set(finished)
+    return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
+
+
+def run_all(
+    items: Sequence[Item], work: Callable[[Item], object], *, name: str = "logstore"
+) -> None:
+    """Run `work` for each item at once, wait for all, then raise the first error there was."""
+    for outcome in for_each(items, work, name=name):
+        if outcome.error is not None:
+            raise outcome.error

@@ -1,0 +1,135 @@
+"""Say what opening a store found and did, per partition; `str()` is for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from logstore.names import TopicPartition
+
+
+class OfflineEntry(NamedTuple):
+    """A replica that could not be opened, and why."""
+
+    topic_partition: TopicPartition
+    paths: tuple[str, ...]
+    error: Exception
+
+
+class OfflineDir(NamedTuple):
+    """A log dir that does not serve, and why."""
+
+    path: str
+    reason: str
+
+
+class RecoveryReport:
+    """What the opening of a store found and did.
+
+    Attributes:
+        entries: what recovery did, one for each opened log, in the order of topic and partition.
+        offline: the replicas that could not be opened.
+        offline_dirs: the log dirs that do not serve.
+        warnings: names that are not ours, checkpoints not believed, and whatever else was odd.
+        was_clean: whether every serving log dir had been closed in order.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.offline: list[OfflineEntry] = []
+        self.offline_dirs: list[OfflineDir] = []
+        self.warnings: list[str] = []
+        self.was_clean = True
+        self.seconds = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecoveryReport {len(self.entries)} logs, {self.cut_bytes} bytes cut, "
+            f"{len(self.problems)} problems, {len(self.warnings)} warnings>"
+        )
+
+    @property
+    def cut_bytes(self) -> int:
+        """Count the bytes of torn tails that were cut off."""
+        return sum(entry.cut_bytes for entry in self.entries)
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Count the bytes that recovery read and checked."""
+        return sum(entry.scanned_bytes for entry in self.entries)
+
+    @property
+    def problems(self) -> list[Any]:
+        """List the damage that was found in all logs; none of it was cut."""
+        return [problem for entry in self.entries for problem in entry.problems]
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether nothing is damaged and nothing offline."""
+        return not (self.problems or self.offline or self.offline_dirs)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterable[str]:
+        how = "after an orderly close" if self.was_clean else "after a crash"
+        yield (
+            f"{len(self.entries)} logs opened {how} in {self.seconds:.2f} s, "
+            f"{self.scanned_bytes:,} bytes scanned"
+        )
+        for directory in self.offline_dirs:
+            yield f"  log dir {directory.path} is offline: {directory.reason}"
+        for replica in self.offline:
+            yield f"  {replica.topic_partition} is offline: {replica.error}"
+        for entry in self.entries:
+            yield from _entry_lines(entry)
+        for warning in self.warnings:
+            yield f"  {warning}"
+        if self.is_sound and not self.warnings:
+            yield "  nothing is damaged, nothing is missing"
+
+
+def _entry_lines(entry: Any) -> Iterable[str]:
+    """Tell of one log, if there is anything to tell."""
+    name = f"{entry.topic}-{entry.partition}"
+    if entry.cut_bytes:
+        yield f"  {name}: a torn tail of {entry.cut_bytes:,} bytes was cut ({entry.cut_reason})"
+    for problem in entry.problems:
+        yield f"  {name}: damage in {problem.path} at {problem.position}: {problem.reason}"
+    for warning in entry.warnings:
+        yield f"  {name}: {warning}"
+
+
+class VerifiedLog(NamedTuple):
+    """What a verification found in one log."""
+
+    topic_partition: TopicPartition
+    log_dir: str
+    problems: tuple[Any, ...]
+    error: Exception | None = None
+
+
+class VerifyReport(NamedTuple):
+    """What a verification found in all the logs it read."""
+
+    logs: tuple[VerifiedLog, ...]
+
+    @property
+    def problems(self) -> list[Any]:
+        """List all damage."""
+        return [problem for log in self.logs for problem in log.problems]
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether every log could be read and none is damaged."""
+        return not any(log.problems or log.error for log in self.logs)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.logs)} logs verified, {len(self.problems)} problems"]
+        for log in self.logs:
+            if log.error is not None:
+                lines.append(f"  {log.topic_partition}: {log.error}")
+            for problem in log.problems:
+                where = f"{problem.path} at {problem.position}"
+                lines.append(f"  {log.topic_partition}: {where}: {problem.reason}")
+        return "\n".join(lines)

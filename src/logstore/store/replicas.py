@@ -1,0 +1,158 @@
+"""Know which replica is where: opened, offline by itself, or on a log dir that is offline.
+
+Threads: the dicts change entry by entry, by whoever has reserved the entry; lookups take no lock,
+and whoever goes through all of them copies the keys first.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.log.log import Log
+from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.store.figures import DirFigures
+
+
+class Replica(NamedTuple):
+    """An opened log and the log dir that it is in."""
+
+    log: Log
+    log_dir: LogDir
+
+
+class OfflineReplica(NamedTuple):
+    """A replica that could not be opened, and what its users are told."""
+
+    error: LogStoreError
+    log_dir: LogDir
+
+
+def key_of(log: Log) -> TopicPartition:
+    """Give the topic and partition of a log."""
+    return TopicPartition(log.topic, log.partition)
+
+
+class Replicas:
+    """The replicas of a store by topic and partition."""
+
+    def __init__(self, log_dirs: Sequence[LogDir], missing_ids: Sequence[str]) -> None:
+        self.log_dirs = tuple(log_dirs)
+        self.missing_ids = tuple(missing_ids)
+        self.opened: dict[TopicPartition, Replica] = {}
+        self.offline: dict[TopicPartition, OfflineReplica] = {}
+        self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
+        self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
+        self._changes = threading.Condition()
+        self._reserved: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        return len(self.opened) + len(self.offline)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.opened or key in self.offline
+
+    def names(self) -> list[TopicPartition]:
+        """List all replicas that are known, those offline among them, in order."""
+        return sorted([*list(self.opened), *list(self.offline)])
+
+    def on(self, log_dir: LogDir) -> list[Log]:
+        """List the opened logs of one log dir."""
+        return list(self._on[log_dir.path].values())
+
+    def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
+        """Take up an opened log."""
+        self._on[log_dir.path][key] = log
+        self.figures[log_dir.path].add(log)
+        self.opened[key] = Replica(log, log_dir)
+
+    def remove(self, key: TopicPartition) -> None:
+        """Forget a replica."""
+        replica = self.opened.pop(key, None)
+        if replica is not None:
+            log = self._on[replica.log_dir.path].pop(key)
+            self.figures[replica.log_dir.path].remove(log)
+        self.offline.pop(key, None)
+
+    def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
+        """Serve an opened replica no more; its log dir goes on."""
+        log_dir = self.opened[key].log_dir
+        self.remove(key)
+        self.offline[key] = OfflineReplica(error, log_dir)
+        log_dir.is_fully_loaded = False
+
+    def offline_count(self) -> int:
+        """Count the replicas that cannot be used."""
+        dark = sum(replica.log_dir.is_offline for replica in list(self.opened.values()))
+        return dark + len(self.offline)
+
+    def lookup(self, topic: str, partition: int) -> Replica:
+        """Find an opened replica.
+
+        Raises:
+            LogDirOfflineError: its log dir is offline, or it is not found while some log dir is.
+            ReplicaOfflineError: it could not be opened.
+            UnknownPartitionError: there is none.
+        """
+        key = TopicPartition(topic, partition)
+        replica = self.opened.get(key)
+        if replica is not None:
+            if replica.log_dir.is_offline:
+                raise replica.log_dir.offline_error()
+            return replica
+        offline = self.offline.get(key)
+        if offline is not None:
+            offline.log_dir.check()
+            raise copy.copy(offline.error)
+        validate_topic(topic)
+        validate_partition(partition)
+        self.check_no_dir_is_bad(key)
+        raise UnknownPartitionError(topic=topic, partition=partition)
+
+    def check_no_dir_is_bad(self, key: TopicPartition) -> None:
+        """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""
+        bad = [log_dir for log_dir in self.log_dirs if log_dir.is_offline]
+        if not bad and not self.missing_ids:
+            return
+        names = [f"{log_dir.path} ({log_dir.offline_reason})" for log_dir in bad]
+        if len(self.missing_ids) > len(bad):
+            names += [f"a log dir with id {id_}" for id_ in self.missing_ids]
+        path = bad[0].path if bad else self.log_dirs[0].path
+        reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
+        raise LogDirOfflineError(path=path, reason=reason)
+
+    def is_a_dir_bad(self) -> bool:
+        """Tell whether some log dir of the store does not serve."""
+        return bool(self.missing_ids) or any(log_dir.is_offline for log_dir in self.log_dirs)
+
+    def find_dir(self, path: str) -> LogDir | None:
+        """Find a log dir by its resolved path."""
+        for log_dir in self.log_dirs:
+            if log_dir.path == path:
+                return log_dir
+        return None
+
+    def dir_of(self, path: str) -> LogDir:
+        """Give the log dir of a path that came from one."""
+        log_dir = self.find_dir(path)
+        assert log_dir is not None
+        return log_dir
+
+    @contextmanager
+    def reserved(self, key: TopicPartition) -> Iterator[None]:
+        """Keep others from creating or deleting the same replica meanwhile."""
+        with self._changes:
+            while key in self._reserved:
+                self._changes.wait()
+            self._reserved.add(key)
+        try:
+            yield
+        finally:
+            with self._changes:
+                self._reserved.discard(key)
+                self._changes.notify_all()

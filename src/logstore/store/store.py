@@ -1,0 +1,370 @@
+"""Open several log dirs as one store of partitions, and close them in order.
+
+    open    resolve, identity, lock, drop the clean-shutdown markers, probe, list, start-up table,
+            recovery in parallel per dir, then a keeper thread per dir
+    close   per dir: flush and close its logs, write its checkpoints, and only then, if all of that
+            went well and everything in it had been opened, the marker
+
+A log dir that fails takes nothing with it but its own replicas.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from logstore.config import LogConfig, StoreConfig
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.log.environment import Clock, LogEnvironment
+from logstore.log.log import Log
+from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.store import creating
+from logstore.store.background import DirKeeper, warn
+from logstore.store.identity import resolve
+from logstore.store.loading import Loader, RecoveryProgress
+from logstore.store.opening import (
+    OpenedDirs,
+    check_one_serves,
+    open_log_dirs,
+    release_all,
+)
+from logstore.store.parallel import Outcome, for_each
+from logstore.store.reading import StoreReader
+from logstore.store.recovery_report import RecoveryReport
+from logstore.store.replicas import Replicas
+
+StrPath = str | os.PathLike[str]
+FailureCallback = Callable[[str, LogDirOfflineError], object]
+
+
+class LogStore(StoreReader):
+    """Partition logs over several log dirs, each on its own disk.
+
+    Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
+    """
+
+    def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
+        """Use `LogStore.open`."""
+        self.config = config
+        self.recovery_report = RecoveryReport()
+        self._environment: LogEnvironment
+        self._replicas = Replicas((), ())
+        self._keepers: dict[str, DirKeeper] = {}
+        self._callback = on_log_dir_failure
+        self._lifecycle = threading.Lock()
+        self._is_armed = False
+        self._reported: set[str] = set()
+
+    @classmethod
+    def open(
+        cls,
+        log_dirs: StrPath | Iterable[StrPath],
+        config: StoreConfig | None = None,
+        *,
+        read_only: bool = False,
+        format_new: bool = False,
+        admin_socket: bool = True,
+        on_log_dir_failure: FailureCallback | None = None,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+        clock: Clock | None = None,
+    ) -> LogStore:
+        """Open a store, or make a new one where there is none yet.
+
+        Args:
+            log_dirs: one directory per disk; made where the store is new.
+            read_only: look at a store that another process may own; nothing is locked or written.
+            format_new: take unformatted directories into a store that exists.
+            admin_socket: serve the command line through a socket.
+            on_log_dir_failure: called once with path and error for each log dir that fails.
+            progress: called after each log that was recovered.
+            clock: tells the time, for tests.
+
+        Raises:
+            LogDirLockedError: another process owns it.
+            LogDirIdentityError: a directory is foreign, missing, swapped or named twice.
+            LogDirOfflineError: not one log dir works.
+        """
+        if config is None:
+            config = StoreConfig()
+        elif not isinstance(config, StoreConfig):
+            raise TypeError(f"config is a StoreConfig, not {config!r}")
+        if read_only:
+            from logstore.store.view import LogStoreView
+
+            view = LogStoreView(config, on_log_dir_failure)
+            view._open_view(log_dirs, clock)
+            return view
+        store = cls(config, on_log_dir_failure)
+        store._open(log_dirs, format_new, progress, clock)
+        return store
+
+    def __repr__(self) -> str:
+        """Show the log dirs, and how many partitions are in them."""
+        state = ", closed" if self._closed else ""
+        return f"<LogStore {len(self._replicas)} partitions in {list(self.log_dirs)}{state}>"
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        log_dirs: StrPath | Iterable[StrPath],
+        format_new: bool,
+        progress: Callable[[RecoveryProgress], None] | None,
+        clock: Clock | None,
+    ) -> None:
+        """Take possession of the log dirs and load what is in them."""
+        began = time.monotonic()
+        opened = open_log_dirs(
+            resolve(log_dirs),
+            broker_id=self.config.broker_id,
+            format_new=format_new,
+            on_failure=self._log_dir_failed,
+        )
+        self._environment = LogEnvironment(self.config, clock)
+        self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
+        try:
+            loader = self._load(opened, progress)
+        except BaseException:
+            self._closed = "opening the store failed"
+            self._abandon()
+            raise
+        self.recovery_report.seconds = time.monotonic() - began
+        for log_dir in opened.good():
+            self._keepers[log_dir.path] = self._keep(log_dir)
+        for log_dir, path in loader.purges:
+            if log_dir.path in self._keepers:
+                self._keepers[log_dir.path].purge(path)
+        self._is_armed = True
+        for log_dir in opened.log_dirs:
+            if log_dir.is_offline:
+                self._log_dir_failed(log_dir)
+
+    def _load(
+        self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
+    ) -> Loader:
+        self.recovery_report.warnings += opened.warnings
+        loader = Loader(
+            self._replicas,
+            self._environment,
+            self.recovery_report,
+            threads_per_dir=self.config.num_recovery_threads_per_data_dir,
+            progress=progress,
+        )
+        loader.load()
+        check_one_serves(opened.log_dirs)
+        return loader
+
+    def _keep(self, log_dir: LogDir) -> DirKeeper:
+        """Start the housekeeping of one log dir."""
+        keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
+        keeper.run_one("usage")
+        keeper.start()
+        return keeper
+
+    def _abandon(self) -> None:
+        """Let go of everything without a word to the disks: as after a crash."""
+        for replica in list(self._replicas.opened.values()):
+            try:
+                replica.log.close(flush=False)
+            except LogStoreError:
+                pass
+        release_all(self._replicas.log_dirs)
+
+    # --- failure of a log dir ---------------------------------------------------------------------
+
+    def _log_dir_failed(self, log_dir: LogDir) -> None:
+        """See to a log dir that went offline, in a thread: the caller may hold a log's lock."""
+        with self._lifecycle:
+            if not self._is_armed or log_dir.path in self._reported:
+                return
+            self._reported.add(log_dir.path)
+        threading.Thread(
+            target=self._see_to_failure, args=(log_dir,), name="logstore-failure", daemon=True
+        ).start()
+
+    def _see_to_failure(self, log_dir: LogDir) -> None:
+        """Tell the user, then drop every descriptor on the dead disk."""
+        error = log_dir.offline_error()
+        warn("%s", error)
+        if self._callback is not None:
+            try:
+                self._callback(log_dir.path, error)
+            except Exception:  # noqa: BLE001 - the next failure must be seen to
+                warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
+        keeper = self._keepers.get(log_dir.path)
+        if keeper is not None:
+            keeper.stop()
+        for log in self._replicas.on(log_dir):
+            try:
+                log.detach(error)
+            except Exception:  # noqa: BLE001 - the next failure must be seen to
+                warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
+        log_dir.release()
+
+    # --- partitions -------------------------------------------------------------------------------
+
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        log_dir: StrPath | None = None,
+        config: LogConfig | None = None,
+        is_new: bool = False,
+    ) -> Log:
+        """Create a partition, on the disk with the most space unless `log_dir` is given.
+
+        Args:
+            config: stored with the partition; the store's `log_config` if None.
+            is_new: the partition is known not to exist, so create it even while a log dir that
+                might hold it is offline (KIP-112).
+
+        Raises:
+            PartitionExistsError: it is there already.
+            LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
+            LogDirFullError: every disk is full.
+        """
+        self._check()
+        key = TopicPartition(validate_topic(topic), validate_partition(partition))
+        if config is None:
+            config = self.config.log_config
+        elif not isinstance(config, LogConfig):
+            raise TypeError(f"config is a LogConfig, not {config!r}")
+        chosen = None if log_dir is None else self._dir_named(log_dir)
+        with self._replicas.reserved(key):
+            self._check()
+            creating.check_absent(self._replicas, key, is_new=is_new)
+            return creating.create(self._replicas, self._environment, key, config, chosen)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition; its files go in the background.
+
+        Raises:
+            UnknownPartitionError: there is none.
+            LogDirOfflineError: its log dir is offline; nothing is deleted.
+        """
+        self._check()
+        key = TopicPartition(topic, partition)
+        with self._replicas.reserved(key):
+            replica = self._replicas.lookup(topic, partition)
+            path = creating.delete(self._replicas, replica, key)
+        keeper = self._keepers.get(replica.log_dir.path)
+        # While a log dir is bad the deletion stays on record: a copy may come back with that dir.
+        if keeper is not None and not self._replicas.is_a_dir_bad():
+            keeper.purge(path)
+
+    def repair(self, topic: str, partition: int) -> object:
+        """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
+        return self.log(topic, partition).repair()
+
+    # --- durability -------------------------------------------------------------------------------
+
+    def flush(self) -> tuple[str, ...]:
+        """Make every acknowledged record durable, all log dirs at once.
+
+        A log dir that fails does not stop the others. Returns the log dirs that were offline
+        already and so were skipped.
+
+        Raises:
+            LogDirOfflineError: a log dir failed now; the others are flushed.
+        """
+        self._check()
+        skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_offline)
+        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
+        _raise_first(for_each(good, self._flush_dir, name="logstore-flush"))
+        return skipped
+
+    def _flush_dir(self, log_dir: LogDir) -> None:
+        for failure in self._for_logs(log_dir, Log.flush):
+            raise failure
+
+    def close(self, timeout: float | None = None) -> tuple[str, ...]:
+        """Flush and close all logs, then the log dirs; closing twice is fine.
+
+        Returns the log dirs that were not closed in order: offline, or still hanging after
+        `timeout` seconds. Their logs are recovered at the next start.
+
+        Raises:
+            LogDirOfflineError: a log dir failed now; the others are closed in order.
+        """
+        with self._lifecycle:
+            if self._closed is not None:
+                return ()
+            self._environment.check_process()
+            self._closed = "the store was closed"
+            self._is_armed = False
+        for keeper in self._keepers.values():
+            keeper.stop()
+        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
+        left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]
+        outcomes = for_each(good, self._close_dir, timeout=timeout, name="logstore-close")
+        for outcome in outcomes:
+            if outcome.error is not None or not outcome.is_finished:
+                left.append(outcome.item.path)
+                why = outcome.error or f"it still hangs after {timeout} s"
+                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
+        _raise_first(outcomes)
+        return tuple(left)
+
+    def _close_dir(self, log_dir: LogDir) -> None:
+        """Close one log dir in order; the marker comes last, and only if nothing is amiss."""
+        keeper = self._keepers[log_dir.path]
+        keeper.join(None)
+        try:
+            failures = self._for_logs(log_dir, Log.flush)
+            keeper.write_checkpoints()
+            failures += self._for_logs(log_dir, Log.close)
+            log_dir.check()
+            if not failures and log_dir.is_fully_loaded and log_dir.start_id:
+                log_dir.lock.mark_clean(log_dir.start_id)
+        except OSError as error:
+            raise log_dir.failed(error) from error
+        finally:
+            log_dir.release()
+        if failures:
+            raise failures[0]
+
+    def _for_logs(self, log_dir: LogDir, work: Callable[[Log], object]) -> list[LogStoreError]:
+        """Do something for every log of a log dir; one that fails does not stop the others."""
+        failures = []
+        for log in self._replicas.on(log_dir):
+            try:
+                work(log)
+            except LogStoreError as error:
+                log_dir.check()
+                failures.append(error)
+        return failures
+
+    def __enter__(self) -> Self:
+        """Give the store itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the store; an error under way is not hidden by one of the close."""
+        try:
+            self.close()
+        except LogStoreError as failure:
+            if error is None:
+                raise
+            warn("closing the store failed: %s", failure)
+
+
+def _raise_first(outcomes: Iterable[Outcome[LogDir]]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome.error, OSError):
+            raise LogDirOfflineError(
+                path=outcome.item.path, reason=reason_of(outcome.error)
+            ) from outcome.error
+        if outcome.error is not None:
+            raise outcome.error

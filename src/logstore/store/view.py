@@ -1,0 +1,196 @@
+"""Look at a store that another process may own: no lock, no thread, not one byte written.
+
+The start-up table is applied as a view: what it would open is readable, nothing else is done. The
+log dirs are listed again when a partition is not found and when the store is iterated over, so
+partitions that the owner creates and deletes come and go.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterable
+from typing import Any, NoReturn, cast
+
+from logstore.disk import files
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    LogStoreError,
+    ReadOnlyStoreError,
+)
+from logstore.log.environment import Clock, LogEnvironment
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.store.describe import LogDirDescription
+from logstore.store.identity import resolve
+from logstore.store.listing import list_log_dir
+from logstore.store.opening import check_one_serves, view_log_dirs
+from logstore.store.recovery_report import OfflineDir, OfflineEntry
+from logstore.store.replicas import OfflineReplica, Replicas
+from logstore.store.startup import Act, ReplicaFacts, decide
+from logstore.store.store import LogStore, StrPath
+
+Inode = tuple[int, int]
+
+
+class LogStoreView(LogStore):
+    """A store opened with `read_only=True`."""
+
+    def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
+        """Look at the log dirs and list what is in them."""
+        opened = view_log_dirs(resolve(log_dirs), on_failure=self._log_dir_failed)
+        self._environment = LogEnvironment(self.config, clock)
+        self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
+        self._seen: dict[TopicPartition, ReplicaFacts] = {}
+        self._inodes: dict[TopicPartition, Inode] = {}
+        self._listing = threading.Lock()
+        self._refresh()
+        check_one_serves(opened.log_dirs)
+        report = self.recovery_report
+        report.warnings += opened.warnings
+        for log_dir in opened.log_dirs:
+            if log_dir.is_offline:
+                report.offline_dirs.append(
+                    OfflineDir(log_dir.path, log_dir.offline_reason or "")
+                )
+        for key, replica in self._replicas.offline.items():
+            report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
+        self._is_armed = True
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """List the log dirs again; a log that is gone, or is another one now, is dropped."""
+        with self._listing:
+            found: list[ReplicaFacts] = []
+            for log_dir in self._replicas.log_dirs:
+                if log_dir.is_offline:
+                    found += [f for f in self._seen.values() if f.log_dir == log_dir.path]
+                    continue
+                try:
+                    found += list_log_dir(log_dir).replicas
+                    log_dir.refresh_usage()
+                except OSError as error:
+                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+            seen: dict[TopicPartition, ReplicaFacts] = {}
+            offline: dict[TopicPartition, OfflineReplica] = {}
+            for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
+                key, first = decision.topic_partition, decision.replicas[0]
+                if decision.act is Act.OPEN:
+                    seen[key] = first
+                elif decision.act is Act.OFFLINE:
+                    log_dir = self._replicas.dir_of(first.log_dir)
+                    offline[key] = OfflineReplica(decision.error(), log_dir)
+            for key in list(self._replicas.opened):
+                if seen.get(key) != self._seen.get(key):
+                    self._drop(key)
+            self._seen, self._replicas.offline = seen, offline
+
+    def _drop(self, key: TopicPartition) -> None:
+        """Forget an opened log; readers that hold it go on with the files they have open."""
+        self._replicas.remove(key)
+        self._inodes.pop(key, None)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Find a partition's log, to be read."""
+        self._check()
+        key = TopicPartition(topic, partition)
+        log = self._find(key)
+        if log is None:
+            self._refresh()
+            log = self._find(key)
+        if log is not None:
+            return log
+        return self._replicas.lookup(topic, partition).log
+
+    def _find(self, key: TopicPartition) -> Log | None:
+        """Give the log if it is there and still the same directory, opening it at first use."""
+        facts = self._seen.get(key)
+        if facts is None:
+            return None
+        log_dir = self._replicas.dir_of(facts.log_dir)
+        log_dir.check()
+        path = os.path.join(facts.log_dir, facts.dir_name)
+        try:
+            stat = files.lstat(path)
+        except FileNotFoundError:
+            self._drop(key)
+            return None
+        except OSError as error:
+            raise log_dir.failed(error, path, *key) from error
+        inode = (stat.st_dev, stat.st_ino)
+        with self._listing:
+            replica = self._replicas.opened.get(key)
+            if replica is not None and self._inodes.get(key) == inode:
+                return replica.log
+            self._drop(key)
+            try:
+                log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise log_dir.failed(error, path, *key) from error
+            self._replicas.add(key, log, log_dir)
+            self._inodes[key] = inode
+            return log
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether a partition is there now."""
+        self._check()
+        if key in self._seen or key in self._replicas.offline:
+            return True
+        self._refresh()
+        return key in self._seen or key in self._replicas.offline
+
+    def __len__(self) -> int:
+        """Count the partitions that are there now."""
+        return len(list(iter(self)))
+
+    def __iter__(self) -> Any:
+        """Go through the partitions that are there now, in order."""
+        self._check()
+        self._refresh()
+        return iter(sorted([*self._seen, *self._replicas.offline]))
+
+    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
+        """Describe one log dir; the logs are opened for it, because their sizes are theirs."""
+        for key, facts in list(self._seen.items()):
+            if facts.log_dir == log_dir.path and not log_dir.is_offline:
+                try:
+                    self._find(key)
+                except LogStoreError as error:
+                    self._replicas.offline[key] = OfflineReplica(error, log_dir)
+        return super()._describe(log_dir, topics)
+
+    # --- what only the owner may do ---------------------------------------------------------------
+
+    def _refuse(self) -> NoReturn:
+        self._check()
+        raise ReadOnlyStoreError(path=self.log_dirs[0])
+
+    def create(self, topic: str, partition: int, **options: Any) -> NoReturn:
+        """Raise ReadOnlyStoreError."""
+        self._refuse()
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Raise ReadOnlyStoreError."""
+        self._refuse()
+
+    def repair(self, topic: str, partition: int) -> object:
+        """Raise ReadOnlyStoreError."""
+        self._refuse()
+
+    def flush(self) -> tuple[str, ...]:
+        """Raise ReadOnlyStoreError."""
+        self._refuse()
+
+    def close(self, timeout: float | None = None) -> tuple[str, ...]:
+        """Let go of all descriptors."""
+        with self._lifecycle:
+            if self._closed is None:
+                self._closed = "the store was closed"
+                self._is_armed = False
+                for replica in list(self._replicas.opened.values()):
+                    replica.log.close()
+        return ()
