@@ -1,0 +1,85 @@
+"""Read the golden directories, as every version must."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from format.write_golden import GOLDEN, WRITERS, rows_of
+from support.places import environment
+from support.reader import read_partition
+
+from logstore import CorruptRecordBatchError, LogStore
+
+
+def copied(name: str, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """Copy a golden directory, because an owner writes into what it opens."""
+    root = tmp_path / name
+    shutil.copytree(GOLDEN / name, root)
+    expected: dict[str, Any] = json.loads((root / "expected.json").read_text())
+    (root / "expected.json").unlink()
+    return root, expected
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_v1_is_read(tmp_path: Path, read_only: bool) -> None:
+    """All records of a store that version 1 wrote are read, and nothing is scanned or changed."""
+    root, expected = copied("v1", tmp_path)
+    with LogStore.open(root, read_only=read_only) as store:
+        assert {f"{t}-{p}" for t, p in store} == set(expected)
+        for topic, partition in store:
+            log = store.log(topic, partition)
+            assert rows_of(log) == expected[f"{topic}-{partition}"]
+            assert [rows_of([log[row[0]]])[0] for row in expected["orders-0"][:3]]
+        assert store.recovery_report.is_sound
+        assert store.recovery_report.scanned_bytes == 0
+        assert store.verify().is_sound
+
+
+def test_v1_is_read_by_the_independent_reader() -> None:
+    """The document alone is enough to read what version 1 wrote."""
+    expected = json.loads((GOLDEN / "v1" / "expected.json").read_text())
+    for name, rows in expected.items():
+        found = [r for b in read_partition(GOLDEN / "v1" / name) for r in b.records]
+        assert rows_of(found)[-len(rows) :] == rows
+
+
+def test_v1_torn_tail_is_cut(tmp_path: Path) -> None:
+    """The torn last batch is cut and reported, and everything before it is read."""
+    root, expected = copied("v1_torn_tail", tmp_path)
+    with LogStore.open(root) as store:
+        (entry,) = store.recovery_report.entries
+        assert entry.state == "recovered" and entry.cut_bytes > 0 and not entry.problems
+        assert rows_of(store.log("orders", 0)) == expected["orders-0"]
+
+
+def test_v1_corrupt_is_named_and_repaired(tmp_path: Path) -> None:
+    """The bad batch is found when it is read; a repair takes it out and keeps the other offsets."""
+    root, expected = copied("v1_corrupt", tmp_path)
+    first, end = expected["lost"]
+    with LogStore.open(root) as store:
+        log = store.log("orders", 0)
+        with pytest.raises(CorruptRecordBatchError):
+            log.read(first)
+        with pytest.raises(CorruptRecordBatchError):
+            list(log)
+        assert rows_of([log[row[0]] for row in expected["orders-0"]]) == expected["orders-0"]
+        assert not store.verify().is_sound
+        store.repair("orders", 0)
+        assert rows_of(store.log("orders", 0)) == expected["orders-0"]
+        assert store.verify().is_sound
+
+
+def test_the_writer_overwrites_nothing() -> None:
+    """The script that wrote the golden directories refuses to write them again."""
+    before = {p: p.read_bytes() for p in GOLDEN.rglob("*") if p.is_file()}
+    script = Path(__file__).with_name("write_golden.py")
+    done = subprocess.run([sys.executable, str(script)], env=environment(), check=False)
+    assert done.returncode == 1
+    assert before == {p: p.read_bytes() for p in GOLDEN.rglob("*") if p.is_file()}
+    assert {path.name for path in GOLDEN.iterdir()} == set(WRITERS)

@@ -1,0 +1,131 @@
+"""Write the golden directories of format version 1: once, ever.
+
+A golden directory is what this version wrote. Every later version has to read it, so nothing here
+overwrites one: a new format gets directories of its own.
+
+    python tests/format/write_golden.py          refuses where a directory is there already
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from logstore import LogConfig, LogStore
+from logstore.format import columnar
+
+GOLDEN = Path(__file__).with_name("golden")
+CODECS = ("none", "lz4", "zstd")
+
+
+def rows_of(log: Any) -> list[list[Any]]:
+    """Give a log's records as JSON can hold them."""
+    return [
+        [r.offset, r.timestamp, hex_of(r.key), hex_of(r.value), [[n, hex_of(v)] for n, v in r.headers]]
+        for r in log
+    ]
+
+
+def hex_of(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def fill(log: Any, seed: int) -> None:
+    """Append every shape of batch that the format knows."""
+    rng = random.Random(seed)
+    now = 1_700_000_000_000
+    log.append(b"hi", timestamp=1)
+    log.append(None, key=b"tombstone", timestamp=now)
+    log.append(b"", timestamp=now, headers=(("name", b"value"), ("n\u00e4me", None), ("", b"")))
+    log.extend([b"same size"] * 9, timestamps=now)
+    log.extend([b"a", None, b"", b"dddd"], keys=[None, b"k", b"", b"kk"], timestamps=[9, 7, 8, now])
+    log.leader_epoch = 3
+    values = [rng.randbytes(rng.randrange(60)) for _ in range(40)]
+    log.extend(values, timestamps=[now + i for i in range(40)])
+    log.extend([None] * 3, keys=[None] * 3, timestamps=now, headers=[(("a", b"1"),), (), None])
+    end = log.log_end_offset
+    log.append_as_follower(columnar.hole(end, end + 5, 4))
+    for _ in range(12):
+        log.extend([rng.randbytes(70) + bytes(80)] * 5, timestamps=now + rng.randrange(999))
+
+
+def write_sound(root: Path) -> None:
+    """A store stopped in order: three codecs, several segments, deleted records."""
+    with LogStore.open(root) as store:
+        for partition, codec in enumerate(CODECS):
+            config = LogConfig(
+                segment_bytes=4096, index_interval_bytes=512, compression_type=codec
+            )
+            log = store.create("orders", partition, config=config)
+            fill(log, partition)
+        store.log("orders", 2).delete_records_before(20)
+        expect(root, store)
+
+
+def write_torn(root: Path) -> None:
+    """A store that crashed in the middle of its last write."""
+    with tempfile.TemporaryDirectory() as other:
+        live = Path(other) / "live"
+        with LogStore.open(live) as store:
+            log = store.create("orders", 0, config=LogConfig(segment_bytes=4096))
+            fill(log, 7)
+            log.flush()
+            log.extend([b"not flushed"] * 5, timestamps=5)
+            rows = rows_of(log)
+            log.append(b"torn" * 30, timestamp=6)
+            shutil.copytree(live, root)
+        path = sorted((root / "orders-0").glob("*.log"))[-1]
+        path.write_bytes(path.read_bytes()[:-90])
+        (root / "expected.json").write_text(json.dumps({"orders-0": rows}))
+
+
+def write_corrupt(root: Path) -> None:
+    """A store in which a bit of a sealed segment turned over after an orderly stop."""
+    with LogStore.open(root) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=2048))
+        fill(log, 8)
+        batch = next(iter(log.read_batches(30)))
+        bad = batch.header
+        expect(root, store)
+        rows = [r for r in rows_of(log) if not bad.base_offset <= r[0] <= bad.last_offset]
+        raw = log.read_raw(30, 1)
+    (path,) = [p for p in (root / "orders-0").glob("*.log") if raw in p.read_bytes()]
+    data = bytearray(path.read_bytes())
+    data[data.index(raw) + len(raw) // 2] ^= 16
+    path.write_bytes(data)
+    lost = [bad.base_offset, bad.last_offset + 1]
+    (root / "expected.json").write_text(json.dumps({"orders-0": rows, "lost": lost}))
+
+
+def expect(root: Path, store: LogStore) -> None:
+    found = {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store}
+    (root / "expected.json").write_text(json.dumps(found))
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "v1": write_sound,
+    "v1_torn_tail": write_torn,
+    "v1_corrupt": write_corrupt,
+}
+
+
+def main() -> int:
+    """Write the directories that are not there yet."""
+    there = [name for name in WRITERS if (GOLDEN / name).exists()]
+    if there:
+        print(f"golden directories are written once and read for ever: {there} are there already")
+        return 1
+    GOLDEN.mkdir(exist_ok=True)
+    for name, write in WRITERS.items():
+        write(GOLDEN / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

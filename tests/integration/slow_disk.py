@@ -1,0 +1,81 @@
+"""Use a log on a disk of 4 operations a second while the main thread ticks: a program.
+
+    python slow_disk.py LOG_DIR OTHER_DIR
+
+Waits for a line on stdin once the log is written and its pages are dropped (the disk is slowed
+down then), reads in every way in a thread, and prints the longest gap between two ticks, in ms,
+for each way.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.loop_disk import forget_pages
+
+from logstore import LogConfig, LogStore
+
+VALUE = bytes(4096)
+TICK_SECONDS = 0.001
+
+
+def ways(log: Any) -> dict[str, Callable[[], object]]:
+    """List what is done on the slow disk; each touches pages of its own."""
+    end = log.log_end_offset
+    return {
+        "point read": lambda: log[end // 8].value,
+        "read": lambda: log.read(end // 4, max_bytes=1 << 19),
+        "columns": lambda: next(iter(log.read_batches(end // 2))).values[0],
+        "zero-copy columns": lambda: next(iter(log.read_batches(end * 5 // 8, zero_copy=True))),
+        "raw": lambda: log.read_raw(end * 3 // 4, 1 << 19),
+        "by timestamp": lambda: log.offset_for_timestamp(1_700_000_000_000 + end * 7 // 8),
+        "durable append": lambda: log.append(VALUE, durable=True),
+    }
+
+
+def longest_gap_ms(work: Callable[[], object]) -> tuple[float, float]:
+    """Run work in a thread and tick meanwhile; the longest gap, and how long the work took."""
+    thread = threading.Thread(target=work)
+    begun = last = time.perf_counter()
+    longest = 0.0
+    thread.start()
+    while thread.is_alive():
+        select.select([], [], [], TICK_SECONDS)
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    return longest * 1e3, (time.perf_counter() - begun) * 1e3
+
+
+def main() -> int:
+    log_dir, other_dir = sys.argv[1:]
+    with LogStore.open([log_dir, other_dir]) as store:
+        log = store.create("slow", 0, log_dir=log_dir, config=LogConfig(segment_bytes="2MiB"))
+        for start in range(0, 4096, 64):
+            times = list(range(1_700_000_000_000 + start, 1_700_000_000_064 + start))
+            log.extend([VALUE] * 64, timestamps=times)
+        log.flush()
+    gaps = {}
+    with LogStore.open([log_dir, other_dir]) as store:
+        log = store.log("slow", 0)
+        todo = ways(log)
+        forget_pages(Path(log_dir))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for name, work in todo.items():
+            gaps[name] = longest_gap_ms(work)
+        print(json.dumps(gaps), flush=True)
+        sys.stdin.readline()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

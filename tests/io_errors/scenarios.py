@@ -1,0 +1,209 @@
+"""Do everything a store does, in short scenarios that an error may hit at any call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from support.expectation import Expectation
+from support.writer import value_of
+
+from logstore import (
+    LogClosedError,
+    LogConfig,
+    LogDirFullError,
+    LogStore,
+    LogStoreError,
+    StoreConfig,
+)
+
+HOUR_MS = 3_600_000
+QUIET = StoreConfig(
+    log_flush_scheduler_interval_ms=HOUR_MS,
+    log_flush_offset_checkpoint_interval_ms=HOUR_MS,
+    log_retention_check_interval_ms=HOUR_MS,
+)
+CONFIG = LogConfig(segment_bytes=1024, index_interval_bytes=256)
+
+
+class Leak(AssertionError):
+    """Says that an error that is none of ours came out."""
+
+
+class Session:
+    """Writes to orders-0 in log dir `a` and keeps account of what was acknowledged.
+
+    Attributes:
+        refusals: the errors that calls raised, in order.
+        acknowledged_after_flush_failure: must stay empty: fail-stop.
+    """
+
+    def __init__(self, root: Path, expected: Expectation, life: int) -> None:
+        self.root, self.expected, self.life = root, expected, life
+        self.dirs = [root / "a", root / "b"]
+        self.store: LogStore | None = None
+        self.number = 0
+        self.refusals: list[LogStoreError] = []
+        expected.begin(life)
+
+    def attempt(self, operation: Callable[[], Any]) -> tuple[bool, Any]:
+        """Do something that may fail, with an error of ours only."""
+        try:
+            return True, operation()
+        except LogStoreError as error:
+            self.refusals.append(error)
+            return False, None
+        except OSError as error:
+            raise Leak(f"an OSError came out: {error!r}") from error
+
+    def open(self) -> None:
+        done, store = self.attempt(lambda: LogStore.open(self.dirs, config=QUIET))
+        if done:
+            self.store = store
+
+    def log(self) -> Any:
+        """Give the log, or None when it is not served."""
+        if self.store is None:
+            return None
+        return self.attempt(lambda: self.store.log("orders", 0))[1]
+
+    def extend(self, count: int, *, durable: bool = False) -> bool:
+        log = self.log()
+        if log is None:
+            return False
+        first, self.number = self.number, self.number + count
+        values = [value_of(self.life, n) for n in range(first, first + count)]
+        words = f"extend {first} {count}"
+        self.expected.hear(f"I {words}".encode())
+        done, offsets = self.attempt(lambda: log.extend(values, durable=durable))
+        if done:
+            self.expected.hear(f"A {words} {offsets[0]}".encode())
+        elif isinstance(self.refusals[-1], LogDirFullError) and not durable:
+            del self.expected.pending[tuple(words.split())]  # nothing was written
+        return done
+
+    def change(self, word: str, offset: int) -> None:
+        log = self.log()
+        if log is None:
+            return
+        call = log.truncate_to if word == "truncate" else log.delete_records_before
+        self.expected.hear(f"I {word} {offset}".encode())
+        if self.attempt(lambda: call(offset))[0]:
+            self.expected.hear(f"A {word} {offset}".encode())
+
+    def flush(self) -> bool:
+        log = self.log()
+        return log is not None and self.attempt(log.flush)[0]
+
+    def read_all(self) -> None:
+        """Read the whole log; what comes must be right, also when an error ends it."""
+        log = self.log()
+        if log is None:
+            return
+        expected, found = self.expected, []
+        done, _ = self.attempt(lambda: found.extend((r.offset, r.value) for r in log))
+        known = [r for r in found if r[0] in expected.records]
+        assert all(expected.records[offset] == value for offset, value in known)
+        if done and not expected.pending:
+            assert found == sorted(expected.records.items())
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.attempt(self.store.close)
+            self.attempt_twice()
+
+    def attempt_twice(self) -> None:
+        """A store whose close failed can be closed again, and refuses all else."""
+        store, self.store = self.store, None
+        assert store is not None
+        self.attempt(store.close)
+        try:
+            store.log("orders", 0).append(b"after the close")
+        except LogStoreError:
+            return
+        raise AssertionError("a closed store took a record")
+
+
+def append_flush_roll(session: Session) -> None:
+    session.extend(1)
+    session.flush()
+    session.extend(9)
+    session.extend(3, durable=True)
+    session.extend(9)
+    session.flush()
+    session.extend(1)
+
+
+def truncate(session: Session) -> None:
+    end = session.expected.end
+    session.extend(2)
+    session.change("truncate", end - 2)
+    session.extend(1)
+    session.flush()
+    session.change("truncate", end - 25)
+    session.extend(2, durable=True)
+
+
+def delete_before(session: Session) -> None:
+    end = session.expected.end
+    session.change("delete", end - 30)
+    session.extend(2)
+    session.change("delete", end - 1)
+    session.flush()
+
+
+def create(session: Session) -> None:
+    store = session.store
+    assert store is not None
+    path = str(session.dirs[0])
+    done, log = session.attempt(
+        lambda: store.create("fresh", 3, log_dir=path, config=CONFIG, is_new=True)
+    )
+    if done:
+        session.attempt(lambda: log.append(b"fresh", durable=True))
+    session.extend(1)
+    session.attempt(lambda: store.delete("fresh", 3))
+
+
+def read(session: Session) -> None:
+    session.read_all()
+    log = session.log()
+    if log is not None:
+        session.attempt(lambda: log.offset_for_timestamp(1 << 50))
+        session.attempt(lambda: log.read_raw(log.log_start_offset, 1 << 20))
+
+
+def close(session: Session) -> None:
+    session.extend(4)
+    session.close()
+
+
+class Scenario(NamedTuple):
+    """What runs while the disk fails; `is_open`: the store was opened before."""
+
+    name: str
+    run: Callable[[Session], None]
+    is_open: bool = True
+    is_clean: bool = True
+
+
+def open_and_write(session: Session) -> None:
+    session.open()
+    session.read_all()
+    session.extend(2)
+    session.flush()
+
+
+SCENARIOS = (
+    Scenario("append, flush, roll", append_flush_roll),
+    Scenario("truncate", truncate),
+    Scenario("delete records before", delete_before),
+    Scenario("create and delete", create),
+    Scenario("read", read),
+    Scenario("close", close),
+    Scenario("open after a stop", open_and_write, is_open=False),
+    Scenario("recovery", open_and_write, is_open=False, is_clean=False),
+)
+
+__all__ = ["CONFIG", "QUIET", "SCENARIOS", "Leak", "LogClosedError", "Scenario", "Session"]

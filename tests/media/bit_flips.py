@@ -1,0 +1,187 @@
+"""Flip bits of a 64 KiB segment, one at a time, and read the log after each.
+
+No wrong byte may ever be served: a read gives what was appended, or raises. Three readers look:
+
+    view        a fresh reader beside the owner: no lock, no recovery
+    stopped     the owner, after a clean stop
+    crashed     the owner after a crash, with nothing flushed: recovery looks at every byte
+
+Run as a program for all 524,288 bits: `python tests/media/bit_flips.py --every 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.reader import batches
+from support.samples import facts, sample_values
+
+from logstore import CorruptionError, LogConfig, LogStore, LogStoreError, StoreConfig
+from logstore.disk.log_dir import LogDir
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+
+SEGMENT_BYTES = 64 * 1024
+READERS = ("view", "stopped", "crashed")
+
+
+class ServedWrongly(AssertionError):
+    """Says that a read gave what was not appended, or lost what is whole."""
+
+
+class Flips:
+    """A log of two segments, the first of 64 KiB, whose bits are flipped one by one."""
+
+    def __init__(self, base: Path, seed: int = 1) -> None:
+        self.root = base
+        config = LogConfig(segment_bytes=SEGMENT_BYTES)
+        rng = random.Random(seed)
+        with LogStore.open(base) as store:
+            log = store.create("orders", 0, config=config)
+            while len(list((base / "orders-0").glob("*.log"))) < 2:
+                append_one(log, rng)
+            self.records = [facts(r) for r in log]
+        self.path = base / "orders-0" / f"{0:020d}.log"
+        self.pristine = self.path.read_bytes()
+        self.batches = list(batches(self.pristine, 0))
+        self.helpers = {p: p.read_bytes() for p in base.rglob("*") if p.is_file()}
+        self.outcomes: Counter[str] = Counter()
+        self.fd = os.open(self.path, os.O_RDWR)
+
+    def open(self, reader: str) -> Any:
+        """Open the log afresh, without a store around it: 20,000 of these must be cheap."""
+        log_dir = LogDir(str(self.root), read_only=reader == "view")
+        environment = LogEnvironment(StoreConfig())
+        if reader == "view":
+            return Log.open_read_only(log_dir, "orders-0", environment)
+        is_clean = reader == "stopped"
+        point = self.records[-1][0] + 1 if is_clean else 0
+        return Log.open(
+            log_dir, "orders-0", environment,
+            recovery_point=point, log_start_offset=None, is_clean=is_clean,
+        )  # fmt: skip
+
+    def flip(self, bit: int, reader: str) -> str:
+        """Flip one bit, read everything, put it back; tells whether it was detected."""
+        at, mask = divmod(bit, 8)
+        os.pwrite(self.fd, bytes([self.pristine[at] ^ 1 << mask]), at)
+        try:
+            outcome = self.look(reader, at)
+        except ServedWrongly as error:
+            raise ServedWrongly(f"bit {bit}, byte {at}, {reader}: {error}") from None
+        finally:
+            os.pwrite(self.fd, self.pristine[at : at + 1], at)
+            if reader != "view":
+                self.put_back()
+        self.outcomes[f"{reader} {outcome}"] += 1
+        return outcome
+
+    def put_back(self) -> None:
+        """Undo whatever an owner changed."""
+        for path in self.path.parent.iterdir():
+            if path not in self.helpers:
+                path.unlink()
+        for path, data in self.helpers.items():
+            if path.parent == self.path.parent and path.stat().st_size != len(data):
+                path.write_bytes(data)
+
+    def look(self, reader: str, at: int) -> str:
+        try:
+            log = self.open(reader)
+        except LogStoreError:
+            return "refused"
+        is_named = reader != "view" and bool(log.recovery.problems)
+        if self.path.stat().st_size != len(self.pristine):
+            raise ServedWrongly("a segment in the middle was cut")
+        found: list[Any] = []
+        try:
+            for batch in log.read_batches(0):
+                found += rows(batch)
+        except CorruptionError:
+            self.check(found)
+            self.look_behind(log, at)
+            return "raised"
+        finally:
+            if reader != "view":
+                log.close(flush=False)
+        self.check(found)
+        if len(found) != len(self.records):
+            raise ServedWrongly(f"{len(found)} of {len(self.records)} records, and no error")
+        return "named" if is_named else "harmless"
+
+    def check(self, found: list[Any]) -> None:
+        if found != self.records[: len(found)]:
+            raise ServedWrongly("a record differs from the one appended")
+
+    def look_behind(self, log: Any, at: int) -> None:
+        """What stands behind a damaged batch is read as before."""
+        behind = [b for b in self.batches if b.position > at][:1]
+        if not behind:
+            return
+        offset = behind[0].base_offset
+        found = [facts(r) for r in log.read(offset, max_records=1)]
+        if found != [self.records[offset]]:
+            raise ServedWrongly(f"offset {offset}, behind the damage, reads {found}")
+
+
+def append_one(log: Any, rng: random.Random) -> None:
+    """Append a batch of a shape drawn at random; every part of the format occurs."""
+    now, shape, count = 1_700_000_000_000 + rng.randrange(10**6), rng.random(), rng.randint(2, 90)
+    if shape < 0.3:
+        log.append(rng.randbytes(rng.randrange(200)), timestamp=now)
+    elif shape < 0.5:
+        log.append(b"v" * rng.randrange(9), key=b"k", timestamp=now, headers=(("h", b"1"),))
+    elif shape < 0.8:
+        log.extend([rng.randbytes(100) for _ in range(count)], timestamps=[now] * count)
+    else:
+        values = sample_values(rng, count)
+        log.extend(values, keys=values[::-1], timestamps=[now + rng.randrange(99) for _ in values])
+
+
+def rows(batch: Any) -> list[Any]:
+    """Give the facts of each record of a batch."""
+    return [facts(record) for record in batch]
+
+
+def run(job: tuple[int, Iterable[int]]) -> dict[str, int]:
+    """Flip these bits in a log of this process's own; each reader gets every bit or its share."""
+    seed, bits = job
+    with tempfile.TemporaryDirectory(prefix="logstore-flips-", dir="/dev/shm") as base:
+        flips = Flips(Path(base), seed)
+        for number, bit in enumerate(bits):
+            flips.flip(bit % (8 * len(flips.pristine)), "view")
+            if number % 8 == 0:
+                flips.flip(bit % (8 * len(flips.pristine)), READERS[1 + number // 8 % 2])
+        return dict(flips.outcomes)
+
+
+def main() -> int:
+    """Flip all bits, or every n-th, on all cores."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--every", type=int, default=1)
+    every = parser.parse_args().every
+    bits = range(0, 8 * SEGMENT_BYTES, every)
+    jobs = [(1, bits[i :: 16]) for i in range(16)]
+    total: Counter[str] = Counter()
+    with multiprocessing.Pool() as pool:
+        for done, outcomes in enumerate(pool.imap_unordered(run, jobs), 1):
+            total.update(outcomes)
+            print(f"media: {done} of {len(jobs)} parts, {sum(total.values())} reads", flush=True)
+    print(json.dumps({"bits": len(bits), **total}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

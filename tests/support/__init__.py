@@ -1,0 +1,1 @@
+"""Share helpers between the suites: the independent reader, fault injectors, crash simulators."""
