@@ -1,43 +1,51 @@
 """Configure a store and its partitions, with Kafka's keys in snake case.
 
-Sizes are ints or text like "64MiB" and "1GB"; what is not known is refused, naming the nearest.
+Sizes are whole numbers of bytes or text like "64MiB" and "1GB", times are milliseconds.
+A key that is not known is refused, naming the nearest one that is.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar, Never, Self
 
-_UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGT", start=1):
-    _UNITS[f"{_letter}B"] = 1000**_power
-    _UNITS[f"{_letter}"] = 1024**_power
-    _UNITS[f"{_letter}IB"] = 1024**_power
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+MS_MAX = 2**62
+BYTES_MAX = 2**62
+SEGMENT_BYTES_MAX = 2**31 - 1  # positions in a segment are 31 bits, as in Kafka
+
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS[_letter] = _UNITS[f"{_letter}ib"] = 1024**_power
+    _UNITS[f"{_letter}b"] = 1000**_power
+_SIZE = re.compile(r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*")
 
 
 def parse_size(size: int | str) -> int:
-    """Read a size in bytes: a whole number, or text like "64MiB", "1GB", "512".
+    """Read a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
+
+    `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024, `KB` ... `TB` of 1000.
 
     Raises:
-        TypeError, ValueError: it is neither.
+        TypeError: it is neither a whole number nor text.
+        ValueError: the text is not a size.
     """
     if isinstance(size, bool) or not isinstance(size, int | str):
         raise TypeError(f"a size is a whole number or text like '64MiB', not {size!r}")
     if isinstance(size, int):
         return size
     match = _SIZE.fullmatch(size)
-    if match is None or match[2].upper() not in _UNITS:
-        raise ValueError(f"{size!r} is not a size: write bytes as '512', or '64KiB', '1.5MB', '2GiB'")
-    return round(float(match[1]) * _UNITS[match[2].upper()]) if "." in match[1] else (
-        int(match[1]) * _UNITS[match[2].upper()]
-    )
+    unit = _UNITS.get(match[3].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{size!r} is not a size: write '512', '64KiB', '1.5MB' or '2GiB'")
+    if match[2] is None:
+        return int(match[1]) * unit
+    return round(float(match[1] + match[2]) * unit)
 
 
 def parse_rate(rate: int | str) -> int:
     """Read a rate in bytes per second: a whole number, or text like "50MB/s"."""
-    if isinstance(rate, str) and rate.rstrip().endswith("/s"):
-        rate = rate.rstrip()[:-2]
+    if isinstance(rate, str):
+        rate = rate.strip().removesuffix("/s")
     return parse_size(rate)
 
 
@@ -51,153 +59,160 @@ def format_size(size_bytes: int) -> str:
     return f"{size:.1f} TiB"
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
+class _Key:
+    """Check the value of one key, and give it as it is kept."""
 
-    close = get_close_matches(name, known, n=1, cutoff=0.0)
-    return close[0] if close else ""
+    __slots__ = ("choices", "high", "is_optional", "is_size", "low")
+
+    def __init__(
+        self,
+        low: int = 0,
+        high: int = 0,
+        *,
+        is_size: bool = False,
+        is_optional: bool = False,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.low, self.high, self.choices = low, high, choices
+        self.is_size, self.is_optional = is_size, is_optional
+
+    def check(self, name: str, value: object) -> int | str | None:
+        """Return the value in its plain form; None for "no limit"."""
+        if self.choices:
+            return self._choose(name, value)
+        if value is None and self.is_optional:
+            return None
+        if self.is_size and isinstance(value, str):
+            try:
+                value = parse_size(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        if isinstance(value, bool) or not isinstance(value, int):
+            form = "a size" if self.is_size else "a whole number"
+            raise TypeError(f"{name} is {form}{' or None' * self.is_optional}, not {value!r}")
+        if value == -1 and self.is_optional:
+            return None
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{name}={value} is not in {self.low}..{self.high}")
+        return value
+
+    def _choose(self, name: str, value: object) -> str:
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is text, not {value!r}")
+        if value not in self.choices:
+            known = ", ".join(map(repr, self.choices))
+            raise ValueError(f"{name}={value!r} is not known here; choose from {known}")
+        return value
 
 
 class _Config:
-    """Hold checked settings that never change."""
+    """Hold checked settings that never change: attributes, equality, a repr of what differs."""
 
-    __slots__ = ("_values",)
-    _values: dict[str, Any]
-    _defaults: dict[str, Any] = {}
-    _sizes: frozenset[str] = frozenset()
-    _bounds: dict[str, tuple[int, int]] = {}
-    _choices: dict[str, tuple[str, ...]] = {}
-    _optional: frozenset[str] = frozenset()
+    __slots__: tuple[str, ...] = ()
+    _keys: ClassVar[dict[str, _Key]]
 
-    def _set(self, settings: dict[str, Any]) -> None:
-        known = list(self._defaults)
-        for name in settings:
-            if name not in self._defaults:
-                raise TypeError(
-                    f"{type(self).__name__} has no setting {name!r}; "
-                    f"did you mean {_nearest(name, known)!r}?"
-                )
-        values = {
-            name: self._checked(name, settings.get(name, default))
-            for name, default in self._defaults.items()
-        }
-        object.__setattr__(self, "_values", values)
+    def _take(self, settings: dict[str, Any], unknown: dict[str, Any]) -> None:
+        for name in unknown:
+            raise TypeError(_unknown_key(type(self).__name__, name, list(self.__slots__)))
+        for name in self.__slots__:
+            value = settings[name]
+            key = self._keys.get(name)
+            object.__setattr__(self, name, key.check(name, value) if key else value)
 
-    def _checked(self, name: str, value: Any) -> Any:
-        if value is None and name in self._optional:
-            return None
-        if name in self._choices:
-            if value not in self._choices[name]:
-                raise ValueError(f"{name}={value!r} is none of {', '.join(self._choices[name])}")
-            return value
-        if name not in self._bounds:
-            return value
-        number = parse_size(value) if name in self._sizes else value
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name} is a whole number, not {value!r}")
-        if number == -1 and name in self._optional:
-            return None
-        low, high = self._bounds[name]
-        if not low <= number <= high:
-            raise ValueError(f"{name}={value!r} is not in {low}..{high}")
-        return number
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} does not change; make another by replace()")
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return object.__getattribute__(self, "_values")[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no setting {name!r}") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} does not change; make another one")
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a {type(self).__name__} does not change; make another by replace()")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._values == self._values  # type: ignore[attr-defined]
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values.items()))
+        return hash(tuple(getattr(self, name) for name in self.__slots__))
 
     def __repr__(self) -> str:
+        default = type(self)()
         changed = [
-            f"{name}={value!r}"
-            for name, value in self._values.items()
-            if value != self._checked(name, self._defaults[name])
+            f"{name}={getattr(self, name)!r}"
+            for name in self.__slots__
+            if getattr(self, name) != getattr(default, name)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._values)
+        return _rebuild, (type(self), {name: getattr(self, name) for name in self.__slots__})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give every setting as a plain value."""
-        return dict(self._values)
-
-    def replace(self, **settings: Any) -> Any:
+    def replace(self, **settings: Any) -> Self:
         """Make a copy with some settings changed."""
-        return type(self)(**{**self._values, **settings})
+        return type(self)(**{name: getattr(self, name) for name in self.__slots__} | settings)
 
 
-def _rebuild(kind: type[_Config], values: dict[str, Any]) -> _Config:
-    return kind(**values)
+def _rebuild(kind: type[_Config], settings: dict[str, Any]) -> _Config:
+    return kind(**settings)
 
 
-_MS_MAX = 2**62
+def _unknown_key(kind: str, name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    # Kafka's own spelling is the likeliest mistake: segment.bytes for segment_bytes.
+    wanted = name.lower().replace(".", "_").replace("-", "_")
+    nearest = get_close_matches(wanted, known, n=1, cutoff=0.0)[0]
+    return f"{kind} has no key {name!r}; did you mean {nearest!r}?"
 
 
 class LogConfig(_Config):
-    """Configure one partition: Kafka's topic keys.
+    """Configure one partition by Kafka's topic keys; sizes in bytes, times in milliseconds.
 
-    Args (sizes in bytes, times in milliseconds; None or -1: no limit):
-        segment_bytes: roll the active segment at this size.
+    It is stored with the partition and wins over later defaults. None or -1 means no limit.
+
+    Args:
+        segment_bytes: roll the active segment before it would grow beyond this size.
         segment_ms: roll it at this age.
-        segment_index_bytes: roll it when its index has this size.
-        index_interval_bytes: distance of index entries.
+        segment_index_bytes: roll it when its offset index has this size.
+        index_interval_bytes: bytes of batches between two index entries.
         max_message_bytes: largest record batch.
-        flush_messages, flush_ms: flush after so many records, or so long.
-        retention_ms, retention_bytes: drop segments older than, or beyond this size.
-        compression_type: none, lz4 or zstd.
-        message_timestamp_type: CreateTime, or LogAppendTime to stamp records on append.
-        record_format: columnar.
-        cleanup_policy: delete.
+        flush_messages: flush after so many records; None leaves it to `flush` and `durable=True`.
+        flush_ms: flush what has waited this long.
+        retention_ms: drop sealed segments whose last record is older; None keeps them for ever.
+        retention_bytes: drop the oldest sealed segments while the log is larger than this.
+        compression_type: "none", "lz4" or "zstd".
+        message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
+        record_format: "columnar", the layout of FORMAT.md section 4.
+        cleanup_policy: "delete".
     """
 
-    __slots__ = ()
-    _defaults = {
-        "segment_bytes": 1 << 30,
-        "segment_ms": 7 * 24 * 3600 * 1000,
-        "segment_index_bytes": 10 << 20,
-        "index_interval_bytes": 4096,
-        "max_message_bytes": 128 << 20,
-        "flush_messages": None,
-        "flush_ms": None,
-        "retention_ms": None,
-        "retention_bytes": None,
-        "compression_type": "none",
-        "message_timestamp_type": "CreateTime",
-        "record_format": "columnar",
-        "cleanup_policy": "delete",
-    }
-    _sizes = frozenset(
-        ("segment_bytes", "segment_index_bytes", "index_interval_bytes", "max_message_bytes",
-         "retention_bytes")
+    __slots__ = (
+        "cleanup_policy",
+        "compression_type",
+        "flush_messages",
+        "flush_ms",
+        "index_interval_bytes",
+        "max_message_bytes",
+        "message_timestamp_type",
+        "record_format",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "segment_index_bytes",
+        "segment_ms",
     )
-    _bounds = {
-        "segment_bytes": (256, 2**31 - 1),
-        "segment_ms": (1, _MS_MAX),
-        "segment_index_bytes": (64, 2**31 - 1),
-        "index_interval_bytes": (0, 2**31 - 1),
-        "max_message_bytes": (1, 2**31 - 1024),
-        "flush_messages": (1, _MS_MAX),
-        "flush_ms": (0, _MS_MAX),
-        "retention_ms": (0, _MS_MAX),
-        "retention_bytes": (0, _MS_MAX),
-    }
-    _optional = frozenset(("segment_ms", "flush_messages", "flush_ms", "retention_ms", "retention_bytes"))
-    _choices = {
-        "compression_type": ("none", "lz4", "zstd"),
-        "message_timestamp_type": ("CreateTime", "LogAppendTime"),
-        "record_format": ("columnar",),
-        "cleanup_policy": ("delete",),
+    _keys: ClassVar[dict[str, _Key]] = {
+        "segment_bytes": _Key(256, SEGMENT_BYTES_MAX, is_size=True),
+        "segment_ms": _Key(1, MS_MAX, is_optional=True),
+        "segment_index_bytes": _Key(64, SEGMENT_BYTES_MAX, is_size=True),
+        "index_interval_bytes": _Key(0, SEGMENT_BYTES_MAX, is_size=True),
+        "max_message_bytes": _Key(1, SEGMENT_BYTES_MAX - 1023, is_size=True),
+        "flush_messages": _Key(1, MS_MAX, is_optional=True),
+        "flush_ms": _Key(0, MS_MAX, is_optional=True),
+        "retention_ms": _Key(0, MS_MAX, is_optional=True),
+        "retention_bytes": _Key(0, BYTES_MAX, is_size=True, is_optional=True),
+        "compression_type": _Key(choices=("none", "lz4", "zstd")),
+        "message_timestamp_type": _Key(choices=("CreateTime", "LogAppendTime")),
+        "record_format": _Key(choices=("columnar",)),
+        "cleanup_policy": _Key(choices=("delete",)),
     }
 
     segment_bytes: int
@@ -214,19 +229,40 @@ class LogConfig(_Config):
     record_format: str
     cleanup_policy: str
 
-    def __init__(self, **settings: Any) -> None:
-        self._set(settings)
+    def __init__(
+        self,
+        *,
+        segment_bytes: int | str = 1 << 30,
+        segment_ms: int | None = 7 * 24 * 3600 * 1000,
+        segment_index_bytes: int | str = 10 << 20,
+        index_interval_bytes: int | str = 4096,
+        max_message_bytes: int | str = 128 << 20,
+        flush_messages: int | None = None,
+        flush_ms: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | str | None = None,
+        compression_type: str = "none",
+        message_timestamp_type: str = "CreateTime",
+        record_format: str = "columnar",
+        cleanup_policy: str = "delete",
+        **unknown: Never,
+    ) -> None:
+        self._take(locals(), unknown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every setting as a plain JSON value."""
+        return {name: getattr(self, name) for name in self._keys}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
-        """Make one from what `to_dict` gave."""
+        """Make one from what `to_dict` gave, by this version or one before it."""
         return cls(**settings)
 
 
 class StoreConfig(_Config):
-    """Configure a store: Kafka's broker keys.
+    """Configure a store by Kafka's broker keys; sizes in bytes, times in milliseconds.
 
-    Args (sizes in bytes, times in milliseconds):
+    Args:
         broker_id: this store among those that will replicate to each other.
         num_recovery_threads_per_data_dir: logs recovered at once in each log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is looked at.
@@ -238,28 +274,26 @@ class StoreConfig(_Config):
         log_config: of partitions created without one of their own.
     """
 
-    __slots__ = ()
-    _defaults = {
-        "broker_id": 0,
-        "num_recovery_threads_per_data_dir": 2,
-        "log_flush_scheduler_interval_ms": 1000,
-        "log_flush_offset_checkpoint_interval_ms": 60_000,
-        "log_retention_check_interval_ms": 300_000,
-        "max_open_files": 512,
-        "read_cache_bytes": 64 << 20,
-        "index_cache_bytes": 64 << 20,
-        "log_config": LogConfig(),
-    }
-    _sizes = frozenset(("read_cache_bytes", "index_cache_bytes"))
-    _bounds = {
-        "broker_id": (0, 2**31 - 1),
-        "num_recovery_threads_per_data_dir": (1, 256),
-        "log_flush_scheduler_interval_ms": (1, _MS_MAX),
-        "log_flush_offset_checkpoint_interval_ms": (1, _MS_MAX),
-        "log_retention_check_interval_ms": (1, _MS_MAX),
-        "max_open_files": (1, 1 << 20),
-        "read_cache_bytes": (0, _MS_MAX),
-        "index_cache_bytes": (0, _MS_MAX),
+    __slots__ = (
+        "broker_id",
+        "index_cache_bytes",
+        "log_config",
+        "log_flush_offset_checkpoint_interval_ms",
+        "log_flush_scheduler_interval_ms",
+        "log_retention_check_interval_ms",
+        "max_open_files",
+        "num_recovery_threads_per_data_dir",
+        "read_cache_bytes",
+    )
+    _keys: ClassVar[dict[str, _Key]] = {
+        "broker_id": _Key(0, 2**31 - 1),
+        "num_recovery_threads_per_data_dir": _Key(1, 256),
+        "log_flush_scheduler_interval_ms": _Key(1, MS_MAX),
+        "log_flush_offset_checkpoint_interval_ms": _Key(1, MS_MAX),
+        "log_retention_check_interval_ms": _Key(1, MS_MAX),
+        "max_open_files": _Key(1, 1 << 20),
+        "read_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
+        "index_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
     }
 
     broker_id: int
@@ -272,7 +306,32 @@ class StoreConfig(_Config):
     index_cache_bytes: int
     log_config: LogConfig
 
-    def __init__(self, **settings: Any) -> None:
-        self._set(settings)
-        if not isinstance(self.log_config, LogConfig):
-            raise TypeError(f"log_config is a LogConfig, not {self.log_config!r}")
+    def __init__(
+        self,
+        *,
+        broker_id: int = 0,
+        num_recovery_threads_per_data_dir: int = 2,
+        log_flush_scheduler_interval_ms: int = 1000,
+        log_flush_offset_checkpoint_interval_ms: int = 60_000,
+        log_retention_check_interval_ms: int = 300_000,
+        max_open_files: int = 512,
+        read_cache_bytes: int | str = 64 << 20,
+        index_cache_bytes: int | str = 64 << 20,
+        log_config: LogConfig | None = None,
+        **unknown: Never,
+    ) -> None:
+        if log_config is None:
+            log_config = LogConfig()
+        elif not isinstance(log_config, LogConfig):
+            raise TypeError(f"log_config is a LogConfig, not {log_config!r}")
+        self._take(locals(), unknown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every setting as a plain JSON value."""
+        settings: dict[str, Any] = {name: getattr(self, name) for name in self._keys}
+        return settings | {"log_config": self.log_config.to_dict()}
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> StoreConfig:
+        """Make one from what `to_dict` gave, by this version or one before it."""
+        return cls(**settings | {"log_config": LogConfig(**settings.get("log_config", {}))})

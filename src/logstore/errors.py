@@ -28,7 +28,32 @@ A wrong argument is a ValueError or TypeError; a broken invariant is an assertio
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
+
+__all__ = [
+    "CorruptCheckpointError",
+    "CorruptIndexError",
+    "CorruptRecordBatchError",
+    "CorruptionError",
+    "DuplicateLogError",
+    "LogClosedError",
+    "LogDirError",
+    "LogDirFullError",
+    "LogDirIdentityError",
+    "LogDirLockedError",
+    "LogDirOfflineError",
+    "LogDirSuspectError",
+    "LogStoreError",
+    "OffsetOutOfRangeError",
+    "PartitionExistsError",
+    "ReadOnlyStoreError",
+    "RecordTooLargeError",
+    "ReplicaError",
+    "ReplicaIncompleteError",
+    "ReplicaOfflineError",
+    "UnknownPartitionError",
+    "UnsupportedFormatError",
+]
 
 
 class LogStoreError(Exception):
@@ -40,20 +65,24 @@ class LogStoreError(Exception):
 
     retriable = False
     _template = "{reason}"
-    _defaults: dict[str, Any] = {"reason": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"reason": ""}
 
     def __init__(self, message: str | None = None, **facts: Any) -> None:
         self.facts = {**self._defaults, **facts}
         for name, value in self.facts.items():
             setattr(self, name, value)
         self._message = message
-        super().__init__(message if message is not None else self._template.format(**self.facts))
+        text = self._template.format(**self.facts) if message is None else message
+        super().__init__(text.rstrip())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._message, self.facts)
+        # Exception would be rebuilt from its text alone; the last item brings notes along.
+        return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
-def _rebuild(kind: type[LogStoreError], message: str | None, facts: dict[str, Any]) -> LogStoreError:
+def _rebuild(
+    kind: type[LogStoreError], message: str | None, facts: dict[str, Any]
+) -> LogStoreError:
     return kind(message, **facts)
 
 
@@ -64,7 +93,7 @@ class CorruptionError(LogStoreError):
     position: int
     reason: str
     _template = "{path} is corrupt at position {position}: {reason}"
-    _defaults = {"position": 0, "reason": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"position": 0, "reason": ""}
 
 
 class CorruptRecordBatchError(CorruptionError):
@@ -85,7 +114,7 @@ class LogDirError(LogStoreError):
     path: str
     reason: str
     _template = "log dir {path}: {reason}"
-    _defaults = {"path": "", "reason": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"path": "", "reason": ""}
 
 
 class LogDirOfflineError(LogDirError):
@@ -113,7 +142,7 @@ class LogDirLockedError(LogDirError):
 
     pid: int | None
     _template = "log dir {path} is owned by process {pid}; stop it, or open with read_only=True"
-    _defaults = {"path": "", "reason": "", "pid": None}
+    _defaults: ClassVar[dict[str, Any]] = {"path": "", "reason": "", "pid": None}
 
 
 class LogDirIdentityError(LogDirError):
@@ -127,7 +156,9 @@ class DuplicateLogError(LogDirError):
     topic: str
     partition: int
     _template = "{topic}-{partition} is live in more than one directory: {paths}"
-    _defaults = {"path": "", "reason": "", "paths": [], "topic": "", "partition": -1}
+    _defaults: ClassVar[dict[str, Any]] = {
+        "path": "", "reason": "", "paths": [], "topic": "", "partition": -1,
+    }  # fmt: skip
 
 
 class ReplicaError(LogStoreError):
@@ -137,7 +168,7 @@ class ReplicaError(LogStoreError):
     partition: int
     reason: str
     _template = "{topic}-{partition}: {reason}"
-    _defaults = {"topic": "", "partition": -1, "reason": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"topic": "", "partition": -1, "reason": ""}
 
 
 class ReplicaOfflineError(ReplicaError):
@@ -155,7 +186,7 @@ class UnsupportedFormatError(LogStoreError):
     version: Any
     reason: str
     _template = "{path}: unsupported format {version!r}. {reason}"
-    _defaults = {"path": "", "version": None, "reason": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"path": "", "version": None, "reason": ""}
 
 
 class OffsetOutOfRangeError(LogStoreError, LookupError):
@@ -165,7 +196,7 @@ class OffsetOutOfRangeError(LogStoreError, LookupError):
     log_start_offset: int
     log_end_offset: int
     _template = "offset {offset} is not in the log's {log_start_offset}..{log_end_offset}"
-    _defaults = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class RecordTooLargeError(LogStoreError, ValueError):
@@ -177,7 +208,7 @@ class RecordTooLargeError(LogStoreError, ValueError):
         "{size_bytes} bytes of records are more than max_message_bytes={max_message_bytes}; "
         "append fewer at once, or raise it in the partition's LogConfig"
     )
-    _defaults = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class UnknownPartitionError(LogStoreError, LookupError):
@@ -186,7 +217,7 @@ class UnknownPartitionError(LogStoreError, LookupError):
     topic: str
     partition: int
     _template = "there is no partition {topic}-{partition} in this store"
-    _defaults = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class PartitionExistsError(LogStoreError):
@@ -195,7 +226,7 @@ class PartitionExistsError(LogStoreError):
     topic: str
     partition: int
     _template = "partition {topic}-{partition} exists already"
-    _defaults = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class ReadOnlyStoreError(LogStoreError):
@@ -203,7 +234,7 @@ class ReadOnlyStoreError(LogStoreError):
 
     path: str
     _template = "the store was opened with read_only=True: {path}"
-    _defaults = {"path": ""}
+    _defaults: ClassVar[dict[str, Any]] = {"path": ""}
 
 
 class LogClosedError(LogStoreError):
@@ -211,4 +242,4 @@ class LogClosedError(LogStoreError):
 
     reason: str
     _template = "closed: {reason}"
-    _defaults = {"reason": "use it before close()"}
+    _defaults: ClassVar[dict[str, Any]] = {"reason": "use it before close()"}

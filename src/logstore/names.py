@@ -53,7 +53,9 @@ def validate_topic(topic: str) -> str:
             "at least one, and not '.' or '..'"
         )
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise ValueError(f"a topic's name has {TOPIC_LENGTH_MAX} characters at most, not {len(topic)}")
+        raise ValueError(
+            f"a topic's name has {TOPIC_LENGTH_MAX} characters at most, not {len(topic)}"
+        )
     return topic
 
 

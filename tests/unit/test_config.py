@@ -1,0 +1,178 @@
+"""Settings: what is accepted, what is refused and with which words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.config import LogConfig, StoreConfig, format_size, parse_rate, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("0", 0),
+        ("512", 512),
+        ("512B", 512),
+        ("1KiB", 1024),
+        ("64MiB", 64 << 20),
+        ("64 mib", 64 << 20),
+        ("  2g ", 2 << 30),
+        ("1GB", 10**9),
+        ("1.5MB", 1_500_000),
+        ("0.5KiB", 512),
+        ("3TiB", 3 << 40),
+        ("9007199254740993", 9007199254740993),
+        (7, 7),
+        (-1, -1),
+    ],
+)
+def test_size_is_read(text: int | str, size_bytes: int) -> None:
+    """Text and numbers mean bytes, exactly, whatever the case and the spaces."""
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1 XiB", "1e6", "-5", "1,5GB", "٣", "1MiB!", "0x10"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    """The message repeats what was given and shows how a size is written."""
+    with pytest.raises(ValueError, match="64KiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("size", [None, True, 1.5, b"1MiB", [1]])
+def test_a_size_of_another_type_is_a_type_error(size: Any) -> None:
+    """Floats and booleans are no sizes: both are mistakes more often than wishes."""
+    with pytest.raises(TypeError, match="a size is"):
+        parse_size(size)
+
+
+@given(st.integers(min_value=0, max_value=2**62))
+def test_every_whole_number_survives_text(size_bytes: int) -> None:
+    """A number of bytes written as text is read back to the same number."""
+    assert parse_size(str(size_bytes)) == size_bytes
+    assert parse_size(f"{size_bytes}KiB") == size_bytes * 1024
+
+
+@pytest.mark.parametrize("rate", ["50MB/s", "50MB", 50_000_000, " 50MB/s "])
+def test_rate_is_read(rate: int | str) -> None:
+    """A rate is a size per second, said or not said."""
+    assert parse_rate(rate) == 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1024, "1.0 KiB"), (1 << 30, "1.0 GiB"), (3 << 50, "3072.0 TiB")],
+)
+def test_size_is_written_for_people(size_bytes: int, text: str) -> None:
+    """Sizes are shown in powers of 1024 with one decimal."""
+    assert format_size(size_bytes) == text
+
+
+def wrong(key: str) -> dict[str, Any]:
+    """Give settings that a type checker would not let through."""
+    return {key: 1}
+
+
+def test_a_key_that_is_not_known_names_the_nearest() -> None:
+    """A slip of the pen, and Kafka's own spelling with dots, lead to the right key."""
+    with pytest.raises(TypeError, match="did you mean 'segment_bytes'"):
+        LogConfig(**wrong("segmnt_bytes"))
+    with pytest.raises(TypeError, match="did you mean 'retention_ms'"):
+        LogConfig(**wrong("retention.ms"))
+    with pytest.raises(TypeError, match="did you mean 'max_open_files'"):
+        StoreConfig(**wrong("max-open-file"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"segment_bytes": 1}, ValueError, "segment_bytes=1 is not in 256"),
+        ({"segment_bytes": "2GiB"}, ValueError, "is not in"),
+        ({"segment_bytes": "big"}, ValueError, "segment_bytes: 'big' is not a size"),
+        ({"segment_bytes": None}, TypeError, "segment_bytes is a size, not None"),
+        ({"flush_ms": 1.5}, TypeError, "flush_ms is a whole number or None"),
+        ({"flush_messages": 0}, ValueError, "flush_messages=0"),
+        ({"retention_ms": "7d"}, TypeError, "retention_ms is a whole number or None"),
+        ({"compression_type": "gzip"}, ValueError, "'none', 'lz4', 'zstd'"),
+        ({"compression_type": None}, TypeError, "compression_type is text"),
+        ({"record_format": "kafka"}, ValueError, "choose from 'columnar'"),
+        ({"cleanup_policy": "compact"}, ValueError, "choose from 'delete'"),
+    ],
+)
+def test_a_wrong_value_names_its_key(
+    settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    """The message says which key, what was given and what would do."""
+    with pytest.raises(error, match=words):
+        LogConfig(**settings)
+
+
+def test_minus_one_and_none_both_mean_no_limit() -> None:
+    """Kafka writes -1 where Python writes None; both are kept as None."""
+    config = LogConfig(retention_bytes=-1, retention_ms=-1, flush_ms=None, segment_ms=-1)
+    assert config.retention_bytes is config.retention_ms is None
+    assert config.flush_ms is config.segment_ms is None
+
+
+def test_settings_never_change() -> None:
+    """A config can be shared between threads and logs: nothing sets or deletes its attributes."""
+    config: Any = LogConfig()
+    with pytest.raises(AttributeError, match="replace"):
+        config.segment_bytes = 1 << 20
+    with pytest.raises(AttributeError, match="replace"):
+        del config.segment_bytes
+    with pytest.raises(AttributeError):
+        config.other = 1
+
+
+def test_replace_makes_another() -> None:
+    """The copy differs in what was asked for, and is checked like any other."""
+    config = LogConfig(segment_bytes="1MiB")
+    other = config.replace(retention_ms=1000)
+    assert (other.segment_bytes, other.retention_ms) == (1 << 20, 1000)
+    assert config.retention_ms is None
+    with pytest.raises(ValueError, match="flush_ms"):
+        config.replace(flush_ms=-5)
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    """A repr is short, and evaluates to an equal config."""
+    assert repr(LogConfig()) == "LogConfig()"
+    config = StoreConfig(max_open_files=16, log_config=LogConfig(segment_bytes="1MiB"))
+    assert repr(config.log_config) == "LogConfig(segment_bytes=1048576)"
+    assert repr(config) == f"StoreConfig(log_config={config.log_config}, max_open_files=16)"
+    assert eval(repr(config), {"LogConfig": LogConfig, "StoreConfig": StoreConfig}) == config
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LogConfig(),
+        LogConfig(segment_bytes="1MiB", retention_ms=5, compression_type="zstd"),
+        StoreConfig(broker_id=3, log_config=LogConfig(flush_ms=1)),
+    ],
+)
+def test_settings_travel(config: LogConfig | StoreConfig) -> None:
+    """Pickle, copy and JSON bring an equal config to the other side."""
+    assert pickle.loads(pickle.dumps(config)) == config == copy.deepcopy(config)
+    assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert hash(config) == hash(copy.copy(config))
+    assert config != "LogConfig()"
+
+
+def test_settings_of_an_older_version_are_completed() -> None:
+    """A dictionary that lacks keys takes today's defaults for them."""
+    assert LogConfig.from_dict({"segment_bytes": 4096}).index_interval_bytes == 4096
+    assert StoreConfig.from_dict({}) == StoreConfig()
+
+
+def test_log_config_of_a_store_is_a_log_config() -> None:
+    """A dictionary in its place is refused instead of failing at the first create."""
+    with pytest.raises(TypeError, match="log_config is a LogConfig"):
+        StoreConfig(**wrong("log_config"))

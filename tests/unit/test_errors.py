@@ -1,0 +1,126 @@
+"""Errors: facts as attributes, one tree, and the same on the other side of a pickle."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from logstore import errors
+from logstore.errors import (
+    CorruptCheckpointError,
+    CorruptIndexError,
+    CorruptionError,
+    CorruptRecordBatchError,
+    DuplicateLogError,
+    LogClosedError,
+    LogDirError,
+    LogDirFullError,
+    LogDirIdentityError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    LogDirSuspectError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    PartitionExistsError,
+    ReadOnlyStoreError,
+    RecordTooLargeError,
+    ReplicaError,
+    ReplicaIncompleteError,
+    ReplicaOfflineError,
+    UnknownPartitionError,
+    UnsupportedFormatError,
+)
+
+DAMAGE: dict[str, Any] = {"path": "/d/a-0/1.log", "position": 96, "reason": "zeros"}
+REPLICA: dict[str, Any] = {"topic": "orders", "partition": 3}
+
+EXAMPLES: list[tuple[type[LogStoreError], dict[str, Any]]] = [
+    (CorruptionError, DAMAGE),
+    (CorruptRecordBatchError, DAMAGE),
+    (CorruptIndexError, DAMAGE),
+    (CorruptCheckpointError, DAMAGE),
+    (LogDirError, {"path": "/d", "reason": "too many open files"}),
+    (LogDirOfflineError, {"path": "/d", "reason": "Input/output error"}),
+    (LogDirFullError, {"path": "/d", "reason": ""}),
+    (LogDirSuspectError, {"path": "/d", "reason": "no answer for 5 s"}),
+    (LogDirLockedError, {"path": "/d", "pid": 42}),
+    (LogDirIdentityError, {"path": "/d", "reason": "it is another store's"}),
+    (DuplicateLogError, {"paths": ["/d/a-0", "/e/a-0"], **REPLICA}),
+    (ReplicaError, {**REPLICA, "reason": "its directory is gone"}),
+    (ReplicaOfflineError, {**REPLICA, "reason": "its directory is gone"}),
+    (ReplicaIncompleteError, {**REPLICA, "reason": "a move was cut short"}),
+    (UnsupportedFormatError, {"path": "/d/x", "version": 9, "reason": "made by a later version"}),
+    (OffsetOutOfRangeError, {"offset": 7, "log_start_offset": 0, "log_end_offset": 5}),
+    (RecordTooLargeError, {"size_bytes": 100, "max_message_bytes": 10}),
+    (UnknownPartitionError, REPLICA),
+    (PartitionExistsError, REPLICA),
+    (ReadOnlyStoreError, {"path": "/d"}),
+    (LogClosedError, {"reason": "the store was closed"}),
+]
+
+
+def test_every_error_has_an_example() -> None:
+    """The list above is the whole tree, and the module exports all of it."""
+    tree = {
+        item
+        for item in vars(errors).values()
+        if isinstance(item, type) and issubclass(item, LogStoreError) and item is not LogStoreError
+    }
+    assert {kind for kind, _ in EXAMPLES} == tree
+    assert set(errors.__all__) == {kind.__name__ for kind in tree} | {"LogStoreError"}
+
+
+@pytest.mark.parametrize(("kind", "facts"), EXAMPLES)
+def test_facts_are_attributes_and_travel(kind: type[LogStoreError], facts: dict[str, Any]) -> None:
+    """A fact is an attribute, stands in the message, and survives pickle and copy."""
+    error = kind(**facts)
+    error.add_note("while reading")
+    for other in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is kind
+        assert str(other) == str(error)
+        assert {name: getattr(other, name) for name in facts} == facts
+        assert other.__notes__ == ["while reading"]
+    for fact in facts.values():
+        assert str(fact) in str(error)
+    assert str(error) == str(error).strip()
+    assert kind.__name__ in repr(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parents"),
+    [
+        (CorruptRecordBatchError, (CorruptionError,)),
+        (CorruptIndexError, (CorruptionError,)),
+        (CorruptCheckpointError, (CorruptionError,)),
+        (LogDirOfflineError, (LogDirError,)),
+        (DuplicateLogError, (LogDirError,)),
+        (ReplicaIncompleteError, (ReplicaError,)),
+        (OffsetOutOfRangeError, (LookupError,)),
+        (UnknownPartitionError, (LookupError,)),
+        (RecordTooLargeError, (ValueError,)),
+    ],
+)
+def test_tree(kind: type[LogStoreError], parents: tuple[type[Exception], ...]) -> None:
+    """Errors are caught by their family, and by Python's own word where it has one."""
+    assert issubclass(kind, (LogStoreError,))
+    assert all(issubclass(kind, parent) for parent in parents)
+    assert not issubclass(kind, OSError)
+
+
+def test_retriable_says_what_may_be_tried_again() -> None:
+    """Full and slow disks recover by themselves; one error may be marked by whoever raises it."""
+    retriable = {kind for kind, _ in EXAMPLES if kind.retriable}
+    assert retriable == {LogDirFullError, LogDirSuspectError}
+    error = LogDirError(path="/d", reason="too many open files", retriable=True)
+    assert error.retriable
+    assert pickle.loads(pickle.dumps(error)).retriable
+
+
+def test_message_can_be_given() -> None:
+    """Words of the raiser's own replace the template and keep the facts."""
+    error = LogClosedError("opened before fork", reason="fork")
+    assert str(error) == "opened before fork"
+    assert pickle.loads(pickle.dumps(error)).reason == "fork"
