@@ -21,4 +21,4 @@ def main() -> None:
         raise SystemExit(2) from None
     from logstore.cli.app import app
 
-    app()
+    app(prog_name="logstore")

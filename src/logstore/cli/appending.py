@@ -98,7 +98,7 @@ def take_all(
         bytes_before += bytes_read
 
 
-@click.command()
+@click.command(short_help="Append lines, JSON lines or files.")
 @click.argument("topic")
 @click.argument("rest", metavar="[PARTITION] [FILE]...", nargs=-1)
 @log_dirs_option

@@ -64,7 +64,7 @@ def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
     return rows
 
 
-@click.command()
+@click.command(short_help="Check every batch; table of problems.")
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(min=0))
 @log_dirs_option
@@ -108,7 +108,7 @@ def verify(
     ctx.exit(1 if rows else 0)
 
 
-@click.command()
+@click.command(short_help="Take damaged bytes out of a partition.")
 @partition_arguments
 @log_dirs_option
 @format_option()

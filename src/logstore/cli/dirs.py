@@ -28,7 +28,7 @@ DIR_COLUMNS = [
 ERROR_COLUMN = Column("error", "error", optional_text)
 
 
-@click.command("format")
+@click.command("format", short_help="Give new log dirs their identity.")
 @log_dirs_option
 @format_option()
 def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
@@ -50,7 +50,7 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     )
 
 
-@click.command()
+@click.command(short_help="Show each log dir: state, replicas, room.")
 @log_dirs_option
 @format_option()
 def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
@@ -94,7 +94,7 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
     return f"{bar(logs, used - logs)} {used:4.0%}"
 
 
-@click.command("log-dirs")
+@click.command("log-dirs", short_help="Describe the log dirs as KIP-113's JSON.")
 @log_dirs_option
 @click.option("--describe", is_flag=True, help="Describe the log dirs (all that there is to do).")
 @click.option(

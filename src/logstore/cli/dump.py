@@ -161,7 +161,7 @@ def row_json(row: Row) -> Row:
     }
 
 
-@click.command()
+@click.command(short_help="Print batches as kafka-dump-log does.")
 @click.argument("target", metavar="TOPIC [PARTITION] | FILE.log...", nargs=-1, required=True)
 @log_dirs_option
 @format_option(("text", "table", "json", "jsonl"), "text")

@@ -174,7 +174,7 @@ def print_records(records: Iterable[Record], output_format: str, separator: byte
         stdout.flush()
 
 
-@click.command()
+@click.command(short_help="Print the records of a partition.")
 @partition_arguments
 @log_dirs_option
 @format_option(RECORD_FORMATS, "text")
@@ -223,7 +223,7 @@ def unescape(separator: str) -> bytes:
     return separator.encode()
 
 
-@click.command()
+@click.command(short_help="Print new records as they come.")
 @partition_arguments
 @log_dirs_option
 @format_option(("text", "table", "jsonl", "raw"), "text")

@@ -73,7 +73,7 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
     }
 
 
-@click.command()
+@click.command(short_help="List topics or their partitions.")
 @click.argument("topic", required=False)
 @log_dirs_option
 @format_option()
@@ -129,7 +129,7 @@ def config_value(text: str) -> int | str:
     return text
 
 
-@click.command()
+@click.command(short_help="Create partitions of a topic.")
 @click.argument("topic")
 @click.argument("numbers", metavar="[PARTITION]...", nargs=-1, type=click.IntRange(min=0))
 @log_dirs_option

@@ -59,6 +59,7 @@ class Entry(NamedTuple):
     is_file: bool
     is_symlink: bool
     size_bytes: int
+    inode: int
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -210,6 +211,7 @@ def entries(path: str) -> list[Entry]:
                     stat_module.S_ISREG(mode),
                     stat_module.S_ISLNK(mode),
                     facts.st_size,
+                    facts.st_ino,
                 )
             )
     return found

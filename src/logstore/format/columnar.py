@@ -23,6 +23,7 @@ from logstore.format.columns import (
     append_padded,
     check_column,
     decode_column,
+    encode_column,
     padded,
     raw,
 )
@@ -145,6 +146,29 @@ def build_payload(
     return Payload(
         parts, record_count, last_delta, stored, size, attributes, base_timestamp, max_timestamp
     )
+
+
+def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
+    """Lay out the records of a batch again; the result spans `last_offset_delta` more offsets."""
+    columns, header = batch._columns, batch.header
+    headers: list[Buffer] | None = None
+    if columns.header_starts is not None and columns.header_names is not None:
+        headers = []
+        append_padded(headers, raw(np.ascontiguousarray(columns.header_starts, np.uint32)))
+        headers += encode_column(columns.header_names)
+        if columns.header_values is not None:
+            headers += encode_column(columns.header_values)
+    payload = build_payload(
+        encode_column(columns.values),
+        batch.count,
+        keys=None if columns.keys is None else encode_column(columns.keys),
+        headers=headers,
+        timestamps=header.base_timestamp if columns.timestamps is None else columns.timestamps,
+        offset_deltas=columns.offset_deltas,
+        codec_id=header.attributes & CODEC_MASK,
+        is_log_append_time=bool(header.attributes & LOG_APPEND_TIME),
+    )
+    return payload._replace(last_offset_delta=last_offset_delta)
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:

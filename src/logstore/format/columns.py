@@ -258,6 +258,12 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
     return column, padded(data_end)
 
 
+def encode_column(column: BytesColumn) -> list[Buffer]:
+    """Lay a decoded column out again."""
+    is_valid = None if column.validity is None else column.is_valid
+    return encode_arrays(column.data, column.starts, is_valid)
+
+
 def check_column(column: BytesColumn) -> None:
     """Check what a peer sent: starts that begin at 0, never decrease and end with the data."""
     if column.is_fixed:

@@ -13,12 +13,13 @@ SUFFIXES = (".log", ".index", ".timeindex")
 
 
 class SegmentFiles(NamedTuple):
-    """Carry the sizes of one segment's files; -1 for one that is not there."""
+    """Carry the sizes of one segment's files, -1 for one that is not there, and the log's inode."""
 
     base_offset: int
     log_bytes: int
     index_bytes: int
     time_index_bytes: int
+    inode: int
 
 
 class Listing(NamedTuple):
@@ -40,11 +41,14 @@ class Listing(NamedTuple):
 def list_partition(directory: str) -> Listing:
     """List a partition directory; raises OSError."""
     sizes: dict[int, dict[str, int]] = {}
+    inodes: dict[int, int] = {}
     temporary, warnings = [], []
     for entry in files.entries(directory):
         parsed = parse_segment_file_name(entry.name)
         if parsed is not None and parsed[1] in SUFFIXES and entry.is_file:
             sizes.setdefault(parsed[0], {})[parsed[1]] = entry.size_bytes
+            if parsed[1] == SUFFIXES[0]:
+                inodes[parsed[0]] = entry.inode
         elif entry.is_file and entry.name.endswith(".tmp"):
             temporary.append(entry.name)
         elif entry.is_file and entry.name.endswith(".quarantine"):
@@ -55,6 +59,10 @@ def list_partition(directory: str) -> Listing:
     whole, orphans = [], []
     for base_offset in sorted(sizes):
         found = sizes[base_offset]
-        row = SegmentFiles(base_offset, *(found.get(suffix, -1) for suffix in SUFFIXES))
+        row = SegmentFiles(
+            base_offset,
+            *(found.get(suffix, -1) for suffix in SUFFIXES),
+            inodes.get(base_offset, 0),
+        )
         (whole if row.log_bytes >= 0 else orphans).append(row)
     return Listing(whole, orphans, sorted(temporary), sorted(warnings))

@@ -24,10 +24,8 @@ from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.offset_index import OffsetIndex
 from logstore.log.scan import Damage, Progress, Scan
 from logstore.log.segment import Segment
-from logstore.log.time_index import TimeIndex
 
 
 class Problem(NamedTuple):
@@ -205,7 +203,8 @@ class Recovery:
     ) -> None:
         """Check the batches beyond the trailer, or all of them, and index them."""
         if trailer is None or segment.index is None or segment.time_index is None:
-            segment.index, segment.time_index, trailer = OffsetIndex(), TimeIndex(), None
+            segment.begin_indexes()
+            trailer = None
         scan = Scan(
             segment.base_offset,
             index=segment.index,
@@ -224,9 +223,7 @@ class Recovery:
                 self._damage(segment, scan.skip_damage(fd, row.log_bytes, reason))
         finally:
             files.close(fd)
-        segment.end_offset, segment.size_bytes = scan.offset, scan.position
-        segment.last_position = scan.last_position
-        segment.max_timestamp, segment.last_epoch = scan.max_timestamp, scan.last_epoch
+        segment.take(scan)
         segment.seal = None
         self.scanned[segment.base_offset] = scan
         self.epochs += scan.epochs

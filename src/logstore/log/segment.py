@@ -25,7 +25,6 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.scan import Scan
 from logstore.log.time_index import TimeIndex
-from logstore.log.trailer import Trailer
 from logstore.names import segment_file_name
 
 HANDLE, INDEX, TIME_INDEX = "handle", "index", "time_index"
@@ -108,6 +107,20 @@ class Segment:
     def paths(self) -> tuple[str, str, str]:
         """Its files, in the order in which they may be removed."""
         return self.index_path, self.time_index_path, self.log_path
+
+    def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Give the segment growing indexes, as the active one has."""
+        index, time_index = OffsetIndex(), TimeIndex()
+        self.index, self.time_index = index, time_index
+        return index, time_index
+
+    def take(self, scan: Scan) -> None:
+        """Take the facts that a walk over the whole file found."""
+        self.size_bytes = scan.position
+        self.last_position = scan.last_position
+        self.max_timestamp = scan.max_timestamp
+        self.last_epoch = scan.last_epoch
+        self.end_offset = scan.offset
 
     # --- a bit for each batch that was checked since the open -----------------------------------
 
@@ -234,18 +247,3 @@ class Segment:
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))
-
-    def trailer(self, fd: int, topic_id: bytes, partition: int, *, is_sealed: bool) -> Trailer:
-        """Describe the segment as it is now; `seal` is set from the file's first and last batch."""
-        end_offset, size_bytes, last_position = self.end_offset, self.size_bytes, self.last_position
-        first = last = 0
-        if size_bytes:
-            head = files.read_up_to(fd, PREFIX_BYTES, 0)
-            first_end = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
-            first = int.from_bytes(files.read_up_to(fd, 8, first_end - 8), "big")
-            last = int.from_bytes(files.read_up_to(fd, 8, size_bytes - 8), "big")
-        self.seal = (first, last_position, last)
-        return Trailer(
-            topic_id, partition, 0, self.base_offset, end_offset, size_bytes, last_position,
-            first, last, self.max_timestamp, self.last_epoch, int(is_sealed),
-        )

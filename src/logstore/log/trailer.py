@@ -8,14 +8,19 @@ Neither file is synced: one that a crash tore does not check out, and is made an
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from logstore.disk import files, mapped
 from logstore.errors import CorruptIndexError
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import ENTRY_BYTES, OffsetIndex
 from logstore.log.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from logstore.log.metadata import PartitionMetadata
+    from logstore.log.segment import Segment
 
 MAGIC = b"LSINDEX1"
 TRAILER = struct.Struct(
@@ -57,8 +62,8 @@ class Trailer(NamedTuple):
     max_timestamp: int
     last_leader_epoch: int
     is_sealed: int
-    time_checksum: int = 0
-    entries_checksum: int = 0
+    time_checksum: int
+    entries_checksum: int
 
     def to_bytes(self) -> bytes:
         """Lay the trailer out with its checksum."""
@@ -91,22 +96,48 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
     return trailer
 
 
-def write_indexes(
-    index_path: str, time_index_path: str, index: OffsetIndex, time_index: TimeIndex, trailer: Trailer
-) -> None:
-    """Write both files of a segment, the time index first."""
-    time_bytes = time_index.to_bytes()
-    entries = index.to_bytes()
-    whole = trailer._replace(
-        entry_count=len(entries) // ENTRY_BYTES,
-        time_checksum=xxh3_64_intdigest(time_bytes),
-        entries_checksum=xxh3_64_intdigest(entries),
+def index_files(
+    segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
+) -> tuple[bytes, bytes]:
+    """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
+
+    Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
+    """
+    assert segment.index is not None and segment.time_index is not None
+    first = last = 0
+    if segment.size_bytes:
+        head = files.read_up_to(fd, PREFIX_BYTES, 0)
+        first_end = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+        first = int.from_bytes(files.read_up_to(fd, 8, first_end - 8), "big")
+        last = int.from_bytes(files.read_up_to(fd, 8, segment.size_bytes - 8), "big")
+    segment.seal = (first, segment.last_position, last)
+    time_bytes, entries = segment.time_index.to_bytes(), segment.index.to_bytes()
+    trailer = Trailer(
+        metadata.topic_id,
+        metadata.partition,
+        len(entries) // ENTRY_BYTES,
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.last_position,
+        first,
+        last,
+        segment.max_timestamp,
+        segment.last_epoch,
+        int(is_sealed),
+        xxh3_64_intdigest(time_bytes),
+        xxh3_64_intdigest(entries),
     )
-    for path, data in ((time_index_path, time_bytes), (index_path, entries + whole.to_bytes())):
+    return time_bytes, entries + trailer.to_bytes()
+
+
+def write_index_files(index_path: str, time_index_path: str, time_bytes: bytes, data: bytes) -> None:
+    """Write both index files of a segment, the time index first; raises OSError."""
+    for path, content in ((time_index_path, time_bytes), (index_path, data)):
         temporary = f"{path}.tmp"
         fd = files.open_file(temporary, files.REPLACE)
         try:
-            files.write_fully(fd, [data], 0)
+            files.write_fully(fd, [content], 0)
         finally:
             files.close(fd)
         files.rename(temporary, path)

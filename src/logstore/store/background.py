@@ -129,7 +129,7 @@ class DirKeeper:
 
     def run_due(self, now: float) -> None:
         """Do what is due at `now` (of the monotonic clock), and the purges asked for."""
-        while self._purges and not self._is_stopped:
+        while self._purges:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
             if self._is_stopped or self.log_dir.is_offline:
@@ -175,7 +175,7 @@ class DirKeeper:
                     if seconds <= 0 or self.log_dir.is_offline:
                         break
                     self._wakeup.wait(seconds)
-                if self._is_stopped or self.log_dir.is_offline:
+                if self.log_dir.is_offline or (self._is_stopped and not self._purges):
                     return
                 self._is_idle = False
             self.run_due(time.monotonic())

@@ -17,7 +17,7 @@ from logstore.disk import files
 DIR_NAMES = ("disk1", "disk2", "disk3")
 
 
-@click.command()
+@click.command(short_help="Run the main job on real data, kill included.")
 @click.option("--keep", metavar="DIR", help="Work in DIR, which must be new or empty, and keep it.")
 def demo(keep: str | None) -> None:
     """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.

@@ -1,0 +1,208 @@
+"""Hand batches to Arrow and take them from it, column by column (extra `arrow`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format import columnar
+from logstore.format.batch import RecordBatch
+from logstore.format.columns import Buffer, BytesColumn, encode_arrays
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError(
+        "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
+    ) from error
+
+HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(HEADER)),
+    ]
+)
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+def _binary(column: BytesColumn) -> pa.Array:
+    validity = column.validity
+    buffers = [
+        None if validity is None else pa.py_buffer(validity),
+        pa.py_buffer(np.ascontiguousarray(column.starts)),
+        pa.py_buffer(column.data),
+    ]
+    return pa.Array.from_buffers(pa.binary(), column.count, buffers)
+
+
+def _headers(batch: RecordBatch) -> pa.Array:
+    columns = batch._columns
+    if columns.header_starts is None or columns.header_names is None:
+        return pa.nulls(batch.count, SCHEMA.field("headers").type)
+    assert columns.header_values is not None
+    pairs = pa.StructArray.from_arrays(
+        [_binary(columns.header_names).cast(pa.string()), _binary(columns.header_values)],
+        fields=list(HEADER),
+    )
+    return pa.ListArray.from_arrays(pa.array(columns.header_starts.astype(np.int32)), pairs)
+
+
+def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
+    """Give a batch's records as Arrow: offset, timestamp (ms), key, value, headers."""
+    keys = batch._columns.keys
+    arrays = [
+        pa.array(batch.offsets),
+        pa.array(batch.timestamps),
+        pa.nulls(batch.count, pa.binary()) if keys is None else _binary(keys),
+        _binary(batch.values),
+        _headers(batch),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def to_table(batches: Iterable[RecordBatch]) -> pa.Table:
+    """Read batches into one Table."""
+    return pa.Table.from_batches([to_record_batch(batch) for batch in batches], SCHEMA)
+
+
+def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
+    """Give batches as an Arrow stream that is read as it is asked for."""
+    return pa.RecordBatchReader.from_batches(SCHEMA, map(to_record_batch, batches))
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+def _as_batch(data: Any) -> pa.RecordBatch:
+    """Take anything that speaks Arrow as one RecordBatch."""
+    if isinstance(data, pa.RecordBatch):
+        return data
+    if not isinstance(data, pa.Table):
+        if hasattr(data, "__arrow_c_stream__"):
+            data = pa.table(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            return pa.record_batch(data)
+        else:
+            raise TypeError(
+                f"append_arrow takes a pyarrow RecordBatch or Table, not {type(data).__name__}"
+            )
+    batches = data.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_arrays(
+            [pa.array([], field.type) for field in data.schema], schema=data.schema
+        )
+    raise ValueError("the table is too large for one batch: append its batches one by one")
+
+
+def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
+    """Lay an Arrow column of bytes or text out as one of ours, without copying its data."""
+    kind = array.type
+    if pa.types.is_dictionary(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        array = array.cast(pa.large_binary())
+    elif pa.types.is_fixed_size_binary(kind):
+        array = array.cast(pa.binary())
+    elif pa.types.is_null(kind):
+        array = array.cast(pa.binary())
+    elif not (
+        pa.types.is_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+    ):
+        raise TypeError(f"column {name!r} is {kind}, not binary or string")
+    count = len(array)
+    is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    buffers = array.buffers()
+    kind_of_starts = np.int64 if is_large else np.int32
+    starts: NDArray[Any] = np.zeros(1, kind_of_starts)
+    if buffers[1] is not None and buffers[1].size:
+        starts = np.frombuffer(buffers[1], kind_of_starts)[array.offset : array.offset + count + 1]
+    elif count:
+        starts = np.zeros(count + 1, kind_of_starts)
+    first, last = int(starts[0]), int(starts[-1])
+    data = memoryview(buffers[2])[first:last] if buffers[2] is not None else memoryview(b"")
+    is_valid = None
+    if array.null_count:
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        lengths = np.diff(starts)
+        if bool(lengths[~is_valid].any()):  # bytes may stand behind a null: take them out
+            return _without_hidden_bytes(array), count
+    return encode_arrays(data, starts - first if first else starts, is_valid), count
+
+
+def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
+    from logstore.format.columns import encode_cells
+
+    return encode_cells(array.cast(pa.large_binary()).to_pylist())
+
+
+def _timestamps(array: pa.Array) -> NDArray[np.int64]:
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    elif pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    else:
+        raise TypeError(f"column 'timestamp' is {array.type}, not a timestamp or whole numbers")
+    if array.null_count:
+        raise ValueError("column 'timestamp' has nulls: leave it out, or fill it")
+    times: NDArray[np.int64] = array.to_numpy()
+    if len(times) and int(times.min()) < 0:
+        raise ValueError("column 'timestamp' has times before 1970")
+    return times
+
+
+def _header_parts(array: pa.Array) -> list[Buffer] | None:
+    from logstore.log.encode import check_headers, encode_headers
+
+    rows = array.to_pylist()
+    return encode_headers(
+        [check_headers([(pair["key"], pair["value"]) for pair in row or ()]) for row in rows]
+    )
+
+
+def build_payload(
+    data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool
+) -> columnar.Payload:
+    """Lay out Arrow rows as one batch; raises TypeError or ValueError with what is wrong."""
+    batch = _as_batch(data)
+    names = batch.schema.names
+    known = ("value", "key", "timestamp", "headers", "offset")
+    unknown = [name for name in names if name not in known]
+    if "value" not in names or unknown:
+        raise ValueError(
+            f"columns are value, and if wanted key, timestamp and headers; these are {names}"
+        )
+    values, count = _cells(batch.column(names.index("value")), "value")
+    keys = headers = None
+    timestamps: NDArray[np.int64] | int = now_ms
+    if "key" in names:
+        column = batch.column(names.index("key"))
+        if column.null_count < count:
+            keys, _ = _cells(column, "key")
+    if "timestamp" in names and not is_log_append_time:
+        timestamps = _timestamps(batch.column(names.index("timestamp")))
+    if "headers" in names:
+        headers = _header_parts(batch.column(names.index("headers")))
+    return columnar.build_payload(
+        values,
+        count,
+        keys=keys,
+        headers=headers,
+        timestamps=timestamps,
+        codec_id=codec_id,
+        is_log_append_time=is_log_append_time,
+    )
+
+
+__all__ = ["SCHEMA", "build_payload", "to_reader", "to_record_batch", "to_table"]

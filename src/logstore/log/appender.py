@@ -1,0 +1,225 @@
+"""Gather small appends into batches: `log.appender()`.
+
+Records go when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A future
+costs two words and no lock; who asks one for its offset before its batch went waits for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from logstore.errors import LogClosedError
+from logstore.format.batch import Headers
+from logstore.log import encode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from logstore.log.log import Log
+
+RECORD_OVERHEAD_BYTES = 16
+
+
+class _Batch:
+    """Hold records that will be one batch; columns but the values exist once a record needs them."""
+
+    __slots__ = ("error", "headers", "is_done", "keys", "offset", "size_bytes", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.timestamps: list[int | None] | None = None
+        self.headers: list[Headers] | None = None
+        self.size_bytes = 0
+        self.offset = -1
+        self.error: Exception | None = None
+        self.is_done: threading.Event | None = None
+
+
+class AppendFuture:
+    """Stand for the offset of a record that is on its way."""
+
+    __slots__ = ("_appender", "_batch", "_index")
+
+    def __init__(self, appender: Appender, batch: _Batch, index: int) -> None:
+        self._appender = appender
+        self._batch = batch
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"AppendFuture({'offset ' + str(self.result(0)) if self.done() else 'pending'})"
+
+    def done(self) -> bool:
+        """Tell whether the record was appended, or refused."""
+        return self._batch.offset >= 0 or self._batch.error is not None
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait for the record's offset; raises what its append raised, or TimeoutError."""
+        batch = self._batch
+        if batch.offset < 0 and batch.error is None:
+            self._appender._wait(batch, timeout)
+        if batch.error is not None:
+            raise batch.error
+        return batch.offset + self._index
+
+
+class Appender:
+    """Gather small appends of any number of threads; use it in a `with` block, or close it."""
+
+    def __init__(self, log: Log, linger: float, max_bytes: int) -> None:
+        if linger < 0 or max_bytes < 1:
+            raise ValueError(f"linger {linger} is below 0, or max_bytes {max_bytes} below 1")
+        self._log = log
+        self._linger = linger
+        self._max_bytes = min(max_bytes, log._max_message_bytes)
+        self._mutex = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._batch = _Batch()
+        self._has_records = threading.Event()
+        self._closing = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Appender of {self._log.topic}-{self._log.partition}, {len(self._batch.values)} wait>"
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        timestamp: int | None = None,
+        headers: encode.HeadersLike = (),
+    ) -> AppendFuture:
+        """Add one record to the batch and give a future of its offset.
+
+        Raises:
+            TypeError, ValueError: the record is not one; nothing was added.
+            LogClosedError: the appender was closed.
+        """
+        if type(value) is not bytes:
+            value = encode.check_cell(value, "value")
+        if key is not None and type(key) is not bytes:
+            key = encode.check_cell(key, "key")
+        if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
+            timestamp = encode.check_timestamp(timestamp)
+        pairs = encode.check_headers(headers) if headers else ()
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if size > self._log._max_message_bytes:
+            raise self._log._too_large(size)
+        full = None
+        with self._mutex:
+            batch = self._batch
+            if batch.size_bytes + size > self._max_bytes and batch.values:
+                full, batch = batch, _Batch()
+                self._batch = batch
+            values = batch.values
+            index = len(values)
+            if not index:
+                self._begin(batch)
+            if batch.keys is not None:
+                batch.keys.append(key)
+            elif key is not None:
+                batch.keys = [None] * index
+                batch.keys.append(key)
+            if batch.timestamps is not None:
+                batch.timestamps.append(timestamp)
+            elif timestamp is not None:
+                batch.timestamps = [None] * index
+                batch.timestamps.append(timestamp)
+            if pairs or batch.headers is not None:
+                if batch.headers is None:
+                    batch.headers = [()] * index
+                batch.headers.append(pairs)
+            values.append(value)
+            batch.size_bytes += size
+            if full is not None:
+                self._send_lock.acquire()
+        if full is not None:
+            self._send(full)
+        return AppendFuture(self, batch, index)
+
+    def _begin(self, batch: _Batch) -> None:
+        """Start the clock for a batch's first record; called under the mutex."""
+        if self._is_closed:
+            raise LogClosedError(reason="the appender was closed")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="logstore-appender", daemon=True)
+            self._thread.start()
+        self._has_records.set()
+
+    def _run(self) -> None:
+        """Send batches whose time has come, until the appender is closed."""
+        while not self._is_closed:
+            self._has_records.wait()
+            self._has_records.clear()
+            batch = self._batch
+            self._closing.wait(self._linger)
+            if batch is self._batch and batch.values:
+                self._cut(batch)
+
+    def _cut(self, batch: _Batch) -> None:
+        """Take a batch out, if it is still the current one, and send it."""
+        with self._mutex:
+            if self._batch is not batch or not batch.values:
+                return
+            self._batch = _Batch()
+            self._send_lock.acquire()  # so that batches go in the order in which they were begun
+        self._send(batch)
+
+    def _send(self, batch: _Batch) -> None:
+        """Append a batch; `_send_lock` is held and let go here. Its futures carry any error."""
+        try:
+            payload = self._log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
+            batch.offset = self._log._append_payload(payload)
+        except Exception as error:
+            batch.error = error
+        finally:
+            self._send_lock.release()
+            if batch.is_done is not None:
+                batch.is_done.set()
+
+    def _wait(self, batch: _Batch, timeout: float | None) -> None:
+        with self._mutex:
+            if batch.is_done is None:
+                batch.is_done = threading.Event()
+        if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
+            raise TimeoutError(f"the record was not appended within {timeout} s")
+
+    def flush(self) -> None:
+        """Append what waits now, and return when all that was given before is in the log.
+
+        It is in the log then, not necessarily on the disk: `Log.flush` does that.
+        """
+        self._cut(self._batch)
+        with self._send_lock:
+            pass
+
+    def close(self) -> None:
+        """Append what waits and take no more; twice is fine."""
+        with self._mutex:
+            self._is_closed = True
+            batch = self._batch
+        self._closing.set()
+        self._has_records.set()
+        self._cut(batch)
+        with self._send_lock:
+            pass
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,152 @@
+"""Check what a caller appends, and lay it out as the payload of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format import columnar
+from logstore.format.batch import Headers, Record
+from logstore.format.columns import Buffer, append_padded, encode_cells, raw
+
+TIMESTAMP_MAX = 2**63 - 1
+
+HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
+Timestamps = Sequence["int | None"] | NDArray[Any] | int | None
+
+
+def check_cell(cell: Any, what: str) -> bytes | None:
+    """Check one value or key; raises TypeError."""
+    if cell is None or type(cell) is bytes:
+        return cell
+    if isinstance(cell, bytes | bytearray | memoryview):
+        return bytes(cell)
+    hint = "; encode text first, as in text.encode()" if isinstance(cell, str) else ""
+    raise TypeError(f"a {what} is bytes or None, not {type(cell).__name__}{hint}")
+
+
+def check_timestamp(timestamp: Any) -> int:
+    """Check one timestamp, ms since the epoch; raises TypeError or ValueError."""
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int | np.integer):
+        raise TypeError(
+            f"a timestamp is a whole number of ms since the epoch, not {type(timestamp).__name__}"
+        )
+    if not 0 <= timestamp <= TIMESTAMP_MAX:
+        raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX}")
+    return int(timestamp)
+
+
+def check_headers(headers: HeadersLike | None) -> Headers:
+    """Check one record's headers, pairs or a mapping; raises TypeError."""
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"a record header is a pair of str and bytes or None, not {pair!r}")
+        checked.append((pair[0], check_cell(pair[1], "header's value")))
+    return tuple(checked)
+
+
+def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
+    """Lay out the headers of all records; None when there are none."""
+    if not any(headers):
+        return None
+    starts = np.zeros(len(headers) + 1, np.uint32)
+    np.cumsum([len(pairs) for pairs in headers], out=starts[1:])
+    pairs = [pair for row in headers for pair in row]
+    parts: list[Buffer] = []
+    append_padded(parts, raw(starts))
+    parts += encode_cells([name.encode() for name, _ in pairs])
+    parts += encode_cells([value for _, value in pairs])
+    return parts
+
+
+def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.int64] | int:
+    if timestamps is None:
+        return now_ms
+    if isinstance(timestamps, int | np.integer):
+        return check_timestamp(timestamps)
+    if len(timestamps) != count:
+        raise ValueError(f"{len(timestamps)} timestamps for {count} values")
+    if not isinstance(timestamps, np.ndarray):
+        if None in timestamps:
+            timestamps = [now_ms if at is None else at for at in timestamps]
+        kinds = set(map(type, timestamps))
+        if not kinds <= {int}:
+            timestamps = [check_timestamp(at) for at in timestamps]
+        try:
+            timestamps = np.array(timestamps, np.int64)
+        except OverflowError:
+            raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}") from None
+    if timestamps.dtype.kind not in "iu":
+        raise TypeError(f"timestamps are whole numbers of ms, not {timestamps.dtype}")
+    if count and (int(timestamps.min()) < 0 or int(timestamps.max()) > TIMESTAMP_MAX):
+        raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}")
+    return timestamps.astype(np.int64, copy=False)
+
+
+def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
+    try:
+        return encode_cells(cells)
+    except TypeError:
+        for cell in cells:
+            check_cell(cell, what)
+        raise
+
+
+def unpack_records(
+    records: Sequence[Record],
+) -> tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]:
+    """Take records apart into columns; their offsets count for nothing."""
+    for record in records:
+        if not isinstance(record, Record):
+            raise TypeError(f"values are all Records or all bytes, not {type(record).__name__} too")
+    return (
+        [record.value for record in records],
+        [record.key for record in records],
+        [record.timestamp for record in records],
+        [record.headers for record in records],
+    )
+
+
+def as_list(cells: Iterable[Any], what: str) -> Sequence[Any]:
+    """Take a sequence as it is and an iterable as a list; refuse a single bytes or str."""
+    if isinstance(cells, list | tuple):
+        return cells
+    if isinstance(cells, bytes | bytearray | str | memoryview):
+        raise TypeError(f"{what} is a sequence of bytes, not one {type(cells).__name__}")
+    return list(cells)
+
+
+def build(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: Timestamps,
+    headers: Sequence[HeadersLike | None] | None,
+    *,
+    now_ms: int,
+    codec_id: int,
+    is_log_append_time: bool,
+) -> columnar.Payload:
+    """Lay out one batch; raises TypeError or ValueError with what is wrong."""
+    count = len(values)
+    for what, cells in (("keys", keys), ("headers", headers)):
+        if cells is not None and len(cells) != count:
+            raise ValueError(f"{len(cells)} {what} for {count} values")
+    times = now_ms if is_log_append_time else _timestamps(timestamps, count, now_ms)
+    has_keys = keys is not None and any(key is not None for key in keys)
+    rows = None if headers is None else [check_headers(pairs) for pairs in headers]
+    return columnar.build_payload(
+        _cells(values, "value"),
+        count,
+        keys=_cells(keys, "key") if has_keys and keys is not None else None,
+        headers=None if rows is None else encode_headers(rows),
+        timestamps=times,
+        codec_id=codec_id,
+        is_log_append_time=is_log_append_time,
+    )

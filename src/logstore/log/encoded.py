@@ -1,0 +1,107 @@
+"""Append batches that are encoded already: a leader's verbatim, or anyone's with new offsets.
+
+A checksum proves that a peer's bytes came over whole, not that the peer made them well; so every
+batch's structure is checked before one byte of it is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.errors import OffsetOutOfRangeError
+from logstore.format import columnar, layouts
+from logstore.format.batch import BatchHeader
+from logstore.format.prefix import walk
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+
+def parse(raw: bytes) -> list[tuple[bytes, BatchHeader]]:
+    """Take encoded batches apart and check them; raises TypeError or ValueError."""
+    if not isinstance(raw, bytes | bytearray | memoryview):
+        raise TypeError(f"encoded batches are bytes, not {type(raw).__name__}")
+    raw = bytes(raw)
+    found, position = [], 0
+    while position < len(raw):
+        reason = layouts.fault(raw, position, None)
+        if reason is not None:
+            raise ValueError(f"no whole batch stands at position {position}: {reason}")
+        span = next(walk(raw, position))
+        data = raw[position : position + span.size_bytes]
+        columnar.check_structure(columnar.decode(data, 0, span.size_bytes))
+        found.append((data, columnar.read_header(data, 0)))
+        position += span.size_bytes
+    return found
+
+
+def append_as_follower(log: Log, raw: bytes) -> range:
+    """Append batches verbatim; see `Log.append_as_follower`."""
+    batches = parse(raw)
+    with log._lock:
+        log._check_writable()
+        end = log.log_end_offset
+        if not batches:
+            return range(end, end)
+        first = batches[0][1].base_offset
+        is_empty = end == log.log_start_offset and not log._active.size_bytes
+        expected = first if is_empty and first >= end else end
+        epoch = log._leader_epoch
+        for _, header in batches:
+            if header.base_offset != expected:
+                raise OffsetOutOfRangeError(
+                    offset=header.base_offset,
+                    log_start_offset=log.log_start_offset,
+                    log_end_offset=expected,
+                )
+            if header.leader_epoch < epoch:
+                raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
+            epoch = header.leader_epoch
+            expected = header.last_offset + 1
+        if first > end:
+            _start_empty_at(log, first)
+        for data, header in batches:
+            _write(log, data, header.base_offset, header)
+        log._leader_epoch = max(epoch, log._leader_epoch)
+    log._after_append(expected - 1)
+    return range(first, expected)
+
+
+def _start_empty_at(log: Log, offset: int) -> None:
+    """Let an empty log begin at the offset where its leader's begins; the lock is held."""
+    log._set_metadata(log_start_offset=offset)
+    old = log._active
+    log._roll(offset)
+    log._activate([log._active], log._writer)
+    log._log_start_offset = log._recovery_point = offset
+    old.is_dropped = True
+    from logstore.log.retention import _remove_files
+
+    _remove_files(log, (old,))
+
+
+def append_encoded(log: Log, raw: bytes) -> range:
+    """Append batches with new offsets; see `Log.append_encoded`."""
+    batches = parse(raw)
+    for data, _ in batches:
+        if len(data) > log._max_message_bytes:
+            raise log._too_large(len(data))
+    with log._lock:
+        log._check_writable()
+        first = log._active.end_offset
+        for data, header in batches:
+            offset, epoch = log._active.end_offset, log._leader_epoch
+            moved = columnar.reframe(data, offset, epoch)
+            _write(log, moved, offset, header._replace(leader_epoch=epoch))
+        end = log._active.end_offset
+    if batches:
+        log._after_append(end - 1)
+    return range(first, end)
+
+
+def _write(log: Log, data: bytes, base_offset: int, header: BatchHeader) -> None:
+    active = log._active
+    if active.size_bytes + len(data) > log._segment_bytes:
+        active = log._make_room(len(data), False)
+    last_delta = header.last_offset - header.base_offset
+    log._write(active, data, base_offset, last_delta, header.max_timestamp, header.leader_epoch)

@@ -1,0 +1,323 @@
+"""Give one partition's log its public face; the work is done in the rooms beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from typing import TYPE_CHECKING, Any
+
+from logstore.config import parse_size
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
+from logstore.format import columnar
+from logstore.format.batch import Record
+from logstore.log import encode
+from logstore.log.cache import Handle
+from logstore.log.environment import LogEnvironment
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.reader import LogReader
+from logstore.log.writer import NEVER, LogWriter
+
+if TYPE_CHECKING:
+    from logstore.log.appender import Appender
+    from logstore.log.group_commit import GroupCommit
+    from logstore.log.recovery import Problem
+
+
+class Log(LogWriter):
+    """One partition's log in one log dir; made by `LogStore.create`, got by `LogStore.log`.
+
+    Threads: all methods may be called from any thread at any time.
+    """
+
+    # --- life -----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
+    ) -> Log:
+        """Make an empty log in a log dir, durably; raises LogStoreError."""
+        from logstore.log.opening import create
+
+        return create(cls, log_dir, metadata, environment)
+
+    @classmethod
+    def open(
+        cls,
+        log_dir: LogDir,
+        name: str,
+        environment: LogEnvironment,
+        *,
+        recovery_point: int | None,
+        log_start_offset: int | None,
+        is_clean: bool,
+        progress: Any = None,
+    ) -> Log:
+        """Open the log in the directory `name` of a log dir, recovering it; raises LogStoreError."""
+        from logstore.log.opening import open_log
+
+        return open_log(
+            cls, log_dir, name, environment, recovery_point, log_start_offset, is_clean, progress
+        )
+
+    @staticmethod
+    def open_read_only(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogReader:
+        """Open a log that another process may own; raises LogStoreError."""
+        from logstore.log.view import open_view
+
+        return open_view(log_dir, name, environment)
+
+    def close(self, flush: bool = True) -> None:
+        """Flush, write the active segment's indexes and let go of every file; twice is fine."""
+        if self._unavailable is not None:
+            return
+        if flush and not self._log_dir.is_offline:
+            self.flush()
+            self.checkpoint(is_closing=True)
+        self.detach(LogClosedError(reason=f"the log {self.topic}-{self.partition} was closed"))
+
+    def detach(self, reason: LogStoreError) -> None:
+        """Let go of every file at once; from now on every call raises a copy of `reason`."""
+        if self._unavailable is not None:
+            return
+        kind, message, facts = type(reason), str(reason), reason.facts
+        self._unavailable = lambda: kind(message, **facts)
+        for segment in self._view[0]:
+            segment.forget(self._environment)
+        self._unflushed = []
+        self._writer = Handle(-1)
+        with self._appended:
+            self._appended.notify_all()
+
+    # --- appending ------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appended batches carry; it only grows."""
+        return self._leader_epoch
+
+    @leader_epoch.setter
+    def leader_epoch(self, epoch: int) -> None:
+        with self._lock:
+            if not self._leader_epoch <= epoch < 2**31:
+                raise ValueError(f"leader epoch {epoch} is not after {self._leader_epoch}")
+            self._leader_epoch = epoch
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        timestamp: int | None = None,
+        headers: encode.HeadersLike = (),
+        durable: bool = False,
+    ) -> int:
+        """Append one record and give its offset; all or nothing.
+
+        Args:
+            value: None makes a tombstone.
+            timestamp: ms since the epoch; now by default.
+            headers: pairs of (name, value), or a mapping.
+            durable: return only when the record is on the disk; such appends of many threads
+                share their syncs.
+
+        Raises:
+            LogDirFullError: retriable; nothing was written.
+            LogDirOfflineError: the disk failed.
+            RecordTooLargeError, TypeError, ValueError: nothing was written.
+        """
+        if durable:
+            return self._group_commit().append(value, key, timestamp, headers)
+        if key is None and not headers and self._is_plain and type(value) is bytes:
+            roll_at = NEVER
+            if timestamp is None:
+                timestamp, roll_at = self._now_ms(), self._roll_at_ms
+            elif type(timestamp) is not int or not 0 <= timestamp < NEVER:
+                timestamp = encode.check_timestamp(timestamp)
+            length = len(value)
+            size = ((length + 7) & ~7) + 88
+            if size > self._max_message_bytes:
+                raise self._too_large(size)
+            with self._lock:
+                if self._unavailable is not None or self._log_dir.is_offline or self._refusal:
+                    self._check_writable()
+                active = self._active
+                if active.size_bytes + size > self._segment_bytes or timestamp >= roll_at:
+                    active = self._make_room(size, timestamp >= roll_at)
+                offset = active.end_offset
+                data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)
+                self._write(active, data, offset, 0, timestamp, self._leader_epoch)
+            if offset >= self._flush_at or self._waiters:
+                self._after_append(offset)
+            return offset
+        payload = self._build([value], None if key is None else [key], timestamp, [headers])
+        return self._append_payload(payload)
+
+    def extend(
+        self,
+        values: Iterable[bytes | None] | Iterable[Record],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        timestamps: encode.Timestamps = None,
+        headers: Iterable[encode.HeadersLike | None] | None = None,
+        durable: bool = False,
+    ) -> range:
+        """Append records as one batch, all or nothing, and give their offsets.
+
+        Args:
+            values: bytes or None; or Records, whose keys, timestamps and headers are taken too.
+            keys, headers: one for each value.
+            timestamps: one for each value, or one for all; now by default.
+
+        Raises:
+            As `append` does.
+        """
+        cells = encode.as_list(values, "values")
+        if cells and isinstance(cells[0], Record):
+            if keys is not None or timestamps is not None or headers is not None:
+                raise ValueError("Records bring their own keys, timestamps and headers")
+            cells, keys, timestamps, headers = encode.unpack_records(cells)
+        payload = self._build(
+            cells,
+            None if keys is None else encode.as_list(keys, "keys"),
+            timestamps,
+            None if headers is None else encode.as_list(headers, "headers"),
+        )
+        return self._append_range(payload, durable)
+
+    def append_arrow(self, batch: Any, *, durable: bool = False) -> range:
+        """Append the rows of a pyarrow RecordBatch or Table as one batch (extra `arrow`).
+
+        Columns: `value`, and if wanted `key`, `timestamp` and `headers`. Anything that speaks
+        `__arrow_c_stream__` or `__arrow_c_array__` will do, a DataFrame for one.
+        """
+        from logstore.arrow import build_payload
+
+        payload = build_payload(
+            batch,
+            now_ms=self._now_ms(),
+            codec_id=self._codec_id,
+            is_log_append_time=self._is_log_append_time,
+        )
+        self._check_size(payload)
+        return self._append_range(payload, durable)
+
+    def appender(self, linger: float = 0.005, max_bytes: int | str = "1MiB") -> Appender:
+        """Make an Appender, which gathers small appends into batches.
+
+        Args:
+            linger: seconds that a record waits for company.
+            max_bytes: a batch goes when it has this size.
+        """
+        from logstore.log.appender import Appender
+
+        return Appender(self, linger, parse_size(max_bytes))
+
+    def append_as_follower(self, raw: bytes) -> range:
+        """Append whole encoded batches verbatim, with the offsets and epochs that they carry.
+
+        Raises:
+            ValueError: the bytes are no whole, sound batches.
+            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
+        """
+        from logstore.log.encoded import append_as_follower
+
+        return append_as_follower(self, raw)
+
+    def append_encoded(self, raw: bytes) -> range:
+        """Append whole encoded batches, giving them this log's next offsets and epoch.
+
+        Raises:
+            ValueError: the bytes are no whole, sound batches.
+        """
+        from logstore.log.encoded import append_encoded
+
+        return append_encoded(self, raw)
+
+    def _build(
+        self,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        timestamps: encode.Timestamps,
+        headers: Sequence[Any] | None,
+    ) -> columnar.Payload:
+        payload = encode.build(
+            values,
+            keys,
+            timestamps,
+            headers,
+            now_ms=self._now_ms(),
+            codec_id=self._codec_id,
+            is_log_append_time=self._is_log_append_time,
+        )
+        self._check_size(payload)
+        return payload
+
+    def _check_size(self, payload: columnar.Payload) -> None:
+        if payload.size_bytes > self._max_message_bytes:
+            raise self._too_large(payload.size_bytes)
+
+    def _too_large(self, size_bytes: int) -> RecordTooLargeError:
+        return RecordTooLargeError(
+            size_bytes=size_bytes, max_message_bytes=self._max_message_bytes
+        )
+
+    def _append_range(self, payload: columnar.Payload, durable: bool) -> range:
+        if payload.record_count == 0:
+            self._check()
+            end = self.log_end_offset
+            return range(end, end)
+        offset = self._append_payload(payload)
+        end = offset + payload.last_offset_delta + 1
+        if durable:
+            self._flush_to(end)
+        return range(offset, end)
+
+    def _group_commit(self) -> GroupCommit:
+        if self._commit is None:
+            from logstore.log.group_commit import GroupCommit
+
+            with self._lock:
+                if self._commit is None:
+                    self._commit = GroupCommit(self)
+        return self._commit
+
+    # --- what removes records, and what looks after them ------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every record at or behind `offset`; durable on return.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is before the log start or behind the log end.
+        """
+        from logstore.log.truncation import truncate_to
+
+        truncate_to(self, as_index(offset))
+
+    def delete_records_before(self, offset: int) -> None:
+        """Drop every record before `offset`; durable on return. Whole segments free their space.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is behind the log end.
+        """
+        from logstore.log.retention import delete_records_before
+
+        delete_records_before(self, as_index(offset))
+
+    def apply_retention(self) -> int:
+        """Drop sealed segments by `retention_ms` and `retention_bytes`; give how many went."""
+        from logstore.log.retention import apply_retention
+
+        return apply_retention(self)
+
+    def verify(self, progress: Any = None) -> list[Problem]:
+        """Check every batch and how segments follow one another; give what is wrong."""
+        from logstore.log.verification import verify
+
+        return verify(self, progress)
+
+    def repair(self) -> Any:
+        """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
+        from logstore.log.repair import repair
+
+        return repair(self)

@@ -1,0 +1,171 @@
+"""Take damage out of a log so that it can be written again, and keep every byte that was taken out.
+
+A segment with damage is written anew without it, a batch without records standing for the offsets
+that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced by
+such a batch too. So offsets stay what they were, and contiguity holds again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import files
+from logstore.format import columnar
+from logstore.log.scan import Damage, Scan
+from logstore.log.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+HOLE_OFFSETS_MAX = 2**31
+
+
+class RepairReport(NamedTuple):
+    """Tell what a repair did.
+
+    Attributes:
+        quarantined: files that hold what was taken out.
+        lost: ranges of offsets that no longer have a record.
+    """
+
+    topic: str
+    partition: int
+    quarantined: list[str]
+    lost: list[range]
+
+    def __str__(self) -> str:
+        count = sum(len(offsets) for offsets in self.lost)
+        return (
+            f"{self.topic}-{self.partition}: {count} offsets lost, "
+            f"{len(self.quarantined)} files kept as *.quarantine"
+        )
+
+
+def repair(log: Log) -> RepairReport:
+    """Repair a log in place; one without damage is left as it is. See `Log.repair`."""
+    from logstore.log.opening import reopen
+
+    report = RepairReport(log.topic, log.partition, [], [])
+    with log._flush_lock, log._lock:
+        log._check()
+        try:
+            changed = _repair(log, report)
+        except OSError as error:
+            raise log._failed(error) from error
+        if changed or log._refusal:
+            log._recovery_point = min(log._recovery_point, log.log_end_offset)
+            reopen(log)
+    return report
+
+
+def _repair(log: Log, report: RepairReport) -> bool:
+    expected = log.log_start_offset
+    segments = list(log._view[0])
+    lost_end = max((problem.end_offset for problem in log.recovery.problems), default=0)
+    changed = False
+    for number, segment in enumerate(segments):
+        base = segment.base_offset
+        if base < expected and number:
+            _quarantine(log, segment, report, keep=False)
+            changed = True
+            continue
+        if base > expected:
+            _fill(log, expected, base, report)
+            changed = True
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        goal = max(next_base or 0, lost_end if next_base is None else 0)
+        end, is_changed = _mend(log, segment, goal, report)
+        changed = changed or is_changed
+        expected = end
+    return changed
+
+
+def _mend(log: Log, segment: Segment, goal: int, report: RepairReport) -> tuple[int, bool]:
+    """Write a segment anew without its damage, up to the offset `goal` at least."""
+    fd = files.open_file(segment.log_path, files.READ_WRITE)
+    try:
+        end = files.fstat(fd).st_size
+        scan = Scan(segment.base_offset)
+        damages: list[Damage] = []
+        while (reason := scan.run(fd, end)) is not None:
+            damages.append(scan.skip_damage(fd, end, reason))
+        if not damages and scan.offset >= goal:
+            return scan.offset, False
+        temporary = f"{segment.log_path}.tmp"
+        target = files.open_file(temporary, files.REPLACE)
+        try:
+            _copy_whole(fd, target, damages, end, scan.offset, goal, report)
+            files.fsync(target)
+            files.probe(target)
+        finally:
+            files.close(target)
+    finally:
+        files.close(fd)
+    _quarantine(log, segment, report, keep=True)
+    files.rename(temporary, segment.log_path)
+    files.sync_dir(log.directory)
+    return max(scan.offset, goal), True
+
+
+def _copy_whole(
+    source: int, target: int, damages: list[Damage], end: int, offset: int, goal: int,
+    report: RepairReport,
+) -> None:
+    """Copy what is whole, and put a batch without records where offsets were lost."""
+    position = written = 0
+    for damage in [*damages, Damage(end, end, offset, None, "")]:
+        length = damage.position - position
+        done = 0
+        while done < length:
+            data = files.read_up_to(source, min(1 << 20, length - done), position + done)
+            files.write_fully(target, [data], written + done)
+            done += len(data)
+        written += length
+        position = damage.end_position
+        lost_end = damage.end_offset
+        if lost_end is None:
+            lost_end = max(goal, damage.offset)
+        written += _write_holes(target, written, damage.offset, lost_end, report)
+        goal = goal if damage.end_offset is not None else 0
+
+
+def _write_holes(
+    fd: int, position: int, offset: int, end_offset: int, report: RepairReport
+) -> int:
+    start = position
+    if end_offset > offset:
+        report.lost.append(range(offset, end_offset))
+    while offset < end_offset:
+        stop = min(end_offset, offset + HOLE_OFFSETS_MAX)
+        position += files.write_fully(fd, [columnar.hole(offset, stop, 0)], position)
+        offset = stop
+    return position - start
+
+
+def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
+    """Put a segment where one is missing."""
+    path = Segment(log.directory, offset).log_path
+    temporary = f"{path}.tmp"
+    fd = files.open_file(temporary, files.REPLACE)
+    try:
+        _write_holes(fd, 0, offset, end_offset, report)
+        files.fsync(fd)
+        files.probe(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_dir(log.directory)
+
+
+def _quarantine(log: Log, segment: Segment, report: RepairReport, *, keep: bool) -> None:
+    """Give a segment's file a second name that nothing reads; `keep`: its own name stays as well."""
+    for path in (segment.index_path, segment.time_index_path):
+        files.remove_if_there(path)
+    path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"
+    files.link(segment.log_path, path)
+    files.sync_dir(log.directory)
+    if not keep:
+        files.unlink(segment.log_path)
+        files.sync_dir(log.directory)
+    report.quarantined.append(path)

@@ -1,0 +1,84 @@
+"""Drop the beginning of a log: by age, by size, or up to an offset.
+
+The new log start offset is durable in `partition.metadata` before the first file goes, so what was
+deleted never comes back, whatever a crash leaves of the files. Readers that stand in a dropped
+segment read on as long as they hold its file, and are told OffsetOutOfRangeError after that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.log.reader import view_of
+from logstore.log.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+
+def delete_records_before(log: Log, offset: int) -> None:
+    """Move the log start to `offset`; see `Log.delete_records_before`."""
+    with log._flush_lock:
+        log._check()
+        if offset > log.log_end_offset or offset < 0:
+            raise log._out_of_range(offset)
+        if offset > log._log_start_offset:
+            _start_at(log, offset)
+
+
+def apply_retention(log: Log) -> int:
+    """Drop whole segments that the configuration no longer keeps; give how many went."""
+    config = log.config
+    if config.retention_ms is None and config.retention_bytes is None:
+        return 0
+    with log._flush_lock:
+        log._check()
+        segments = log._view[0]
+        oldest_ms = log._now_ms() - (config.retention_ms or 0)
+        rest_bytes = sum(segment.size_bytes for segment in segments)
+        dropped = 0
+        for segment in segments[:-1]:
+            is_old = config.retention_ms is not None and segment.max_timestamp < oldest_ms
+            is_over = (
+                config.retention_bytes is not None
+                and rest_bytes - segment.size_bytes >= config.retention_bytes
+            )
+            if not is_old and not is_over:
+                break
+            rest_bytes -= segment.size_bytes
+            dropped += 1
+        if dropped:
+            _start_at(log, segments[dropped].base_offset)
+        return dropped
+
+
+def _start_at(log: Log, offset: int) -> None:
+    """Move the log start, durably, then drop what lies before it; `_flush_lock` is held."""
+    log._set_metadata(log_start_offset=offset)
+    with log._lock:
+        log._log_start_offset = offset
+        segments = log._view[0]
+        first = 0
+        while first + 1 < len(segments) and segments[first + 1].base_offset <= offset:
+            first += 1
+        gone = segments[:first]
+        if gone:
+            for segment in gone:
+                segment.is_dropped = True
+            ids = {id(segment) for segment in gone}
+            log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
+            log._view = view_of(list(segments[first:]))
+        log._epochs.start_at(offset)
+        log._epochs_changed = True
+    _remove_files(log, gone)
+
+
+def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:
+    try:
+        for segment in gone:
+            for path in segment.paths:
+                files.remove_if_there(path)
+            segment.forget(log._environment)
+    except OSError as error:
+        raise log._failed(error) from error

@@ -1,0 +1,250 @@
+"""Read a log that another process owns and may be writing: no lock, no map, no write.
+
+Every read first looks whether the directory changed (rolled, truncated, retained) or the last
+segment grew. A batch that is not whole at the very end means "not yet"; a file that is gone means
+look again, then OffsetOutOfRangeError; never a failure of the log dir. Appended records are seen
+before they are flushed: after a power cut the owner may give their offsets to others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from os.path import join
+from typing import NoReturn
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptCheckpointError,
+    CorruptIndexError,
+    LogClosedError,
+    LogStoreError,
+    ReadOnlyStoreError,
+    UnknownPartitionError,
+)
+from logstore.format.batch import Record
+from logstore.log import trailer as trailers
+from logstore.log.environment import LogEnvironment
+from logstore.log.listing import SegmentFiles, list_partition
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.reader import LogReader, view_of
+from logstore.log.recovery import RecoveryEntry
+from logstore.log.scan import Scan
+from logstore.log.segment import Segment
+from logstore.names import parse_dir_name
+
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
+# A directory that changed so recently may change again within the same tick of the clock.
+MTIME_DOUBT_NS = 20_000_000
+
+
+def open_view(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogView:
+    """Open the log in the directory `name` to be read beside its owner; raises LogStoreError."""
+    parsed = parse_dir_name(name)
+    assert parsed is not None
+    directory = join(log_dir.path, name)
+    try:
+        try:
+            metadata = PartitionMetadata.read(directory)
+        except CorruptCheckpointError:
+            metadata = None
+        if metadata is None:
+            metadata = PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
+        view = LogView(log_dir, directory, metadata, environment)
+        view._relist()
+    except FileNotFoundError as error:
+        raise UnknownPartitionError(topic=parsed.topic, partition=parsed.partition) from error
+    except OSError as error:
+        raise log_dir.failed(
+            error, directory, topic=parsed.topic, partition=parsed.partition
+        ) from error
+    return view
+
+
+class LogView(LogReader):
+    """Follow a log that another process writes; it reads as a `Log` does and refuses to write."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+    ) -> None:
+        super().__init__(log_dir, directory, metadata, environment)
+        self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
+        self._refreshing = threading.Lock()
+        self._known: dict[tuple[int, int], Segment] = {}
+        self._seen: tuple[int, int] | None = None
+        self._scan: Scan | None = None
+
+    # --- following ------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        try:
+            with self._refreshing:
+                self._look()
+        except FileNotFoundError as error:
+            raise self._gone() from error
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _look(self) -> None:
+        facts = files.stat(self._directory)
+        seen = (facts.st_mtime_ns, facts.st_ino)
+        is_doubtful = time.time_ns() - facts.st_mtime_ns < MTIME_DOUBT_NS
+        if seen != self._seen or is_doubtful:
+            self._relist()
+            self._seen = None if is_doubtful else seen
+        elif self._view[0]:
+            self._grow(self._view[0][-1])
+
+    def _relist(self) -> None:
+        """Take what stands in the directory now, keeping what is known of files that stayed."""
+        try:
+            metadata = PartitionMetadata.read(self._directory)
+            if metadata is not None:
+                self._metadata = metadata
+                self._log_start_offset = metadata.log_start_offset
+        except CorruptCheckpointError as error:
+            self.recovery.warnings = [str(error)]
+        rows = list_partition(self._directory).segments
+        known: dict[tuple[int, int], Segment] = {}
+        for number, row in enumerate(rows):
+            key = (row.base_offset, row.inode)
+            segment = self._known.get(key)
+            is_last = number == len(rows) - 1
+            if segment is None or segment.index is not None or is_last:
+                next_base = None if is_last else rows[number + 1].base_offset
+                segment = self._take(row, segment, next_base)
+            known[key] = segment
+        for key, segment in self._known.items():
+            if known.get(key) is not segment:
+                segment.is_dropped = True
+                segment.forget(self._environment)
+        self._known = known
+        self._view = view_of(list(known.values()))
+
+    def _take(self, row: SegmentFiles, known: Segment | None, next_base: int | None) -> Segment:
+        """Learn where a segment ends: from its trailer, from the next one, or by walking it."""
+        segment = known or Segment(self._directory, row.base_offset)
+        if known is None:
+            self._take_trailer(segment, row)
+        if next_base is None:
+            if segment.index is None:
+                self._begin_scan(segment)
+            self._grow(segment)
+        elif segment.index is not None or segment.seal is None:
+            segment.size_bytes, segment.end_offset = row.log_bytes, next_base
+            segment.max_timestamp = max(segment.max_timestamp, 0) or 2**62
+            segment.index = segment.time_index = None
+        return segment
+
+    def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
+        trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
+        ours = (self.topic_id, self.partition, row.base_offset, row.log_bytes)
+        if trailer is None or ours != (
+            trailer.topic_id, trailer.partition, trailer.base_offset, trailer.log_bytes
+        ):
+            return
+        segment.end_offset, segment.size_bytes = trailer.end_offset, trailer.log_bytes
+        segment.last_position, segment.last_epoch = trailer.last_position, trailer.last_leader_epoch
+        segment.max_timestamp = trailer.max_timestamp
+        segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
+
+    def _begin_scan(self, segment: Segment) -> None:
+        """Begin to follow the last segment, from what its index files know of it."""
+        sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
+        index, time_index = segment.begin_indexes()
+        if segment.seal is not None:
+            segment.seal = None
+            try:
+                index, trailer = trailers.read_index(segment.index_path, growing=True)
+                time_index = trailers.read_time_index(
+                    segment.time_index_path, trailer, growing=True
+                )
+            except (CorruptIndexError, FileNotFoundError):
+                sealed_bytes, sealed_end = 0, segment.base_offset
+            segment.index, segment.time_index = index, time_index
+        self._scan = Scan(
+            segment.base_offset, index=index, time_index=time_index,
+            interval_bytes=self.config.index_interval_bytes, view=self._environment.view,
+        )
+        self._scan.position, self._scan.offset = sealed_bytes, sealed_end
+        self._scan.max_timestamp = segment.max_timestamp if sealed_bytes else -1
+        self._scan.last_epoch = segment.last_epoch
+
+    def _grow(self, segment: Segment) -> None:
+        """Walk what was appended to the last segment since the last look."""
+        scan = self._scan
+        assert scan is not None
+        fd = segment.handle(self._environment).fd
+        end = files.fstat(fd).st_size
+        if end > scan.position:
+            before = scan.position
+            scan.run(fd, end)
+            if scan.position > before:
+                segment.take(scan)
+
+    def _stale(self, segment: Segment) -> None:
+        self._seen = None
+        self._refresh()
+
+    def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
+        self._seen = None
+        self._refresh()
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self._out_of_range(offset) from error
+        if self._segment_for(offset) is segment and not segment.is_dropped:
+            raise self._out_of_range(offset) from error
+
+    def _gone(self) -> LogStoreError:
+        return UnknownPartitionError(topic=self.topic, partition=self.partition)
+
+    def record_at(self, offset: int) -> Record:
+        """Give one record; raises OffsetOutOfRangeError where there is none."""
+        self._refresh()
+        return super().record_at(offset)
+
+    def wait_for(self, offset: int, timeout: float | None) -> bool:
+        """Wait until the record at `offset` is there; False when the time is over first."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = POLL_SECONDS_MIN
+        while True:
+            self._check()
+            self._refresh()
+            if self.log_end_offset > offset:
+                return True
+            if deadline is not None:
+                pause = min(pause, deadline - time.monotonic())
+                if pause <= 0:
+                    return False
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_SECONDS_MAX)
+
+    # --- what it refuses ------------------------------------------------------------------------
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: another process owns this log."""
+        raise ReadOnlyStoreError(path=self._directory)
+
+    append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
+    flush = truncate_to = delete_records_before = repair = apply_retention = _refuse
+
+    @property
+    def recovery_point(self) -> int:
+        """What the owner has flushed is not known here; the log start offset surely is."""
+        return self.log_start_offset
+
+    def detach(self, reason: LogStoreError) -> None:
+        """Let go of every file; from now on every call raises a copy of `reason`."""
+        kind, message, facts = type(reason), str(reason), reason.facts
+        self._unavailable = lambda: kind(message, **facts)
+        for segment in self._view[0]:
+            segment.forget(self._environment)
+
+    def close(self, flush: bool = True) -> None:
+        """Let go of every file; twice is fine."""
+        if self._unavailable is None:
+            self.detach(LogClosedError(reason=f"{self.topic}-{self.partition} was closed"))

@@ -1,0 +1,395 @@
+"""Write batches to a log's active segment, roll it, and make it durable.
+
+One thread writes at a time, under `_lock`; readers take no lock (see `reader`). Syncs happen under
+`_flush_lock` alone, so neither appends nor reads wait for the disk; `_flush_lock` is taken first
+where both are needed.
+
+Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
+the view is the active one, and `_writer` its descriptor; every segment with bytes that may not be
+on the disk is in `_unflushed` or is the active one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from typing import TYPE_CHECKING, Any
+
+from logstore.config import LogConfig, parse_size
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptCheckpointError,
+    LogClosedError,
+    LogDirFullError,
+    LogStoreError,
+    RecordTooLargeError,
+    ReplicaOfflineError,
+)
+from logstore.format import columnar, compression
+from logstore.format.batch import Record
+from logstore.format.columns import Buffer
+from logstore.log import encode
+from logstore.log.cache import Handle
+from logstore.log.environment import LogEnvironment
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.offset_index import OffsetIndex
+from logstore.log.reader import LogReader, view_of
+from logstore.log.recovery import RecoveryEntry
+from logstore.log.segment import Segment
+from logstore.log.time_index import TimeIndex
+from logstore.log.trailer import index_files, write_index_files
+from logstore.names import dir_name
+
+if TYPE_CHECKING:
+    from logstore.log.appender import Appender
+    from logstore.log.group_commit import GroupCommit
+    from logstore.log.verification import Problem
+
+NEVER = 2**63
+# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
+Unflushed = tuple[Segment, "Handle | None"]
+
+UNFLUSHED_SEGMENTS_MAX = 16
+CHECKPOINT_BYTES = 4 << 20
+RECOVERY_POINT_LIMIT = "recovery_point_limit"
+RELATIVE_OFFSET_MAX = 2**31 - 1
+POSITION_MAX = 2**32 - 1
+
+
+class LogWriter(LogReader):
+    """Give the writing half of a log: batches in, bytes on the disk; `Log` gives it its face."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+    ) -> None:
+        super().__init__(log_dir, directory, metadata, environment)
+        config: LogConfig = metadata.config
+        self._segment_bytes = config.segment_bytes
+        self._segment_ms = config.segment_ms or NEVER
+        self._index_interval_bytes = config.index_interval_bytes
+        self._index_entries_max = config.segment_index_bytes // 8
+        self._max_message_bytes = config.max_message_bytes
+        self._codec_id = compression.CODEC_IDS[config.compression_type]
+        compression.require(self._codec_id)
+        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._is_plain = not self._codec_id and not self._is_log_append_time
+        self._flush_messages = config.flush_messages or NEVER
+        self._now_ms = environment.clock.now_ms
+        self._lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._appended = threading.Condition(threading.Lock())
+        self._waiters = 0
+        self._commit: GroupCommit | None = None
+        self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
+        self._refusal = ""
+        self._epochs = LeaderEpochs(directory)
+        self._epochs_changed = False
+        self._leader_epoch = 0
+        self._active = Segment(directory, metadata.log_start_offset)
+        self._writer = Handle(-1)
+        self._roll_at_ms = NEVER
+        self._indexed_position = 0
+        self._is_dirty = False
+        self._names_changed = False
+        self._unflushed: list[Unflushed] = []
+        self._checkpointed_bytes = 0
+        self._recovery_point = 0
+        self._flush_at = NEVER
+        self._flushed_ms = self._now_ms()
+
+    def _check_writable(self) -> None:
+        """Refuse to write; called under the lock."""
+        self._check()
+        if self._refusal:
+            raise ReplicaOfflineError(
+                topic=self.topic, partition=self.partition, reason=self._refusal
+            )
+
+    # --- how an append is done ------------------------------------------------------------------
+
+    def _append_payload(self, payload: columnar.Payload) -> int:
+        """Frame and write one batch; give its base offset."""
+        size = payload.size_bytes
+        with self._lock:
+            self._check_writable()
+            active = self._active
+            if active.size_bytes + size > self._segment_bytes or self._now_ms() >= self._roll_at_ms:
+                active = self._make_room(size, self._now_ms() >= self._roll_at_ms)
+            offset = active.end_offset
+            buffers = columnar.frame(payload, offset, self._leader_epoch)
+            self._write(
+                active, buffers, offset, payload.last_offset_delta, payload.max_timestamp,
+                self._leader_epoch,
+            )
+        if offset >= self._flush_at or self._waiters:
+            self._after_append(offset)
+        return offset
+
+    def _write(
+        self,
+        active: Segment,
+        data: bytes | list[Buffer],
+        base_offset: int,
+        last_offset_delta: int,
+        max_timestamp: int,
+        epoch: int,
+    ) -> None:
+        """Write one batch behind the last and publish it; called under the lock."""
+        position = active.size_bytes
+        fd = self._writer.fd
+        try:
+            if type(data) is bytes:
+                size = len(data)
+                written = files.pwrite(fd, data, position)
+                if written != size:
+                    files.write_fully(fd, [memoryview(data)[written:]], position + written)
+            else:
+                size = files.write_fully(fd, data, position)  # type: ignore[arg-type]
+        except OSError as error:
+            raise self._undo_write(error, position) from error
+        self._is_dirty = True
+        if position - self._indexed_position >= self._index_interval_bytes or not position:
+            self._add_index_entry(active, base_offset, position)
+        if active.last_epoch != epoch:
+            active.last_epoch = epoch
+            if self._epochs.note(epoch, base_offset):
+                self._epochs_changed = True
+        if max_timestamp > active.max_timestamp:
+            active.max_timestamp = max_timestamp
+        active.last_position = position
+        active.size_bytes = position + size
+        active.end_offset = base_offset + last_offset_delta + 1
+
+    def _add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
+        index, time_index = active.index, active.time_index
+        assert index is not None and time_index is not None
+        if not position:
+            if self._segment_ms < NEVER:
+                active.first_time_ms = self._now_ms()
+                self._roll_at_ms = active.first_time_ms + self._segment_ms
+            if len(index):
+                return
+        relative_offset = base_offset - active.base_offset
+        index.append(relative_offset, position)
+        if position:
+            time_index.append(active.max_timestamp, relative_offset)
+        self._indexed_position = position
+
+    def _undo_write(self, error: OSError, position: int) -> LogStoreError:
+        """Cut off what a failed write left behind the last whole batch (R7)."""
+        failure = self._failed(error)
+        if not self._log_dir.is_offline:
+            try:
+                files.ftruncate(self._writer.fd, position)
+            except OSError as second:
+                failure = self._log_dir.flush_failed(second, self._active.log_path)
+        return failure
+
+    def _make_room(self, size_bytes: int, is_due: bool) -> Segment:
+        """Roll when a batch does not fit into the active segment; called under the lock."""
+        active = self._active
+        index = active.index
+        assert index is not None
+        if active.size_bytes and (
+            is_due
+            or active.size_bytes + size_bytes > min(self._segment_bytes, POSITION_MAX)
+            or len(index) >= self._index_entries_max
+            or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
+        ):
+            self._roll(active.end_offset)
+        return self._active
+
+    def _roll(self, base_offset: int) -> None:
+        """Seal the active segment and begin one at `base_offset`; called under the lock.
+
+        The new file's name and the sealed one's bytes are made durable by the next flush, before
+        anything in the new segment is acknowledged as durable (R2).
+        """
+        segment = Segment(self._directory, base_offset)
+        try:
+            writer = Handle(files.open_file(segment.log_path, files.CREATE))
+        except OSError as error:
+            raise self._failed(error) from error
+        self._names_changed = True
+        if self._active.size_bytes:
+            self._unflushed.append((self._active, self._writer))
+        if len(self._unflushed) > UNFLUSHED_SEGMENTS_MAX:
+            self._flush_at = 0
+        self._activate([*self._view[0], segment], writer)
+
+    def _activate(self, segments: list[Segment], writer: Handle) -> None:
+        """Make the last of some segments the active one, and show them to readers."""
+        active = segments[-1]
+        if active.index is None or active.time_index is None:
+            active.begin_indexes()
+        assert active.index is not None
+        self._active, self._writer = active, writer
+        self._roll_at_ms = NEVER
+        if active.size_bytes and self._segment_ms < NEVER:
+            active.first_time_ms = self._now_ms()
+            self._roll_at_ms = active.first_time_ms + self._segment_ms
+        self._indexed_position = active.index.positions[-1] if len(active.index) else 0
+        self._checkpointed_bytes = 0
+        self._view = view_of(segments)
+
+    def _after_append(self, offset: int) -> None:
+        """Wake who waits for records; flush when flush_messages or the open files ask for it."""
+        if self._waiters:
+            with self._appended:
+                self._appended.notify_all()
+        if offset >= self._flush_at:
+            self._flush_to(offset + 1)
+
+    def wait_for(self, offset: int, timeout: float | None) -> bool:
+        """Wait until the record at `offset` is there; False when the time is over first."""
+        with self._appended:
+            self._waiters += 1
+            try:
+                self._appended.wait_for(
+                    lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
+                )
+            finally:
+                self._waiters -= 1
+        self._check()
+        return self.log_end_offset > offset
+
+    # --- durability -----------------------------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything is flushed."""
+        return self._recovery_point
+
+    def flush(self) -> int:
+        """Make every record appended so far durable; give the new recovery point.
+
+        Raises:
+            LogDirOfflineError: the sync failed, so the log dir is offline now; it is not retried.
+        """
+        self._check()
+        self._flush_to(self.log_end_offset)
+        return self._recovery_point
+
+    def _flush_to(self, offset: int) -> None:
+        """Sync in order of offset whatever is not durable below `offset`; share a running sync."""
+        if self._recovery_point >= offset and not self._names_changed:
+            return
+        with self._flush_lock:
+            if self._recovery_point >= offset and not self._names_changed:
+                return
+            with self._lock:
+                self._check()
+                end = self._active.end_offset
+                pending, self._unflushed = self._unflushed, []
+                if self._is_dirty:
+                    pending.append((self._active, self._writer))
+                    self._is_dirty = False
+                names_changed, self._names_changed = self._names_changed, False
+                epochs_changed, self._epochs_changed = self._epochs_changed, False
+            synced = self._sync(pending, names_changed, epochs_changed)
+            self._recovery_point = max(end, self._recovery_point)
+            self._flush_at = end + self._flush_messages - 1 if self._flush_messages < NEVER else NEVER
+            self._flushed_ms = self._now_ms()
+            for segment, handle in synced:
+                if segment is not self._active:
+                    self._seal(segment, handle.fd)
+
+    def _sync(
+        self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+    ) -> list[tuple[Segment, Handle]]:
+        path, synced = self._directory, []
+        try:
+            for segment, handle in pending:
+                path = segment.log_path
+                if handle is None:
+                    handle = Handle(files.open_file(path, files.READ_WRITE))
+                files.sync_data(handle.fd)
+                synced.append((segment, handle))
+            path = self._directory
+            if names_changed:
+                files.sync_dir(path)
+            if epochs_changed:
+                self._epochs.write()
+        except OSError as error:
+            raise self._log_dir.flush_failed(error, path) from error
+        if self._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
+            self._log_dir.check()
+        return synced
+
+    def _seal(self, segment: Segment, fd: int) -> None:
+        """Write a sealed segment's index files; `_flush_lock` is held and its data is durable."""
+        if segment.is_dropped or segment.index is None:
+            return
+        try:
+            snapshot = index_files(segment, fd, self._metadata, is_sealed=True)
+        except OSError as error:
+            raise self._failed(error) from error
+        if self._put_index_files(segment, snapshot):
+            segment.index = segment.time_index = None
+
+    def _put_index_files(self, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
+        """Write both index files; False when the disk is full: then the next open makes them."""
+        try:
+            write_index_files(segment.index_path, segment.time_index_path, *snapshot)
+        except OSError as error:
+            failure = self._failed(error)
+            if not failure.retriable:
+                raise failure from error
+            return False
+        return True
+
+    def checkpoint(self, *, is_closing: bool = False) -> None:
+        """Write what of the active segment's index is flushed, so that an open need not scan it."""
+        with self._flush_lock:
+            with self._lock:
+                self._check()
+                active = self._active
+                if self._is_dirty or active.size_bytes < self._checkpointed_bytes + (
+                    0 if is_closing else CHECKPOINT_BYTES
+                ):
+                    return
+                try:
+                    snapshot = index_files(active, self._writer.fd, self._metadata, is_sealed=False)
+                except OSError as error:
+                    raise self._failed(error) from error
+                active.seal = None
+                self._checkpointed_bytes = active.size_bytes
+            self._put_index_files(active, snapshot)
+
+    def _set_metadata(self, **changes: Any) -> None:
+        """Replace `partition.metadata` durably."""
+        metadata = self._metadata._replace(**changes)
+        try:
+            metadata.write(self._directory)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._metadata = metadata
+
+    def flush_if_due(self, now_ms: int) -> bool:
+        """Flush when `flush_ms` is over, or sealed segments wait for it; True when it did."""
+        flush_ms = self.config.flush_ms
+        is_due = flush_ms is not None and now_ms - self._flushed_ms >= flush_ms
+        if not self._unflushed and not (is_due and self._is_dirty):
+            return False
+        self._flush_to(self.log_end_offset)
+        return True
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll when the active segment is older than `segment_ms`; True when it did."""
+        if now_ms < self._roll_at_ms:
+            return False
+        with self._lock:
+            self._check_writable()
+            if now_ms < self._roll_at_ms or not self._active.size_bytes:
+                return False
+            self._roll(self._active.end_offset)
+        return True
+
