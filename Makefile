@@ -1,0 +1,68 @@
+# Everything runs in .venv, which each target makes for itself: Python 3.11 or later and make are
+# all that is needed. `make` prints this list.
+
+PYTHON ?= $(shell scripts/find-python.sh)
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint format bench-peers kill media crash build tools clean
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
+	  | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
+	@$(BIN)/logstore demo
+
+test: $(VENV)/stamp-test tools ## all tests, as CI runs them
+	@$(PYTEST)
+
+quick: $(VENV)/stamp-test ## the tests of a minute: no kills, no flips, no power cuts, no disks
+	@$(PYTEST) --ignore=tests/kill --ignore=tests/media --ignore=tests/crash \
+	  --ignore=tests/io_errors --ignore=tests/integration
+
+lint: $(VENV)/stamp-lint ## ruff and mypy --strict over the whole tree
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+
+bench-peers: $(VENV)/stamp-bench ## this engine against LMDB, SQLite, RocksDB, Arrow IPC, raw calls
+	@$(PYTEST) benchmarks
+
+kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
+	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s
+
+media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
+	@$(BIN)/python tests/media/bit_flips.py --every 1
+
+crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4
+	@LOGSTORE_HISTORIES=60 $(PYTEST) tests/crash -s
+
+build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
+	@$(BIN)/python -m build --outdir dist .
+
+tools: ## the system's tools that tests need (root on Debian only; else says what is missing)
+	@scripts/install-tools.sh
+
+clean: ## remove everything that is made here
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the virtual environment, one stamp a group ---
+
+$(VENV)/stamp-pip: scripts/find-python.sh
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with venv is needed" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]' --group demo
+	@touch $@
+
+$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build: \
+  $(VENV)/stamp-%: $(VENV)/stamp-pip pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression]' --group $*
+	@touch $@

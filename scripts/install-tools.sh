@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Install what the fault tests call, mkfs and losetup for disks that die. Nothing is done where they
+# are there already; without root or apt-get it only says what is missing.
+set -euo pipefail
+PATH="$PATH:/usr/sbin:/sbin"
+
+declare -A package=(
+    [mkfs.ext4]=e2fsprogs
+    [mkfs.xfs]=xfsprogs
+    [losetup]=mount
+    [mount]=mount
+)
+missing=()
+for tool in "${!package[@]}"; do
+    command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "note: the tests on real disks need ${missing[*]}" >&2
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+if ! { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } >&2; then
+    echo "note: could not install ${missing[*]}; the tests on real disks use what is there" >&2
+fi
