@@ -41,7 +41,7 @@ def _binary(column: BytesColumn) -> pa.Array:
         pa.py_buffer(np.ascontiguousarray(column.starts)),
         pa.py_buffer(column.data),
     ]
-    return pa.Array.from_buffers(pa.binary(), column.count, buffers)
+    return pa.Array.from_buffers(pa.binary(), column.cell_count, buffers)
 
 
 def _headers(batch: RecordBatch) -> pa.Array:
@@ -108,11 +108,13 @@ def _as_batch(data: Any) -> pa.RecordBatch:
 def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     """Lay an Arrow column of bytes or text out as one of ours, without copying its data."""
     kind = array.type
-    if pa.types.is_dictionary(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+    if (
+        pa.types.is_dictionary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_string_view(kind)
+    ):
         array = array.cast(pa.large_binary())
-    elif pa.types.is_fixed_size_binary(kind):
-        array = array.cast(pa.binary())
-    elif pa.types.is_null(kind):
+    elif pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
         array = array.cast(pa.binary())
     elif not (
         pa.types.is_binary(kind)

@@ -15,6 +15,7 @@ import fcntl
 import os
 import stat as stat_module
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 # --- the bare calls -------------------------------------------------------------------------------
@@ -225,10 +226,8 @@ def make_dir(path: str) -> None:
 
 def remove_if_there(path: str) -> None:
     """Unlink a file; that it is gone already is fine."""
-    try:
+    with suppress(FileNotFoundError):
         unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def remove_tree(path: str) -> None:

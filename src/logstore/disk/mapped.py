@@ -48,7 +48,7 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
     mapped = map_file(fd, length, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=start)
     whole = np.frombuffer(mapped, np.uint8)
     populate(whole.__array_interface__["data"][0], length)
-    return memoryview(whole)[position - start :]
+    return whole.data[position - start :]
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:

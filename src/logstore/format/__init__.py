@@ -3,4 +3,6 @@
 import sys
 
 if sys.byteorder != "little":
-    raise ImportError("logstore lays columns out little-endian and maps them: it needs such a machine")
+    raise ImportError(
+        "logstore lays columns out little-endian and maps them: it needs such a machine"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -159,7 +160,7 @@ class RecordBatch:
         texts = [str(name or b"", "utf-8") for name in names.to_list()]
         pairs = list(zip(texts, cells.to_list(), strict=True))
         starts = columns.header_starts.tolist()
-        return [tuple(pairs[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+        return [tuple(pairs[a:b]) for a, b in pairwise(starts)]
 
     def offset_at(self, index: int) -> int:
         """Give the offset of the record at `index`, counted from 0."""

@@ -176,9 +176,23 @@ def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
-        base_offset, size - LENGTH_OVERHEAD_BYTES, leader_epoch, MAGIC, VERSION,
-        payload.attributes, payload.record_count, payload.last_offset_delta, stored,
-        payload.base_timestamp, payload.max_timestamp, -1, -1, 0, -1, payload.payload_bytes, 0,
+        base_offset,
+        size - LENGTH_OVERHEAD_BYTES,
+        leader_epoch,
+        MAGIC,
+        VERSION,
+        payload.attributes,
+        payload.record_count,
+        payload.last_offset_delta,
+        stored,
+        payload.base_timestamp,
+        payload.max_timestamp,
+        -1,
+        -1,
+        0,
+        -1,
+        payload.payload_bytes,
+        0,
     )
     buffers: list[Buffer] = [header, *payload.parts]
     if stored & 7:
@@ -201,8 +215,23 @@ def frame_one(
     stored = 8 + ((length + 7) & ~7)
     body = (
         _pack_header(
-            base_offset, stored + 68, leader_epoch, MAGIC, VERSION, attributes, 1, 0, stored,
-            timestamp, timestamp, -1, -1, 0, -1, stored, 0,
+            base_offset,
+            stored + 68,
+            leader_epoch,
+            MAGIC,
+            VERSION,
+            attributes,
+            1,
+            0,
+            stored,
+            timestamp,
+            timestamp,
+            -1,
+            -1,
+            0,
+            -1,
+            stored,
+            0,
         )
         + _pack_column(length, length)
         + value
@@ -223,14 +252,39 @@ def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 def read_header(data: Buffer, position: int) -> BatchHeader:
     """Read a header; `header_fault` judges what it says."""
     (
-        base_offset, length, epoch, magic, _version, attributes, count, last_delta, stored,
-        base_timestamp, max_timestamp, producer_id, producer_epoch, _reserved_58, sequence,
-        payload_bytes, _reserved_68,
+        base_offset,
+        length,
+        epoch,
+        magic,
+        _version,
+        attributes,
+        count,
+        last_delta,
+        stored,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        _reserved_58,
+        sequence,
+        payload_bytes,
+        _reserved_68,
     ) = HEADER.unpack_from(data, position)
     return BatchHeader(
-        base_offset, length + LENGTH_OVERHEAD_BYTES, epoch, magic, attributes, count,
-        base_offset + last_delta, stored, base_timestamp, max_timestamp, producer_id,
-        producer_epoch, sequence, payload_bytes,
+        base_offset,
+        length + LENGTH_OVERHEAD_BYTES,
+        epoch,
+        magic,
+        attributes,
+        count,
+        base_offset + last_delta,
+        stored,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+        payload_bytes,
     )
 
 
@@ -321,16 +375,19 @@ def check_structure(batch: RecordBatch) -> None:
             check_column(column)
     deltas, starts = columns.offset_deltas, columns.header_starts
     last_delta = header.last_offset - header.base_offset
-    if deltas is not None and batch.count:
-        if int(deltas[-1]) > last_delta or bool((np.diff(deltas.astype(np.int64)) <= 0).any()):
-            raise ValueError("offset deltas do not increase up to the last one")
-    if deltas is None and batch.count and batch.count - 1 != last_delta:
+    if batch.count and deltas is None and batch.count - 1 != last_delta:
         raise ValueError("dense offsets and the last offset delta disagree")
-    if starts is not None and (starts[0] != 0 or bool((np.diff(starts.astype(np.int64)) < 0).any())):
+    if batch.count and deltas is not None and (int(deltas[-1]) > last_delta or _falls(deltas, 1)):
+        raise ValueError("offset deltas do not increase up to the last one")
+    if starts is not None and (starts[0] != 0 or _falls(starts, 0)):
         raise ValueError("record headers do not follow one another")
     if batch.count and int(batch.timestamps.max()) != header.max_timestamp:
         raise ValueError("the largest timestamp is not the one in the header")
     _ = batch.headers  # names that are not UTF-8 raise UnicodeDecodeError, a ValueError
+
+
+def _falls(numbers: NDArray[np.uint32], step_min: int) -> bool:
+    return bool((np.diff(numbers.astype(np.int64)) < step_min).any())
 
 
 def reframe(data: bytes, base_offset: int, leader_epoch: int) -> bytes:

@@ -1,6 +1,8 @@
-"""Lay cells of bytes out as one column, and look at such a column again (docs/FORMAT.md, section 4).
+"""Lay cells of bytes out as one column, and look at one again (docs/FORMAT.md, section 4).
 
-    u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data      each part padded to 8
+    u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data
+
+Each part is padded to 8 bytes.
 
 Cells of one size need no starts; starts, validity and data are laid out as Arrow's `binary`.
 No function here touches cells one by one in Python, but for the nulls.
@@ -41,7 +43,7 @@ def append_padded(parts: list[Buffer], data: Buffer) -> None:
 
 def raw(array: NDArray[Any]) -> memoryview:
     """Look at a contiguous array as plain bytes."""
-    return memoryview(array).cast("B") if array.size else memoryview(b"")
+    return array.data.cast("B") if array.size else memoryview(b"")
 
 
 # --- encoding -------------------------------------------------------------------------------------
@@ -122,14 +124,28 @@ class BytesColumn(Sequence["bytes | None"]):
     arrays underneath, for NumPy and Arrow.
     """
 
-    __slots__ = ("_buffer", "_data_end", "_data_start", "_starts_at", "_validity_at", "cell_bytes", "count")
+    __slots__ = (
+        "_buffer",
+        "_data_end",
+        "_data_start",
+        "_starts_at",
+        "_validity_at",
+        "cell_bytes",
+        "cell_count",
+    )
 
     def __init__(
-        self, buffer: Buffer, count: int, cell_bytes: int, starts_at: int, validity_at: int,
-        data_start: int, data_end: int,
+        self,
+        buffer: Buffer,
+        count: int,
+        cell_bytes: int,
+        starts_at: int,
+        validity_at: int,
+        data_start: int,
+        data_end: int,
     ) -> None:
         self._buffer = buffer
-        self.count = count
+        self.cell_count = count
         self.cell_bytes = cell_bytes
         self._starts_at = starts_at
         self._validity_at = validity_at
@@ -137,10 +153,10 @@ class BytesColumn(Sequence["bytes | None"]):
         self._data_end = data_end
 
     def __len__(self) -> int:
-        return self.count
+        return self.cell_count
 
     def __repr__(self) -> str:
-        return f"BytesColumn({self.count} cells, {self._data_end - self._data_start} bytes)"
+        return f"BytesColumn({self.cell_count} cells, {self._data_end - self._data_start} bytes)"
 
     @property
     def is_fixed(self) -> bool:
@@ -154,36 +170,36 @@ class BytesColumn(Sequence["bytes | None"]):
 
     @property
     def starts(self) -> NDArray[np.int32]:
-        """Where cells begin in `data`: shape (count + 1,), int32."""
+        """Where cells begin in `data`: shape (cells + 1,), int32."""
         if self.is_fixed:
-            return np.arange(self.count + 1, dtype=np.int32) * np.int32(self.cell_bytes)
-        return np.frombuffer(self._buffer, np.int32, self.count + 1, self._starts_at)
+            return np.arange(self.cell_count + 1, dtype=np.int32) * np.int32(self.cell_bytes)
+        return np.frombuffer(self._buffer, np.int32, self.cell_count + 1, self._starts_at)
 
     @property
     def validity(self) -> memoryview | None:
         """Arrow's validity bitmap, or None when no cell is null."""
         if self.cell_bytes != VARIABLE_WITH_NULLS:
             return None
-        end = self._validity_at + (self.count + 7) // 8
+        end = self._validity_at + (self.cell_count + 7) // 8
         return memoryview(self._buffer)[self._validity_at : end]
 
     @property
     def is_valid(self) -> NDArray[np.bool_]:
-        """False where a cell is null: shape (count,)."""
+        """False where a cell is null: shape (cells,)."""
         bits = self.validity
         if bits is None:
-            return np.ones(self.count, np.bool_)
-        unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.count, bitorder="little")
-        return unpacked.view(np.bool_)
+            return np.ones(self.cell_count, np.bool_)
+        octets = np.frombuffer(bits, np.uint8)
+        return np.unpackbits(octets, count=self.cell_count, bitorder="little").astype(np.bool_)
 
     def to_list(self) -> list[bytes | None]:
         """Make every cell a bytes object, nulls None."""
-        count, cell_bytes = self.count, self.cell_bytes
+        count, cell_bytes = self.cell_count, self.cell_bytes
         if self.is_fixed:
             if count == 1:
                 return [bytes(self.data)]
             if cell_bytes == 0:
-                return [b""] * count
+                return [b"" for _ in range(count)]
             cells: list[bytes | None] = np.frombuffer(
                 self._buffer, f"V{cell_bytes}", count, self._data_start
             ).tolist()
@@ -212,12 +228,12 @@ class BytesColumn(Sequence["bytes | None"]):
     def __getitem__(self, index: int) -> bytes | None: ...
     @overload
     def __getitem__(self, index: slice) -> list[bytes | None]: ...
-    def __getitem__(self, index: int | slice) -> bytes | None | list[bytes | None]:
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes | None] | None:
         if isinstance(index, slice):
-            return [self.cell(i) for i in range(*index.indices(self.count))]
-        if not -self.count <= index < self.count:
-            raise IndexError(f"cell {index} of a column of {self.count}")
-        return self.cell(index + self.count if index < 0 else index)
+            return [self.cell(i) for i in range(*index.indices(self.cell_count))]
+        if not -self.cell_count <= index < self.cell_count:
+            raise IndexError(f"cell {index} of a column of {self.cell_count}")
+        return self.cell(index + self.cell_count if index < 0 else index)
 
     def __iter__(self) -> Iterator[bytes | None]:
         return iter(self.to_list())

@@ -1,4 +1,4 @@
-"""Compress and restore the payload of a batch with a well-kept library, imported when first needed."""
+"""Compress and restore the payload of a batch, with libraries imported when first needed."""
 
 from __future__ import annotations
 

@@ -44,26 +44,28 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
         return f"only {available} bytes are left"
     base_offset, length, _, magic = unpack_prefix(data, position)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
-    if length == 0 and base_offset == 0 and magic == 0:
+    if magic != columnar.MAGIC or not BATCH_BYTES_MIN <= size_bytes <= available:
+        return _prefix_fault(base_offset, size_bytes, magic, available)
+    reason = columnar.header_fault(data, position, size_bytes)
+    if reason is None and not columnar.checksum_holds(data, position, size_bytes):
+        reason = "the checksum does not hold"
+    if reason is None and expected_offset is not None and base_offset != expected_offset:
+        reason = f"the batch begins with offset {base_offset}, not {expected_offset}"
+    return reason
+
+
+def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int) -> str:
+    if magic == base_offset == 0 and size_bytes == LENGTH_OVERHEAD_BYTES:
         return "zeros stand here"
     if magic != columnar.MAGIC:
         return f"magic {magic:#04x} is no record batch"
     if size_bytes < BATCH_BYTES_MIN:
         return f"a batch of {size_bytes} bytes cannot be"
-    if size_bytes > available:
-        return f"the batch has {size_bytes} bytes and only {available} are left"
-    reason = columnar.header_fault(data, position, size_bytes)
-    if reason is not None:
-        return reason
-    if not columnar.checksum_holds(data, position, size_bytes):
-        return "the checksum does not hold"
-    if expected_offset is not None and base_offset != expected_offset:
-        return f"the batch begins with offset {base_offset}, not {expected_offset}"
-    return None
+    return f"the batch has {size_bytes} bytes and only {available} are left"
 
 
 def candidates(data: Buffer, position: int) -> list[int]:
-    """List where in a buffer, at or behind `position`, a batch could begin by its magic and version.
+    """List where, at or behind `position`, a batch could begin by its magic and version.
 
     `position` is a multiple of the layout's alignment, and so are the results.
     """

@@ -22,9 +22,19 @@ RECORD_OVERHEAD_BYTES = 16
 
 
 class _Batch:
-    """Hold records that will be one batch; columns but the values exist once a record needs them."""
+    """Hold records that will be one batch; a column exists once a record needs it."""
 
-    __slots__ = ("error", "headers", "is_done", "keys", "offset", "size_bytes", "timestamps", "values")
+    __slots__ = (
+        "error",
+        "headers",
+        "is_done",
+        "is_rich",
+        "keys",
+        "offset",
+        "size_bytes",
+        "timestamps",
+        "values",
+    )
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
@@ -34,7 +44,25 @@ class _Batch:
         self.size_bytes = 0
         self.offset = -1
         self.error: Exception | None = None
+        self.is_rich = False
         self.is_done: threading.Event | None = None
+
+    def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
+        """Add what the next record has besides its value."""
+        count = len(self.values)
+        self.is_rich = True
+        if key is not None and self.keys is None:
+            self.keys = [None] * count
+        if timestamp is not None and self.timestamps is None:
+            self.timestamps = [None] * count
+        if pairs and self.headers is None:
+            self.headers = [()] * count
+        if self.keys is not None:
+            self.keys.append(key)
+        if self.timestamps is not None:
+            self.timestamps.append(timestamp)
+        if self.headers is not None:
+            self.headers.append(pairs)
 
 
 class AppendFuture:
@@ -82,7 +110,9 @@ class Appender:
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<Appender of {self._log.topic}-{self._log.partition}, {len(self._batch.values)} wait>"
+        return (
+            f"<Appender of {self._log.topic}-{self._log.partition}, {len(self._batch.values)} wait>"
+        )
 
     def append(
         self,
@@ -98,18 +128,14 @@ class Appender:
             TypeError, ValueError: the record is not one; nothing was added.
             LogClosedError: the appender was closed.
         """
+        pairs = encode.check_headers(headers) if headers else ()
         if type(value) is not bytes:
             value = encode.check_cell(value, "value")
         if key is not None and type(key) is not bytes:
             key = encode.check_cell(key, "key")
         if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
             timestamp = encode.check_timestamp(timestamp)
-        pairs = encode.check_headers(headers) if headers else ()
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
+        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         if size > self._log._max_message_bytes:
             raise self._log._too_large(size)
         full = None
@@ -118,25 +144,12 @@ class Appender:
             if batch.size_bytes + size > self._max_bytes and batch.values:
                 full, batch = batch, _Batch()
                 self._batch = batch
-            values = batch.values
-            index = len(values)
+            index = len(batch.values)
             if not index:
                 self._begin(batch)
-            if batch.keys is not None:
-                batch.keys.append(key)
-            elif key is not None:
-                batch.keys = [None] * index
-                batch.keys.append(key)
-            if batch.timestamps is not None:
-                batch.timestamps.append(timestamp)
-            elif timestamp is not None:
-                batch.timestamps = [None] * index
-                batch.timestamps.append(timestamp)
-            if pairs or batch.headers is not None:
-                if batch.headers is None:
-                    batch.headers = [()] * index
-                batch.headers.append(pairs)
-            values.append(value)
+            if key is not None or timestamp is not None or pairs or batch.is_rich:
+                batch.add_rich(key, timestamp, pairs)
+            batch.values.append(value)
             batch.size_bytes += size
             if full is not None:
                 self._send_lock.acquire()
@@ -177,7 +190,7 @@ class Appender:
         try:
             payload = self._log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
             batch.offset = self._log._append_payload(payload)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the futures raise it
             batch.error = error
         finally:
             self._send_lock.release()

@@ -1,15 +1,17 @@
 """Bound what a store keeps at hand: open files, index arrays, decoded batches.
 
-One rule serves all three (second chance): when the total weight passes the capacity, the oldest item
-goes, unless it was used since it was last considered. What is in use is pinned by being referenced:
-an evicted item lives on in the hands of those who hold it, and a `Handle` closes its descriptor when
-the last of them lets go. So nothing is ever closed under a reader, and reading takes no lock.
+One rule serves all three (second chance): when the total weight passes the capacity, the oldest
+item goes, unless it was used since it was last considered. What is in use is pinned by being
+referenced: an evicted item lives on in the hands of those who hold it, and a `Handle` closes its
+descriptor when the last of them lets go. So nothing is closed under a reader, and reading takes no
+lock.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from logstore.disk import files
@@ -27,10 +29,8 @@ class Handle:
         return f"Handle(fd={self.fd})"
 
     def __del__(self) -> None:
-        try:
+        with suppress(OSError):  # a close writes nothing back; the sync before it has said all
             files.close(self.fd)
-        except OSError:  # nothing is written back at close; the sync before it has said all
-            pass
 
 
 class Cached:

@@ -12,7 +12,12 @@ from logstore.disk import files
 from logstore.errors import CorruptRecordBatchError
 from logstore.format import columnar, layouts
 from logstore.format.batch import RecordBatch
-from logstore.format.prefix import BATCH_BYTES_MIN, LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.format.prefix import (
+    BATCH_BYTES_MIN,
+    LENGTH_OVERHEAD_BYTES,
+    PREFIX_BYTES,
+    unpack_prefix,
+)
 from logstore.log.environment import LogEnvironment
 from logstore.log.scan import find_batch
 from logstore.log.segment import Block, Segment

@@ -30,7 +30,7 @@ def check_cell(cell: Any, what: str) -> bytes | None:
 
 def check_timestamp(timestamp: Any) -> int:
     """Check one timestamp, ms since the epoch; raises TypeError or ValueError."""
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int | np.integer):
+    if isinstance(timestamp, bool | np.bool_) or not isinstance(timestamp, int | np.integer):
         raise TypeError(
             f"a timestamp is a whole number of ms since the epoch, not {type(timestamp).__name__}"
         )

@@ -12,7 +12,6 @@ from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.cache import Cache
 
-
 View = Callable[[int, int, int], "bytes | memoryview"]
 
 

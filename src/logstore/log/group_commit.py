@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 class _Waiter:
     """Hold one record on its way, and the lock that its thread sleeps on."""
 
-    __slots__ = ("error", "headers", "key", "lock", "must_lead", "offset", "size_bytes", "timestamp", "value")
+    __slots__ = (
+        "error",
+        "headers",
+        "key",
+        "lock",
+        "must_lead",
+        "offset",
+        "size_bytes",
+        "timestamp",
+        "value",
+    )
 
     def __init__(
         self, value: bytes | None, key: bytes | None, timestamp: int | None, headers: Headers

@@ -1,4 +1,4 @@
-"""List the files of a partition directory: segments, small files, and what does not belong there."""
+"""List the files of a partition directory, and what does not belong there."""
 
 from __future__ import annotations
 
@@ -56,12 +56,15 @@ def list_partition(directory: str) -> Listing:
         elif entry.name not in SMALL_FILES:
             kind = "directory" if entry.is_dir else "symlink" if entry.is_symlink else "file"
             warnings.append(f"{entry.name}: a {kind} that does not belong here, left alone")
-    whole, orphans = [], []
+    whole: list[SegmentFiles] = []
+    orphans: list[SegmentFiles] = []
     for base_offset in sorted(sizes):
         found = sizes[base_offset]
         row = SegmentFiles(
             base_offset,
-            *(found.get(suffix, -1) for suffix in SUFFIXES),
+            found.get(".log", -1),
+            found.get(".index", -1),
+            found.get(".timeindex", -1),
             inodes.get(base_offset, 0),
         )
         (whole if row.log_bytes >= 0 else orphans).append(row)

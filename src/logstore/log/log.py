@@ -53,7 +53,7 @@ class Log(LogWriter):
         is_clean: bool,
         progress: Any = None,
     ) -> Log:
-        """Open the log in the directory `name` of a log dir, recovering it; raises LogStoreError."""
+        """Open the log in the directory `name` of a log dir; raises LogStoreError."""
         from logstore.log.opening import open_log
 
         return open_log(
@@ -258,9 +258,7 @@ class Log(LogWriter):
             raise self._too_large(payload.size_bytes)
 
     def _too_large(self, size_bytes: int) -> RecordTooLargeError:
-        return RecordTooLargeError(
-            size_bytes=size_bytes, max_message_bytes=self._max_message_bytes
-        )
+        return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=self._max_message_bytes)
 
     def _append_range(self, payload: columnar.Payload, durable: bool) -> range:
         if payload.record_count == 0:

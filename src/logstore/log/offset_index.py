@@ -69,4 +69,4 @@ class OffsetIndex:
         offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
         if growing:
             return cls(array("I", offsets.tobytes()), array("I", positions.tobytes()))
-        return cls(memoryview(offsets), memoryview(positions))
+        return cls(offsets.data, positions.data)

@@ -114,8 +114,12 @@ def load(
 ) -> None:
     """Recover a log's segments and take them into use; raises OSError."""
     recovery = Recovery(
-        log.directory, log._metadata, log._environment, entry,
-        recovery_point=recovery_point, progress=progress,
+        log.directory,
+        log._metadata,
+        log._environment,
+        entry,
+        recovery_point=recovery_point,
+        progress=progress,
     )
     recovered = recovery.run()
     if not recovered.segments:
@@ -237,5 +241,3 @@ def reopen(log: Log) -> RecoveryEntry:
         raise log._failed(error) from error
     log.recovery = entry
     return entry
-
-

@@ -20,7 +20,7 @@ from logstore.format.batch import Record, RecordBatch
 from logstore.log.cursor import Cursor, batches, load_block
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.segment import INDEX, Segment
+from logstore.log.segment import INDEX, Block, Segment
 from logstore.log.slice import LogSlice
 
 View = tuple[tuple[Segment, ...], list[int]]
@@ -38,7 +38,11 @@ class LogReader:
     """Give the reading half of a log; `Log` adds writing, `LogView` follows another process."""
 
     def __init__(
-        self, log_dir: LogDir, directory: str, metadata: PartitionMetadata, environment: LogEnvironment
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
     ) -> None:
         self.topic = metadata.topic
         self.partition = metadata.partition
@@ -145,7 +149,7 @@ class LogReader:
                 entry = bisect_right(index.offsets, offset - segment.base_offset) - 1
                 cached = segment.cached.get(entry if entry > 0 else 0)
                 if cached is not None:
-                    block = cached.value
+                    block: Block | None = cached.value
                     if block is not None and offset < block.end_offset:
                         cached.is_used = True
                         batch = block.batches[bisect_right(block.bases, offset) - 1]
@@ -280,8 +284,12 @@ class LogReader:
             segment = self._segment_for(offset)
             try:
                 for batch in batches(
-                    segment, offset, end_offset, self._environment,
-                    window_bytes=window_bytes, zero_copy=zero_copy,
+                    segment,
+                    offset,
+                    end_offset,
+                    self._environment,
+                    window_bytes=window_bytes,
+                    zero_copy=zero_copy,
                 ):
                     yield batch
                     offset = batch.last_offset + 1
@@ -312,9 +320,11 @@ class LogReader:
         self._check()
         self._refresh()
         self._check_readable(offset, offset)
+        parts: list[bytes]
         while offset < self.log_end_offset:
             segment = self._segment_for(offset)
-            parts, taken = [], 0
+            parts = []
+            taken = 0
             try:
                 cursor = Cursor(segment, offset, self._environment)
                 for data, at, size in cursor.whole_batches(min(max_bytes, SCAN_WINDOW_BYTES)):
@@ -351,8 +361,7 @@ class LogReader:
     def _follow(self, offset: int, timeout: float | None) -> Iterator[Record]:
         while True:
             for batch in self._range(offset, None):
-                for record in batch.records(self.topic, self.partition):
-                    yield record
+                yield from batch.records(self.topic, self.partition)
                 offset = batch.last_offset + 1
             offset = max(offset, min(self.log_end_offset, offset))
             if not self.wait_for(offset, timeout):
@@ -360,26 +369,11 @@ class LogReader:
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
         """Give the first offset whose timestamp is at or after `timestamp`; None when none is."""
+        from logstore.log.seeking import first_offset_at
+
         self._check()
         self._refresh()
-        timestamp = as_index(timestamp)
-        for segment in self._view[0]:
-            if segment.max_timestamp < timestamp or segment.end_offset <= self._log_start_offset:
-                continue
-            try:
-                relative = segment.offset_time_index(self._environment).start_for(timestamp)
-            except FileNotFoundError:
-                return self.offset_for_timestamp(timestamp)
-            except OSError as error:
-                raise self._failed(error) from error
-            start = max(segment.base_offset + relative, self._log_start_offset)
-            for batch in self._range(start, max(segment.end_offset, start)):
-                if batch.header.max_timestamp < timestamp:
-                    continue
-                late = (batch.timestamps >= timestamp).nonzero()[0]
-                if len(late):
-                    return batch.offset_at(int(late[0]))
-        return None
+        return first_offset_at(self, as_index(timestamp))
 
     # --- helpers --------------------------------------------------------------------------------
 

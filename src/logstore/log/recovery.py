@@ -127,9 +127,7 @@ class Recovery:
             self.entry.state = "corrupt"
         unflushed = [s for s in self.segments if s.base_offset in self.scanned]
         durable = unflushed[0].base_offset if unflushed else self._end_offset()
-        return Recovered(
-            self.segments, unflushed, max(durable, self.recovery_point), self.epochs
-        )
+        return Recovered(self.segments, unflushed, max(durable, self.recovery_point), self.epochs)
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
         """Finish a retention that a crash stopped: what ends before the log start goes."""
@@ -160,7 +158,11 @@ class Recovery:
             segment.max_timestamp = trailer.max_timestamp
             segment.last_epoch = trailer.last_leader_epoch
             if trailer.log_bytes == row.log_bytes and not is_last:
-                segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
+                segment.seal = (
+                    trailer.first_checksum,
+                    trailer.last_position,
+                    trailer.last_checksum,
+                )
                 return
             # More may follow what the trailer describes; its indexes go on growing then.
             if not self._load_growing_indexes(segment, trailer):
@@ -173,8 +175,13 @@ class Recovery:
         if trailer is not None and trailer.end_offset > segment.end_offset:
             self._damage(
                 segment,
-                Damage(row.log_bytes, row.log_bytes, segment.end_offset, trailer.end_offset,
-                       f"the file has {row.log_bytes} bytes of {trailer.log_bytes} that it had"),
+                Damage(
+                    row.log_bytes,
+                    row.log_bytes,
+                    segment.end_offset,
+                    trailer.end_offset,
+                    f"the file has {row.log_bytes} bytes of {trailer.log_bytes} that it had",
+                ),
             )
 
     def _trailer_of(self, segment: Segment, row: SegmentFiles) -> trailers.Trailer | None:
@@ -198,9 +205,7 @@ class Recovery:
         segment.index = index
         return True
 
-    def _scan(
-        self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer | None
-    ) -> None:
+    def _scan(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer | None) -> None:
         """Check the batches beyond the trailer, or all of them, and index them."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
@@ -264,8 +269,10 @@ class Recovery:
 
     def _holds_nothing(self, number: int) -> bool:
         segment = self.segments[number]
-        return segment.end_offset == segment.base_offset and segment.last_position == 0 and (
-            segment.max_timestamp == -1
+        return (
+            segment.end_offset == segment.base_offset
+            and segment.last_position == 0
+            and (segment.max_timestamp == -1)
         )
 
     def _cut(self, segment: Segment, position: int) -> None:
@@ -298,23 +305,39 @@ class Recovery:
             base = segment.base_offset
             if base > expected:
                 problems.append(
-                    Problem(segment.log_path, 0, 0,
-                            f"the segments before it, offsets {expected} to {base}, are missing",
-                            expected, base)
+                    Problem(
+                        segment.log_path,
+                        0,
+                        0,
+                        f"the segments before it, offsets {expected} to {base}, are missing",
+                        expected,
+                        base,
+                    )
                 )
             elif base < expected and segment is not self.segments[0]:
                 problems.append(
-                    Problem(segment.log_path, 0, 0,
-                            f"it overlaps the segment before it, which ends at {expected}",
-                            base, base)
+                    Problem(
+                        segment.log_path,
+                        0,
+                        0,
+                        f"it overlaps the segment before it, which ends at {expected}",
+                        base,
+                        base,
+                    )
                 )
             for damage in self.damages.get(base, []):
                 end_offset = damage.end_offset
                 if end_offset is None:
                     end_offset = max(damage.offset, next_base)
                 problems.append(
-                    Problem(segment.log_path, damage.position, damage.end_position,
-                            damage.reason, damage.offset, end_offset)
+                    Problem(
+                        segment.log_path,
+                        damage.position,
+                        damage.end_position,
+                        damage.reason,
+                        damage.offset,
+                        end_offset,
+                    )
                 )
                 expected = max(expected, end_offset)
             expected = max(segment.end_offset, expected if base <= expected else 0)
@@ -328,6 +351,12 @@ class Recovery:
         if end > expected:
             path = self.segments[-1].log_path if self.segments else self.directory
             problems.append(
-                Problem(path, self.segments[-1].size_bytes if self.segments else 0, 0,
-                        f"flushed records of offsets {expected} to {end} are missing", expected, end)
+                Problem(
+                    path,
+                    self.segments[-1].size_bytes if self.segments else 0,
+                    0,
+                    f"flushed records of offsets {expected} to {end} are missing",
+                    expected,
+                    end,
+                )
             )

@@ -1,8 +1,8 @@
 """Take damage out of a log so that it can be written again, and keep every byte that was taken out.
 
 A segment with damage is written anew without it, a batch without records standing for the offsets
-that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced by
-such a batch too. So offsets stay what they were, and contiguity holds again.
+that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced
+by such a batch too. So offsets stay what they were, and contiguity holds again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,12 @@ def _mend(log: Log, segment: Segment, goal: int, report: RepairReport) -> tuple[
 
 
 def _copy_whole(
-    source: int, target: int, damages: list[Damage], end: int, offset: int, goal: int,
+    source: int,
+    target: int,
+    damages: list[Damage],
+    end: int,
+    offset: int,
+    goal: int,
     report: RepairReport,
 ) -> None:
     """Copy what is whole, and put a batch without records where offsets were lost."""
@@ -130,9 +135,7 @@ def _copy_whole(
         goal = goal if damage.end_offset is not None else 0
 
 
-def _write_holes(
-    fd: int, position: int, offset: int, end_offset: int, report: RepairReport
-) -> int:
+def _write_holes(fd: int, position: int, offset: int, end_offset: int, report: RepairReport) -> int:
     start = position
     if end_offset > offset:
         report.lost.append(range(offset, end_offset))
@@ -159,7 +162,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
 
 
 def _quarantine(log: Log, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Give a segment's file a second name that nothing reads; `keep`: its own name stays as well."""
+    """Give a segment's file a second name that nothing reads; `keep` leaves it its own."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

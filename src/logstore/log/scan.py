@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from logstore.disk import files, mapped
 from logstore.format import columnar, layouts
+from logstore.format.batch import BatchHeader
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
@@ -104,7 +105,9 @@ class Scan:
         reason = self._window(self.view(fd, size_bytes, before), size_bytes, limit=1)
         return None if self.position > before else reason
 
-    def _window(self, data: bytes | memoryview, size_bytes: int, limit: int = 1 << 62) -> str | None:
+    def _window(
+        self, data: bytes | memoryview, size_bytes: int, limit: int = 1 << 62
+    ) -> str | None:
         """Walk the whole batches of one window; give what stopped it before its end."""
         at, start, yield_at = 0, self.position, YIELD_BYTES
         size_bytes = min(size_bytes, len(data))
@@ -124,15 +127,14 @@ class Scan:
                 yield_at, quiet = at + YIELD_BYTES, 0
         return None if at >= size_bytes else "more batches follow"
 
-    def _note(self, header: columnar.BatchHeader, position: int, checksum: int) -> None:
+    def _note(self, header: BatchHeader, position: int, checksum: int) -> None:
         if self.index is not None and position - self.indexed_position >= self.interval_bytes:
             relative_offset = header.base_offset - self.base_offset
             self.index.append(relative_offset, position)
             if self.time_index is not None and position:
                 self.time_index.append(self.max_timestamp, relative_offset)
             self.indexed_position = position
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         if header.leader_epoch != self.last_epoch:
             self.epochs.append((header.leader_epoch, header.base_offset))
             self.last_epoch = header.leader_epoch

@@ -79,7 +79,9 @@ class Segment:
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
         # Of a sealed segment: what its trailer says of the first and the last batch.
-        self.seal: tuple[int, int, int] | None = None  # first_checksum, last_position, last_checksum
+        self.seal: tuple[int, int, int] | None = (
+            None  # first_checksum, last_position, last_checksum
+        )
         self.is_checked = False
         self.is_dropped = False
         self.cached: dict[Any, Cached] = {}
@@ -232,9 +234,7 @@ class Segment:
     def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
         """Make both indexes from the batches themselves; damage in the file is stepped over."""
         index, time_index = OffsetIndex(), TimeIndex()
-        scan = Scan(
-            self.base_offset, index=index, time_index=time_index, view=environment.view
-        )
+        scan = Scan(self.base_offset, index=index, time_index=time_index, view=environment.view)
         fd, end = self.handle(environment).fd, self.size_bytes
         while (reason := scan.run(fd, end)) is not None:
             scan.skip_damage(fd, end, reason)

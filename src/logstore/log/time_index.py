@@ -64,4 +64,4 @@ class TimeIndex:
         offsets = np.ascontiguousarray(entries["relative_offset"])
         if growing:
             return cls(array("q", timestamps.tobytes()), array("I", offsets.tobytes()))
-        return cls(memoryview(timestamps), memoryview(offsets))
+        return cls(timestamps.data, offsets.data)

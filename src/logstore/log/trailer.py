@@ -131,7 +131,9 @@ def index_files(
     return time_bytes, entries + trailer.to_bytes()
 
 
-def write_index_files(index_path: str, time_index_path: str, time_bytes: bytes, data: bytes) -> None:
+def write_index_files(
+    index_path: str, time_index_path: str, time_bytes: bytes, data: bytes
+) -> None:
     """Write both index files of a segment, the time index first; raises OSError."""
     for path, content in ((time_index_path, time_bytes), (index_path, data)):
         temporary = f"{path}.tmp"

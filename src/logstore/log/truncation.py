@@ -100,7 +100,9 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, Handle
     new = Segment(segment.directory, segment.base_offset)
     index, time_index = new.begin_indexes()
     scan = Scan(
-        new.base_offset, index=index, time_index=time_index,
+        new.base_offset,
+        index=index,
+        time_index=time_index,
         interval_bytes=log.config.index_interval_bytes,
     )
     reason = scan.run(writer.fd, end)

@@ -1,4 +1,4 @@
-"""Check a whole log: every batch, the seal of every segment, and that segments follow one another."""
+"""Check a whole log: every batch, every seal, and that segments follow one another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def verify(log: LogReader, progress: Progress | None = None) -> list[Problem]:
         base = segment.base_offset
         if base > expected:
             problems.append(
-                Problem(segment.log_path, 0, 0, "the segments before it are missing", expected, base)
+                Problem(
+                    segment.log_path, 0, 0, "the segments before it are missing", expected, base
+                )
             )
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
@@ -51,7 +53,9 @@ def _verify_segment(
     try:
         fd = segment.handle(log._environment).fd
     except CorruptRecordBatchError as error:
-        return [Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)]
+        return [
+            Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
+        ]
     scan = Scan(segment.base_offset, view=log._environment.view)
     while (reason := scan.run(fd, size_bytes, progress)) is not None:
         damage = scan.skip_damage(fd, size_bytes, reason)

@@ -145,7 +145,10 @@ class LogView(LogReader):
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (self.topic_id, self.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (
-            trailer.topic_id, trailer.partition, trailer.base_offset, trailer.log_bytes
+            trailer.topic_id,
+            trailer.partition,
+            trailer.base_offset,
+            trailer.log_bytes,
         ):
             return
         segment.end_offset, segment.size_bytes = trailer.end_offset, trailer.log_bytes
@@ -168,8 +171,11 @@ class LogView(LogReader):
                 sealed_bytes, sealed_end = 0, segment.base_offset
             segment.index, segment.time_index = index, time_index
         self._scan = Scan(
-            segment.base_offset, index=index, time_index=time_index,
-            interval_bytes=self.config.index_interval_bytes, view=self._environment.view,
+            segment.base_offset,
+            index=index,
+            time_index=time_index,
+            interval_bytes=self.config.index_interval_bytes,
+            view=self._environment.view,
         )
         self._scan.position, self._scan.offset = sealed_bytes, sealed_end
         self._scan.max_timestamp = segment.max_timestamp if sealed_bytes else -1

@@ -11,43 +11,29 @@ on the disk is in `_unflushed` or is the active one.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterable, Sequence
-from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
-from logstore.config import LogConfig, parse_size
+from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
-    CorruptCheckpointError,
-    LogClosedError,
-    LogDirFullError,
     LogStoreError,
-    RecordTooLargeError,
     ReplicaOfflineError,
 )
 from logstore.format import columnar, compression
-from logstore.format.batch import Record
 from logstore.format.columns import Buffer
-from logstore.log import encode
 from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.offset_index import OffsetIndex
 from logstore.log.reader import LogReader, view_of
 from logstore.log.recovery import RecoveryEntry
 from logstore.log.segment import Segment
-from logstore.log.time_index import TimeIndex
 from logstore.log.trailer import index_files, write_index_files
-from logstore.names import dir_name
 
 if TYPE_CHECKING:
-    from logstore.log.appender import Appender
     from logstore.log.group_commit import GroupCommit
-    from logstore.log.verification import Problem
 
 NEVER = 2**63
 # A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
@@ -126,7 +112,11 @@ class LogWriter(LogReader):
             offset = active.end_offset
             buffers = columnar.frame(payload, offset, self._leader_epoch)
             self._write(
-                active, buffers, offset, payload.last_offset_delta, payload.max_timestamp,
+                active,
+                buffers,
+                offset,
+                payload.last_offset_delta,
+                payload.max_timestamp,
                 self._leader_epoch,
             )
         if offset >= self._flush_at or self._waiters:
@@ -162,8 +152,7 @@ class LogWriter(LogReader):
             active.last_epoch = epoch
             if self._epochs.note(epoch, base_offset):
                 self._epochs_changed = True
-        if max_timestamp > active.max_timestamp:
-            active.max_timestamp = max_timestamp
+        active.max_timestamp = max(active.max_timestamp, max_timestamp)
         active.last_position = position
         active.size_bytes = position + size
         active.end_offset = base_offset + last_offset_delta + 1
@@ -296,7 +285,9 @@ class LogWriter(LogReader):
                 epochs_changed, self._epochs_changed = self._epochs_changed, False
             synced = self._sync(pending, names_changed, epochs_changed)
             self._recovery_point = max(end, self._recovery_point)
-            self._flush_at = end + self._flush_messages - 1 if self._flush_messages < NEVER else NEVER
+            self._flush_at = (
+                end + self._flush_messages - 1 if self._flush_messages < NEVER else NEVER
+            )
             self._flushed_ms = self._now_ms()
             for segment, handle in synced:
                 if segment is not self._active:
@@ -392,4 +383,3 @@ class LogWriter(LogReader):
                 return False
             self._roll(self._active.end_offset)
         return True
-
