@@ -1,0 +1,159 @@
+"""What is in a log dir is listed for what it is, and what is foreign is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyfakefs.fake_filesystem import FakeFilesystem
+
+from logstore.disk import checkpoint
+from logstore.disk.log_dir import LogDir
+from logstore.store.listing import DELETED_BY_USER, DELETION, list_log_dir, purge_tree
+from logstore.store.listing import remove_leftovers
+
+UNIQUE = "0123456789abcdef" * 2
+
+
+def make_replica(path: Path, **facts: object) -> None:
+    """Make a replica's directory with its metadata."""
+    path.mkdir()
+    document = {"version": 1, "topic": "orders", "partition": 0, **facts}
+    (path / "partition.metadata").write_bytes(checkpoint.encode_document(document))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("lost+found", "dir"),
+        ("orders-x", "dir"),
+        (".Trash", "dir"),
+        ("orders-0", "file"),
+        (".DS_Store", "file"),
+        ("x" * 255, "file"),
+        ("orders-0", "symlink"),
+        ("meta.properties", "dir"),
+        ("orders-00", "dir"),
+        ("-0", "dir"),
+        ("orders-0.tmp", "file"),
+    ],
+)
+def test_a_foreign_name_is_a_warning(fs: FakeFilesystem, name: str, kind: str) -> None:
+    """It is named, and left alone."""
+    fs.create_dir("/logs")
+    path = f"/logs/{name}"
+    if kind == "dir":
+        fs.create_dir(path)
+    elif kind == "file":
+        fs.create_file(path)
+    else:
+        fs.create_dir("/elsewhere")
+        fs.create_symlink(path, "/elsewhere")
+    listing = list_log_dir(LogDir("/logs"))
+    assert listing.replicas == []
+    assert listing.leftovers == []
+    (warning,) = listing.warnings
+    assert path in warning
+    remove_leftovers(listing)
+    assert fs.exists(path)
+
+
+def test_our_own_files_are_no_warnings(fs: FakeFilesystem) -> None:
+    """Identity, lock, marker and checkpoints are known."""
+    for name in (
+        "meta.properties",
+        ".lock",
+        ".clean-shutdown",
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    ):
+        fs.create_file(f"/logs/{name}")
+    assert list_log_dir(LogDir("/logs")) == ([], [], [], [])
+
+
+def test_what_a_crash_left_of_small_files_is_removed(tmp_path: Path) -> None:
+    """Half-written small files and probe files, and nothing else."""
+    for name in (".probe-0a1b2c3d", ".probe-0a1b2c3d.tmp", "meta.properties.0a1b2c3d.tmp"):
+        (tmp_path / name).touch()
+    (tmp_path / "notes.tmp").touch()
+    listing = list_log_dir(LogDir(str(tmp_path)))
+    remove_leftovers(listing)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.tmp"]
+
+
+def test_replicas_of_every_kind_are_found(tmp_path: Path) -> None:
+    """Live, move, delete and stray, each with what its metadata says."""
+    make_replica(tmp_path / "orders-0")
+    make_replica(tmp_path / f"ord-0.{UNIQUE}.delete", **{DELETION: DELETED_BY_USER})
+    make_replica(tmp_path / f"orders-0.{UNIQUE}.move", topic_id="ab")
+    make_replica(tmp_path / f"orders-0.{UNIQUE}.stray")
+    make_replica(tmp_path / "x.move-7")
+    found = {facts.dir_name: facts for facts in list_log_dir(LogDir(str(tmp_path))).replicas}
+    assert found["orders-0"].kind == "live"
+    deleted = found[f"ord-0.{UNIQUE}.delete"]
+    assert (deleted.topic, deleted.is_deleted_by_user) == ("orders", True)
+    assert found[f"orders-0.{UNIQUE}.move"].topic_id == "ab"
+    assert found[f"orders-0.{UNIQUE}.stray"].kind == "stray"
+    assert (found["x.move-7"].topic, found["x.move-7"].partition) == ("x.move", 7)
+
+
+def test_a_deleted_replica_without_reason_is_not_known_as_deleted(tmp_path: Path) -> None:
+    """Garbage in its metadata is no reason to purge; an empty directory is a purge cut short."""
+    for number, garbage in enumerate((b"", b"\0" * 100, b"garbage")):
+        path = tmp_path / f"orders-{number}.{UNIQUE}.delete"
+        path.mkdir()
+        (path / "partition.metadata").write_bytes(garbage)
+    (tmp_path / f"gone-0.{UNIQUE}.delete").mkdir()
+    listing = list_log_dir(LogDir(str(tmp_path)))
+    known = {facts.topic: facts.is_deleted_by_user for facts in listing.replicas}
+    assert known == {"orders": False, "gone": True}
+
+
+def test_a_replica_that_was_never_finished_is_removed(tmp_path: Path) -> None:
+    """A crash between mkdir and the metadata leaves nothing that was ever acknowledged."""
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-1").mkdir()
+    (tmp_path / "orders-1" / "partition.metadata.0a1b2c3d.tmp").touch()
+    listing = list_log_dir(LogDir(str(tmp_path)))
+    assert listing.replicas == []
+    assert len(listing.warnings) == 2
+    remove_leftovers(listing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_directory_with_a_replicas_name_is_left_alone(tmp_path: Path) -> None:
+    """`backup-2024` with somebody's files in it is not a partition."""
+    (tmp_path / "backup-2024").mkdir()
+    (tmp_path / "backup-2024" / "photo.jpg").touch()
+    listing = list_log_dir(LogDir(str(tmp_path)))
+    assert listing.replicas == []
+    assert "backup-2024" in listing.warnings[0]
+    remove_leftovers(listing)
+    assert (tmp_path / "backup-2024" / "photo.jpg").exists()
+
+
+def test_a_replica_that_lost_its_metadata_is_still_one(tmp_path: Path) -> None:
+    """There is a segment in it."""
+    (tmp_path / "orders-3").mkdir()
+    (tmp_path / "orders-3" / f"{0:020d}.log").touch()
+    (facts,) = list_log_dir(LogDir(str(tmp_path))).replicas
+    assert (facts.topic, facts.partition, facts.kind) == ("orders", 3, "live")
+
+
+def test_a_purge_removes_the_reason_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash at any unlink leaves a directory that the next start purges."""
+    from logstore.disk import files
+
+    path = tmp_path / f"orders-0.{UNIQUE}.delete"
+    make_replica(path, **{DELETION: DELETED_BY_USER})
+    for name in ("a.log", "b.index", "z.quarantine"):
+        (path / name).touch()
+    gone: list[str] = []
+    unlink = files.unlink
+    monkeypatch.setattr(files, "unlink", lambda p: (gone.append(Path(p).name), unlink(p)))
+    purge_tree(str(path))
+    assert gone[-1] == "partition.metadata"
+    assert len(gone) == 4
+    assert not path.exists()

@@ -1,0 +1,170 @@
+"""One log dir fails once, for the right errors, and says so."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir, LogDirState
+from logstore.errors import (
+    LogDirError,
+    LogDirFullError,
+    LogDirOfflineError,
+    ReplicaOfflineError,
+)
+
+
+def error_of(code: int, path: str | None = None) -> OSError:
+    """Make an error as the kernel gives it."""
+    return OSError(code, os.strerror(code), path)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ENODEV])
+def test_an_error_of_the_disk_takes_the_dir_offline_once(tmp_path: Path, code: int) -> None:
+    """The callback is called for the first error only, and every error says what that was."""
+    calls: list[LogDir] = []
+    log_dir = LogDir(str(tmp_path), on_failure=calls.append)
+    log_dir.check()
+    first = log_dir.failed(error_of(code, "x.log"))
+    second = log_dir.failed(error_of(errno.ENOSPC), "y.log")
+    assert isinstance(first, LogDirOfflineError)
+    assert isinstance(second, LogDirOfflineError)
+    assert "x.log" in second.reason
+    assert calls == [log_dir]
+    assert log_dir.state is LogDirState.OFFLINE
+    with pytest.raises(LogDirOfflineError):
+        log_dir.check()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_not_offline(tmp_path: Path, code: int) -> None:
+    """It is a retriable error, and nothing else."""
+    log_dir = LogDir(str(tmp_path))
+    error = log_dir.failed(error_of(code))
+    assert isinstance(error, LogDirFullError)
+    assert error.retriable
+    log_dir.check()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG])
+def test_a_limit_of_the_process_is_not_the_disks_fault(tmp_path: Path, code: int) -> None:
+    """It is retriable and names the limit."""
+    log_dir = LogDir(str(tmp_path))
+    error = log_dir.failed(error_of(code), "a.log")
+    assert type(error) is LogDirError
+    assert error.retriable
+    assert "a.log" in str(error)
+    log_dir.check()
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.ESTALE, errno.EPERM])
+def test_one_bad_file_on_a_good_disk_is_the_replicas_trouble(tmp_path: Path, code: int) -> None:
+    """The probe passes, so only the replica is offline; without one it is the call that failed."""
+    log_dir = LogDir(str(tmp_path))
+    error = log_dir.failed(error_of(code), "a.log", topic="orders", partition=1)
+    assert isinstance(error, ReplicaOfflineError)
+    assert (error.topic, error.partition) == ("orders", 1)
+    assert type(log_dir.failed(error_of(code), "a.log")) is LogDirError
+    log_dir.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_bad_file_on_a_bad_disk_takes_the_dir_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe fails, so the disk is to blame; both reasons are told."""
+    log_dir = LogDir(str(tmp_path))
+
+    def fail(fd: int) -> None:
+        raise error_of(errno.EIO)
+
+    monkeypatch.setattr(files, "fsync", fail)
+    error = log_dir.failed(error_of(errno.ENOENT, "a.log"), topic="orders", partition=1)
+    assert isinstance(error, LogDirOfflineError)
+    assert "ENOENT" in error.reason
+    assert "EIO" in error.reason
+
+
+def test_a_probe_that_reads_back_other_bytes_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lying disk does not pass."""
+    log_dir = LogDir(str(tmp_path))
+    monkeypatch.setattr(files, "read_file", lambda path: b"lies")
+    with pytest.raises(OSError, match="other bytes"):
+        log_dir.probe()
+
+
+def test_a_full_disk_passes_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full is not broken (R7), and the probe leaves nothing behind."""
+    log_dir = LogDir(str(tmp_path))
+
+    def fail(fd: int, buffers: object, position: int) -> int:
+        raise error_of(errno.ENOSPC)
+
+    monkeypatch.setattr(files, "pwritev", fail)
+    log_dir.probe()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR, errno.EACCES])
+def test_a_failed_flush_takes_the_dir_offline_whatever_the_errno(
+    tmp_path: Path, code: int
+) -> None:
+    """R6: it is never asked again."""
+    log_dir = LogDir(str(tmp_path))
+    error = log_dir.flush_failed(error_of(code), "a.log")
+    assert isinstance(error, LogDirOfflineError)
+    assert "flush" in error.reason
+    assert log_dir.is_offline
+
+
+def test_a_reader_probes_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dir opened to be read is asked for its identity, not for a write."""
+    (tmp_path / "meta.properties").write_bytes(b"x")
+    log_dir = LogDir(str(tmp_path), read_only=True)
+
+    def refuse(*arguments: object) -> int:
+        raise AssertionError("a reader writes")
+
+    monkeypatch.setattr(files, "pwritev", refuse)
+    log_dir.probe()
+
+
+def test_a_full_disk_at_the_start_costs_the_next_start_a_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file cannot be written; the dir serves all the same, and the report says so."""
+    log_dir = LogDir(str(tmp_path))
+    log_dir.belong("a" * 32, "b" * 32)
+    log_dir.lock.acquire()
+
+    def fail(fd: int, buffers: object, position: int) -> int:
+        raise error_of(errno.ENOSPC)
+
+    monkeypatch.setattr(files, "pwritev", fail)
+    log_dir.begin("1" * 32)
+    assert log_dir.start_id == ""
+    assert "full" in log_dir.warnings[0]
+    log_dir.release()
+
+
+def test_the_space_of_the_disk_is_remembered(tmp_path: Path) -> None:
+    """Usable bytes are those an ordinary user gets."""
+    log_dir = LogDir(str(tmp_path))
+    assert log_dir.usage == (0, 0)
+    usage = log_dir.refresh_usage()
+    assert 0 < usage.usable_bytes <= usage.total_bytes
+    assert log_dir.usage is usage
+
+
+def test_a_log_dir_shows_its_state(tmp_path: Path) -> None:
+    """The repr has path, state and reason."""
+    log_dir = LogDir(str(tmp_path))
+    assert repr(log_dir) == f"<LogDir {tmp_path} online>"
+    log_dir.take_offline("it burnt")
+    assert repr(log_dir) == f"<LogDir {tmp_path} offline: it burnt>"
