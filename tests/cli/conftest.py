@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.command_line import Run, Start
 
 from logstore import LogStore
 from logstore.cli.app import app
+from support.command_line import Run, Start
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def log_dirs(tmp_path: Path) -> list[str]:
 def run(log_dirs: list[str]) -> Run:
     """Give the function that runs a command in this process on the two log dirs."""
 
-    def invoke(*args: str, input: bytes | str | None = None) -> Result:
+    def invoke(*args: str, stdin: bytes | str | None = None) -> Result:
         environment = {"LOGSTORE_LOG_DIRS": ",".join(log_dirs)}
-        result = CliRunner().invoke(app, list(args), input=input, env=environment)
+        result = CliRunner().invoke(app, list(args), input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.command_line import Run, Start
 
 from logstore import LogStore, Record
 from logstore.cli import intake
 from logstore.cli.interrupts import Interrupts
+from support.command_line import Run, Start
 
 
 def records_of(log_dirs: list[str], topic: str = "orders", partition: int = 0) -> list[Record]:
@@ -31,7 +31,7 @@ def empty_orders(log_dirs: list[str]) -> list[str]:
 
 def test_lines_from_stdin(run: Run, empty_orders: list[str]) -> None:
     """Each line is a value as it stands; the last needs no newline, empty ones count."""
-    result = run("append", "orders", "0", input=b"one\n\nthr\xffee\r\nfour")
+    result = run("append", "orders", "0", stdin=b"one\n\nthr\xffee\r\nfour")
     assert result.exit_code == 0
     assert result.stdout == "appended 4 records to orders-0, offsets 0 to 3\n"
     values = [record.value for record in records_of(empty_orders)]
@@ -40,17 +40,17 @@ def test_lines_from_stdin(run: Run, empty_orders: list[str]) -> None:
 
 def test_nothing_from_stdin(run: Run, empty_orders: list[str]) -> None:
     """No input appends nothing, and that is fine."""
-    result = run("append", "orders", "0", input=b"")
+    result = run("append", "orders", "0", stdin=b"")
     assert result.exit_code == 0
     assert "no records" in result.stdout
 
 
 def test_keys_from_lines(run: Run, empty_orders: list[str]) -> None:
     """What stands before the separator is the key."""
-    assert run("append", "orders", "--key-separator", ":", input=b"a:1\nb:2:3\n").exit_code == 0
+    assert run("append", "orders", "--key-separator", ":", stdin=b"a:1\nb:2:3\n").exit_code == 0
     pairs = [(record.key, record.value) for record in records_of(empty_orders)]
     assert pairs == [(b"a", b"1"), (b"b", b"2:3")]
-    result = run("append", "orders", "--key-separator", ":", input=b"c:4\nnothing\nd:5\n")
+    result = run("append", "orders", "--key-separator", ":", stdin=b"c:4\nnothing\nd:5\n")
     assert result.exit_code == 1
     assert "standard input, line 2:" in result.stderr
     assert len(records_of(empty_orders)) == 3
@@ -64,7 +64,7 @@ def test_json_lines(run: Run, empty_orders: list[str]) -> None:
         {"value": {"base64": "AP8="}, "headers": [["h", None], ["h", "2"]]},
     ]
     text = "\n\n".join(map(json.dumps, lines)) + "\n"
-    result = run("append", "orders", "0", "--input", "jsonl", input=text)
+    result = run("append", "orders", "0", "--input", "jsonl", stdin=text)
     assert result.exit_code == 0, result.output
     first, second, third = records_of(empty_orders)
     assert first[1:5] == (5, b"k", b"v", (("h", b"1"),))
@@ -76,7 +76,7 @@ def test_json_lines(run: Run, empty_orders: list[str]) -> None:
 def test_a_bad_line_loses_nothing_before_it(run: Run, empty_orders: list[str]) -> None:
     """The bad line is named by its number; all before it is appended, nothing behind it."""
     good = b'{"value": "v"}\n' * 5000
-    result = run("append", "orders", "0", "--input", "jsonl", input=good + b"{oops\n" + good)
+    result = run("append", "orders", "0", "--input", "jsonl", stdin=good + b"{oops\n" + good)
     assert result.exit_code == 1
     assert "error: standard input, line 5001: not JSON" in result.stderr
     assert "appended 5,000 records to orders-0, offsets 0 to 4999" in result.stderr
@@ -98,7 +98,7 @@ def test_a_record_that_the_log_refuses_is_named(run: Run, log_dirs: list[str]) -
     """A value beyond max_message_bytes is named by its line; those before it are appended."""
     assert run("create", "orders", "-c", "max_message_bytes=1000").exit_code == 0
     text = b"a\nb\n" + b"x" * 990 + b"\nc\n"
-    result = run("append", "orders", "0", input=text)
+    result = run("append", "orders", "0", stdin=text)
     assert result.exit_code == 1
     assert "standard input, line 3:" in result.stderr
     assert [record.value for record in records_of(log_dirs)] == [b"a", b"b"]
@@ -107,7 +107,7 @@ def test_a_record_that_the_log_refuses_is_named(run: Run, log_dirs: list[str]) -
 def test_a_line_without_end_is_refused_early(run: Run, log_dirs: list[str]) -> None:
     """A line that could never be a record is not gathered in memory."""
     assert run("create", "orders", "-c", "max_message_bytes=1000").exit_code == 0
-    result = run("append", "orders", "0", input=b"a\n" + b"x" * 3_000_000)
+    result = run("append", "orders", "0", stdin=b"a\n" + b"x" * 3_000_000)
     assert result.exit_code == 1
     assert "line 2:" in result.stderr
     assert len(records_of(log_dirs)) == 1
@@ -151,16 +151,16 @@ def test_a_file_that_cannot_be_read(run: Run, empty_orders: list[str], tmp_path:
 
 def test_a_partition_that_is_not_there(run: Run, empty_orders: list[str]) -> None:
     """An unknown partition is a failure that names the way out; `--create` is that way."""
-    result = run("append", "audit", "0", input=b"x\n")
+    result = run("append", "audit", "0", stdin=b"x\n")
     assert result.exit_code == 1
     assert "--create" in result.stderr
-    assert run("append", "audit", "0", "--create", input=b"x\n").exit_code == 0
+    assert run("append", "audit", "0", "--create", stdin=b"x\n").exit_code == 0
     assert len(records_of(empty_orders, "audit")) == 1
 
 
 def test_durable_batches(run: Run, empty_orders: list[str]) -> None:
     """`--durable` leaves nothing unflushed."""
-    assert run("append", "orders", "0", "--durable", input=b"x\n" * 10).exit_code == 0
+    assert run("append", "orders", "0", "--durable", stdin=b"x\n" * 10).exit_code == 0
     with LogStore.open(empty_orders, read_only=True) as store:
         assert store.log("orders", 0).log_end_offset == 10
 
@@ -185,22 +185,19 @@ def test_ctrl_c_keeps_what_was_acknowledged(empty_orders: list[str], start: Star
 
 def test_lines_come_as_they_arrive() -> None:
     """A slow pipe's lines are passed on at once, and a line may arrive in many pieces."""
+    pieces = [b"a\nb", b"c", b"d\ne\n", b"f"]
 
-    class Pipe(io.RawIOBase):
-        pieces = [b"a\nb", b"", b"c", b"d\ne\n", b"f"]
-
-        def read1(self, size: int) -> bytes:
-            while self.pieces:
-                if piece := self.pieces.pop(0):
-                    return piece
-            return b""
+    class Pipe(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            """Give the next piece, as a slow pipe does."""
+            return pieces.pop(0) if pieces else b""
 
     stream = Pipe()
     found = [
         [(line.number, line.data) for line in lines]
-        for lines, _ in intake.lines_as_they_come(stream, "pipe", 100, Interrupts())  # type: ignore[arg-type]
+        for lines, _ in intake.lines_as_they_come(stream, "pipe", 100, Interrupts())
     ]
-    assert found == [[(1, b"a")], [], [(2, b"bcd"), (3, b"e")], [(4, b"f")]]
+    assert found == [[(1, b"a")], [], [(2, b"bcd"), (3, b"e")], [], [(4, b"f")]]
 
 
 def test_an_interrupt_waits_for_the_batch() -> None:

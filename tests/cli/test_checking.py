@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from support.command_line import Run, damage, segment_path
-
 from logstore.format.columnar import HEADER_BYTES
+from support.command_line import Run, damage, segment_path
 
 
 def test_a_sound_store(run: Run, orders: list[str]) -> None:

@@ -6,10 +6,10 @@ import json
 import os
 
 import pytest
-from support.command_line import Run
 
 from logstore import LogStore
 from logstore.cli.output import bar
+from support.command_line import Run
 
 
 def test_format_makes_a_store(run: Run, log_dirs: list[str]) -> None:
@@ -33,7 +33,7 @@ def test_dirs_as_a_table(run: Run, orders: list[str]) -> None:
     assert lines[0].split()[:3] == ["LOG", "DIR", "STATE"]
     assert len(lines) == 3
     first = lines[1].split()
-    assert first[:3] == [orders[0], "ONLINE", "1"]
+    assert first[:3] == [orders[0], "online", "1"]
     assert first[-1].endswith("%")
 
 
@@ -56,11 +56,11 @@ def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
     """A dir that is gone is in the table with its reason, and the other one is whole."""
     os.rename(orders[1], orders[1] + ".gone")
     rows = json.loads(run("dirs", "--format", "json").stdout)
-    assert [row["state"] for row in rows] == ["ONLINE", "OFFLINE"]
+    assert [row["state"] for row in rows] == ["online", "offline"]
     assert rows[1]["error"]
     table = run("dirs").output.splitlines()
     assert table[0].split()[-1] == "ERROR"
-    assert "OFFLINE" in table[2]
+    assert "offline" in table[2]
 
 
 def test_log_dirs_is_kip_113(run: Run, orders: list[str]) -> None:

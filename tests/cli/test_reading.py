@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.command_line import Run, Start, damage, owner_of, segment_path
 
 from logstore import LogStore
+from support.command_line import Run, Start, damage, owner_of, segment_path
 
 
 def offsets(run: Run, *args: str) -> list[int]:
@@ -101,7 +101,7 @@ def test_cat_feeds_append(run: Run, orders: list[str]) -> None:
         )
         store.log("orders", 0).append(None, key=b"gone")
     lines = run("cat", "orders", "0", "--format", "jsonl").stdout
-    assert run("append", "copy", "--create", "--input", "jsonl", input=lines).exit_code == 0
+    assert run("append", "copy", "--create", "--input", "jsonl", stdin=lines).exit_code == 0
     with LogStore.open(orders, read_only=True) as store:
         source, copy = store.log("orders", 0), store.log("copy", 0)
         assert [record[:5] for record in source] == [record[:5] for record in copy]

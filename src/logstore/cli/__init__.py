@@ -14,9 +14,8 @@ def main() -> None:
     try:
         import click  # noqa: F401
     except ImportError:
-        print(
-            "error: the command line needs click and rich: pip install 'logstore[cli]'",
-            file=sys.stderr,
+        sys.stderr.write(
+            "error: the command line needs click and rich: pip install 'logstore[cli]'\n"
         )
         raise SystemExit(2) from None
     from logstore.cli.app import app

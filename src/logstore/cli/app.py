@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from logstore import __version__
 from logstore.cli import appending, checking, dirs, dump, reading, topics
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
@@ -99,7 +100,7 @@ def leave_pipe_quietly() -> None:
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="logstore", message="logstore %(version)s")
+@click.version_option(__version__, message="logstore %(version)s")
 @log_dirs_option
 @click.pass_context
 def app(ctx: click.Context, log_dirs: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ from logstore.cli.options import (
     store_as_owner,
     wrong_usage,
 )
-from logstore.cli.output import print_facts, progress_bar
+from logstore.cli.output import Show, print_facts, progress_bar
 from logstore.disk import files as disk_files
 from logstore.errors import UnknownPartitionError
 
@@ -83,7 +83,7 @@ def take_all(
     intake: Intake,
     paths: Sequence[str],
     read_lines: Callable[[BinaryIO, str, int], Iterator[tuple[list[Line], int]]],
-    show: Callable[[int], None],
+    show: Show,
 ) -> None:
     """Append all inputs one after the other, showing the bytes done."""
     line_bytes_max = intake.log.config.max_message_bytes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import click
 
-from logstore import LogStore, TopicPartition
+from logstore import LogStore, LogStoreError, TopicPartition
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
@@ -26,6 +26,7 @@ from logstore.cli.output import (
     print_rows,
     progress_bar,
 )
+from logstore.log.recovery import Problem
 
 PROBLEM_COLUMNS = [
     Column("topic", "topic"),
@@ -37,31 +38,55 @@ PROBLEM_COLUMNS = [
 ]
 
 
-def problem_row(name: TopicPartition, path: str, problem: Any) -> Row:
-    """Make the row of one damage; what has no place in a file has an error only."""
+def problem_row(name: TopicPartition, problem: Problem) -> Row:
+    """Make the row of one piece of damage."""
     return {
         "topic": name.topic,
         "partition": name.partition,
-        "path": getattr(problem, "path", path),
-        "position": getattr(problem, "position", None),
-        "record_count_lost": getattr(problem, "record_count_lost", None),
-        "reason": getattr(problem, "reason", None) or str(problem),
+        "path": problem.path,
+        "position": problem.position,
+        "end_position": problem.end_position,
+        "offset": problem.offset,
+        "end_offset": problem.end_offset,
+        "record_count_lost": problem.end_offset - problem.offset,
+        "reason": problem.reason,
     }
 
 
+def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
+    """Make the row of what could not be read at all."""
+    row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
+    names = {"topic": topic, "partition": partition, "path": path}
+    return {**names, **row, "record_count_lost": None, "reason": reason}
+
+
 def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
-    """Verify partitions one after the other, with progress by partition."""
+    """Verify partitions one after the other, with progress by bytes."""
     rows: list[Row] = []
-    with progress_bar("verifying", len(names), is_bytes=False) as show:
-        for done, name in enumerate(names, 1):
-            for verified in store.verify(*name).logs:
-                rows += [
-                    problem_row(name, verified.log_dir, problem) for problem in verified.problems
-                ]
-                if verified.error is not None:
-                    rows.append(problem_row(name, verified.log_dir, verified.error))
-            show(done)
+    for name in names:
+        log_dir = None
+        try:
+            log = store.log(*name)
+            log_dir = log.log_dir
+            with progress_bar(f"verifying {name}", log.size_bytes, is_bytes=True) as show:
+                rows += [problem_row(name, each) for each in log.verify(Total(show))]
+        except LogStoreError as error:
+            rows.append(failure_row(*name, log_dir, str(error)))
     return rows
+
+
+class Total:
+    """Add up steps for a bar that wants to know what is done so far."""
+
+    def __init__(self, show: Callable[[int], None]) -> None:
+        """Pass sums on to `show`."""
+        self.show = show
+        self.done = 0
+
+    def __call__(self, step: int) -> None:
+        """Add a step."""
+        self.done += step
+        self.show(self.done)
 
 
 @click.command(short_help="Check every batch; table of problems.")
@@ -90,16 +115,8 @@ def verify(
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
         for directory in store.recovery_report.offline_dirs:
-            rows.append(
-                {
-                    "topic": "-",
-                    "partition": None,
-                    "path": directory.path,
-                    "position": None,
-                    "record_count_lost": None,
-                    "reason": f"the log dir is offline: {directory.reason}",
-                }
-            )
+            reason = f"the log dir is offline: {directory.reason}"
+            rows.append(failure_row("-", None, directory.path, reason))
     if rows or output_format != "table":
         print_rows(rows, PROBLEM_COLUMNS, output_format)
     partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"

@@ -62,7 +62,7 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     \b
     Examples:
       logstore dirs --log-dirs /disk1/logs,/disk2/logs
-      logstore dirs --format json | jq '.[] | select(.state != "ONLINE")'
+      logstore dirs --format json | jq '.[] | select(.state != "online")'
     """
     rows: list[Row] = []
     with store_for_reading(log_dirs) as store:

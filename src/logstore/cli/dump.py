@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from logstore import LogStore, TopicPartition, names
+from logstore import LogStore, TopicPartition
 from logstore.cli.batch_walk import Found, walk_file
 from logstore.cli.options import format_option, log_dirs_option, one_partition, store_for_reading
 from logstore.cli.output import print_array, print_json_lines
@@ -29,7 +29,7 @@ def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
     """List the `.log` files of a partition in order, and the offset at which it ends now."""
     log = store.log(*name)
     end_offset = log.log_end_offset
-    directory = os.path.join(log.log_dir, names.dir_name(*name))
+    directory = log.directory
     found = [
         os.path.join(directory, entry.name)
         for entry in files.entries(directory)

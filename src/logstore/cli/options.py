@@ -11,6 +11,7 @@ import click
 
 from logstore import LogStore, TopicPartition
 from logstore.cli.interrupts import Interrupts, held
+from logstore.cli.output import progress_bar
 from logstore.errors import LogStoreError, UnknownPartitionError
 
 ENVIRONMENT_NAME = "LOGSTORE_LOG_DIRS"
@@ -95,8 +96,10 @@ def store_as_owner(
             yield store
         return
     paths = named_log_dirs(log_dirs)
-    with interrupts.allowed():
-        store = LogStore.open(paths, format_new=format_new)
+    with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
+        store = LogStore.open(
+            paths, format_new=format_new, progress=lambda at: show(at.logs_done, at.logs_total)
+        )
     with store:
         report = store.recovery_report
         if report.warnings or report.cut_bytes or not report.is_sound:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -139,22 +139,24 @@ def print_json_lines(objects: Iterable[Any]) -> None:
         click.echo(json.dumps(each, ensure_ascii=False))
 
 
-@contextmanager
-def progress_bar(
-    label: str, total: int | None, *, is_bytes: bool
-) -> Iterator[Callable[[int], None]]:
-    """Show progress on stderr while a person looks at it.
+class Show(Protocol):
+    """Show how far some work has come."""
 
-    Yields the function to call with the amount done so far (not the step).
-    """
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """Take what is done so far (not the step), and the whole once that is known."""
+
+
+@contextmanager
+def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
+    """Show progress on stderr while a person looks at it; yields the function to call with it."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total=None: None
         return
     try:
         from rich import progress as rich_progress
         from rich.console import Console
     except ImportError:
-        yield lambda done: None
+        yield lambda done, total=None: None
         return
     amount: list[rich_progress.ProgressColumn] = (
         [rich_progress.DownloadColumn(binary_units=True), rich_progress.TransferSpeedColumn()]
@@ -170,4 +172,4 @@ def progress_bar(
         transient=True,
     ) as display:
         task = display.add_task(label, total=total)
-        yield lambda done: display.update(task, completed=done)
+        yield lambda done, total=None: display.update(task, completed=done, total=total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -90,7 +91,9 @@ def chosen_records(
     in question, but any behind it may be, so each batch is asked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
-    end = log.log_end_offset if end_offset is None else resolve_offset(log, end_offset)
+    end = log.log_end_offset
+    if end_offset is not None:
+        end = min(resolve_offset(log, end_offset), end)
     if since is not None:
         first = log.offset_for_timestamp(since)
         if first is None:
@@ -158,7 +161,7 @@ def print_records(records: Iterable[Record], output_format: str, separator: byte
     if output_format == "json":
         print_array(record_to_json(record) for record in records)
         return
-    stdout = click.get_binary_stream("stdout")
+    stdout = sys.stdout.buffer
     write = record_writer(output_format, separator)
     if output_format == "table":
         stdout.write(TABLE_HEADING.encode() + b"\n")
@@ -258,7 +261,7 @@ def tail(
       logstore tail orders 0 --offset end --format jsonl | jq .value
       logstore tail orders 0 --offset start --timeout 5
     """
-    stdout = click.get_binary_stream("stdout")
+    stdout = sys.stdout.buffer
     write = record_writer(output_format, b"\n")
     with store_for_reading(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))

@@ -22,7 +22,7 @@ TOPIC_COLUMNS = [
     Column("partitions", "partitions", count_text, is_number=True),
     Column("records", "records", count_text, is_number=True),
     Column("size_bytes", "size", size_text, is_number=True),
-    Column("log_dirs", "log dirs", lambda paths: ", ".join(paths)),
+    Column("log_dirs", "log dirs", ", ".join),
     Column("state", "state"),
 ]
 PARTITION_COLUMNS = [

@@ -33,7 +33,8 @@ def main(log_dirs: list[str]) -> None:
                     timestamps=flights.timestamps[start:stop],
                     durable=True,
                 )
-                print(log.partition, offsets.stop, flush=True)
+                sys.stdout.write(f"{log.partition} {offsets.stop}\n")
+                sys.stdout.flush()
             start = stop
 
 
