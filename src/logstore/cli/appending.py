@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import BinaryIO
+from typing import IO
 
 import click
 
@@ -82,7 +82,7 @@ def log_to_append(store: LogStore, topic: str, partition: int | None, create: bo
 def take_all(
     intake: Intake,
     paths: Sequence[str],
-    read_lines: Callable[[BinaryIO, str, int], Iterator[tuple[list[Line], int]]],
+    read_lines: Callable[[IO[bytes], str, int], Iterator[tuple[list[Line], int]]],
     show: Show,
 ) -> None:
     """Append all inputs one after the other, showing the bytes done."""

@@ -69,7 +69,7 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
         for facts in store.describe_dirs().log_dirs:
             log_bytes = sum(each.size for each in facts.partitions)
             total, usable = facts.total_bytes, facts.usable_bytes
-            is_known = facts.is_live and total is not None and usable is not None and total > 0
+            is_known = facts.is_live and total > 0
             row: Row = {
                 "path": facts.path,
                 "state": getattr(facts.state, "name", str(facts.state)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 import click
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def lines_as_they_come(
-    stream: BinaryIO, source: str, line_bytes_max: int, interrupts: Interrupts
+    stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[list[Line], int]]:
     """Yield the lines of a stream as they arrive, each time with the bytes read so far.
 
@@ -74,7 +74,7 @@ def lines_as_they_come(
 
 
 def whole_input(
-    stream: BinaryIO, source: str, line_bytes_max: int, interrupts: Interrupts
+    stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[list[Line], int]]:
     """Yield the whole of a stream as if it were one line."""
     with interrupts.allowed():

@@ -11,13 +11,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
 from logstore.config import format_size
 
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
 BAR_CELLS = 20
+WIDTH_MAX = 10_000
 
 Row = dict[str, Any]
 
@@ -106,14 +110,18 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for column in columns:
-        table.add_column(
-            column.heading, justify="right" if column.is_number else "left", overflow="fold"
-        )
+        justify: JustifyMethod = "right" if column.is_number else "left"
+        table.add_column(column.heading, justify=justify, no_wrap=True)
     for texts in cells:
         table.add_row(*(Text(text) for text in texts))
-    Console().print(table)
+    console = Console()
+    wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
+    if wanted > console.width:
+        # Rather a line that the terminal breaks than a path or a number cut in two by the table.
+        console = Console(width=wanted)
+    console.print(table)
 
 
 def print_facts(facts: Row, output_format: str, sentence: str) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -28,7 +29,14 @@ DURATION_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 
 
-class Moment(click.ParamType):
+if TYPE_CHECKING:
+    IntType = click.ParamType[int]
+    OffsetType = click.ParamType[int | str]
+else:  # generic for the type checker, and in newer releases only
+    IntType = OffsetType = click.ParamType
+
+
+class Moment(IntType):
     """A point in time: a date and time, milliseconds since 1970, or `2h` for two hours ago."""
 
     name = "time"
@@ -48,7 +56,7 @@ class Moment(click.ParamType):
             self.fail(f"{text!r} is no date and time, milliseconds, or age such as 90m", param, ctx)
 
 
-class OffsetText(click.ParamType):
+class OffsetText(OffsetType):
     """An offset, `start`, `end`, or a negative number counted from the end."""
 
     name = "offset"

@@ -22,7 +22,7 @@ TOPIC_COLUMNS = [
     Column("partitions", "partitions", count_text, is_number=True),
     Column("records", "records", count_text, is_number=True),
     Column("size_bytes", "size", size_text, is_number=True),
-    Column("log_dirs", "log dirs", ", ".join),
+    Column("log_dirs", "log dirs", lambda paths: str(len(paths)), is_number=True),
     Column("state", "state"),
 ]
 PARTITION_COLUMNS = [

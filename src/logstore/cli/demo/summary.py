@@ -111,12 +111,13 @@ def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_record
     records = sum(each.records for each in checked)
     lost = sum(each.lost for each in checked)
     wrong = sum(each.wrong for each in checked)
+    first = sum(each.first_load for each in checked)
     second = sum(each.second_load for each in checked)
     page.head("Every record held against its flight")
     page.fact(
         "first load",
-        f"{parts_records:,} acknowledged, all there",
-        is_good=sum(each.first_load for each in checked) == parts_records,
+        f"{parts_records:,} acknowledged, {first:,} there",
+        is_good=first == parts_records,
     )
     page.fact(
         "second load",
