@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -145,7 +146,8 @@ def bench_import(ledger: Ledger, sizes: Sizes, benchmark: BenchmarkFixture) -> N
     """Import logstore into interpreters that have numpy."""
     children.run("time_import")
     taken: list[float] = []
-    benchmark.pedantic(
+    pedantic: Any = benchmark.pedantic  # it has no types
+    pedantic(
         lambda: taken.append(children.run("time_import")["seconds"]), rounds=sizes.import_rounds
     )
     ledger.note([Row("import logstore, behind numpy", "ms", median(taken) * 1e3, goal=at_most(15))])

@@ -92,7 +92,8 @@ def alternate(
         engine.run(state)
         engine.seconds.append(time.perf_counter() - started)
 
-    benchmark.pedantic(timed, setup=between, teardown=engine.finish, rounds=rounds)
+    pedantic: Any = benchmark.pedantic  # it has no types
+    pedantic(timed, setup=between, teardown=engine.finish, rounds=rounds)
 
 
 def rows_of(question: str, unit: Unit, engine: Side, peers: Sequence[Side]) -> list[Row]:

@@ -49,14 +49,14 @@ def each_batch(pool: Batches, batches: int) -> Iterator[tuple[int, list[bytes]]]
 
 def in_threads(threads: int, work: Callable[[int], object]) -> None:
     """Run `work` in so many threads at once and wait for all; an error in one is raised."""
-    errors: list[BaseException] = []
+    errors: list[Exception] = []
     barrier = threading.Barrier(threads)
 
     def body(number: int) -> None:
         try:
             barrier.wait()
             work(number)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
 
     crew = [threading.Thread(target=body, args=(number,)) for number in range(threads)]
