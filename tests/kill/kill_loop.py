@@ -100,7 +100,7 @@ class KillLoop:
         if self.rng.random() < 0.1:
             self.pause(0.02)
         else:
-            lines = 1 + int(self.rng.expovariate(1 / 60))
+            lines = 1 + int(self.rng.expovariate(1 / 120))
             while heard.count(b"\n") < lines:
                 data = os.read(fd, 65536)
                 heard += data

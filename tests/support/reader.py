@@ -5,7 +5,6 @@ It shares no line with the engine, so that no mistake of its reading hides the s
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -130,13 +129,6 @@ def batches(data: bytes, expected: int | None = None) -> Iterator[Batch]:
         batch = read_batch(data, position, expected)
         yield batch
         position, expected = position + batch.size_bytes, batch.end_offset
-
-
-def document(path: Path) -> dict[str, Any] | None:
-    """Read a small file; None when it does not check out (section 7)."""
-    line, _, rest = path.read_bytes().partition(b"\n")
-    good = rest.split() == [b"xxh3-64", xxhash.xxh3_64_hexdigest(line).encode()]
-    return dict(json.loads(line)) if good else None
 
 
 def read_partition(partition_dir: Path) -> list[Batch]:

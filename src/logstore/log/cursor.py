@@ -76,9 +76,11 @@ class Cursor:
             end = segment.size_bytes
             if self.position >= end:
                 return
-            size = min(max(window_bytes, need), end - self.position)
+            size = min(max(window_bytes, need, PREFIX_BYTES), end - self.position)
             start, data = self.position, read(fd, size, self.position)
             at, need = 0, 0
+            if len(data) < size:  # somebody cut the file: what is left of it is all there is
+                end = start + len(data)
             while at + PREFIX_BYTES <= len(data):
                 _, length, _, magic = unpack_prefix(data, at)
                 size = length + LENGTH_OVERHEAD_BYTES

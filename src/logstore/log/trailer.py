@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from logstore.disk import files, mapped
-from logstore.errors import CorruptIndexError
+from logstore.errors import CorruptIndexError, CorruptRecordBatchError
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import ENTRY_BYTES, OffsetIndex
 from logstore.log.time_index import TimeIndex
@@ -102,11 +102,19 @@ def index_files(
     """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
 
     Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
+
+    Raises:
+        CorruptRecordBatchError: somebody emptied the file.
+        OSError: the disk could not give its bytes.
     """
     assert segment.index is not None and segment.time_index is not None
     first = last = 0
     if segment.size_bytes:
         head = files.read_up_to(fd, PREFIX_BYTES, 0)
+        if len(head) < PREFIX_BYTES:
+            raise CorruptRecordBatchError(
+                path=segment.log_path, position=0, reason="the file is shorter than its batches"
+            )
         first_end = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
         first = int.from_bytes(files.read_up_to(fd, 8, first_end - 8), "big")
         last = int.from_bytes(files.read_up_to(fd, 8, segment.size_bytes - 8), "big")
