@@ -18,6 +18,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogStoreError,
     ReadOnlyStoreError,
+    UnknownPartitionError,
 )
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
@@ -70,6 +71,7 @@ class LogStoreView(LogStore):
                     continue
                 try:
                     found += list_log_dir(log_dir).replicas
+                    log_dir.checkpoints.load()
                     log_dir.refresh_usage()
                 except OSError as error:
                     log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
@@ -127,10 +129,14 @@ class LogStoreView(LogStore):
             self._drop(key)
             try:
                 log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
-            except FileNotFoundError:
+            except UnknownPartitionError:
                 return None
             except OSError as error:
                 raise log_dir.failed(error, path, *key) from error
+            # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
+            start = log_dir.checkpoints.log_start_offset(key) or 0
+            if log.log_start_offset < start <= log.log_end_offset:
+                log._log_start_offset = start
             self._replicas.add(key, log, log_dir)
             self._inodes[key] = inode
             return log
