@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 from logstore.format.batch import Record, RecordBatch
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from logstore.log.reader import LogReader
 
 
-class LogSlice(Sequence[Record]):
+class LogSlice:
     """Hold the offsets `start..stop` of a log; made by `log[start:stop]`.
 
     Lazy and sized; iterating gives records, `read_batches` columns, and pandas, Polars, DuckDB and
     pyarrow take it as it is, through the Arrow stream capsule.
     """
+
+    # A sequence in all but name: Polars walks the items of a collections.abc.Sequence one by one,
+    # and asks for the capsule only what is none.
 
     __slots__ = ("log", "start", "stop")
 
