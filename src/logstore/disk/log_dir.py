@@ -195,10 +195,14 @@ class LogDir:
         """Give the dir an identity, durably."""
         files.write_atomically(os.path.join(self.path, FILE_NAME), encode_meta(meta))
 
-    def begin(self, start_id: str) -> None:
-        """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start."""
+    def begin(self, start_id: str, *, is_new: bool = False) -> None:
+        """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start.
+
+        A new dir's lock file is no witness of its identity yet: that is only about to be written.
+        """
+        cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
-            self.was_clean = self.lock.begin(start_id, self.cluster_id, self.directory_id)
+            self.was_clean = self.lock.begin(start_id, cluster_id, directory_id) or is_new
             self.start_id = start_id
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL:

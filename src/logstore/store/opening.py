@@ -149,10 +149,11 @@ def _lock(opened: OpenedDirs, roll: Roll) -> None:
 def _begin(opened: OpenedDirs, roll: Roll) -> None:
     """Drop the clean-shutdown markers first, then write identities, then probe."""
     start_id = new_id()
+    new = {member.path for member in roll.members if member.is_new}
 
     def begin(log_dir: LogDir) -> None:
         try:
-            log_dir.begin(start_id)
+            log_dir.begin(start_id, is_new=log_dir.path in new)
         except OSError as error:
             log_dir.take_offline(f"it cannot be taken into possession: {reason_of(error)}")
 
@@ -165,9 +166,6 @@ def _begin(opened: OpenedDirs, roll: Roll) -> None:
 
     run_all(opened.good(), begin)
     write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs})
-    new = {member.path for member in roll.members if member.is_new}
-    for log_dir in opened.good():
-        log_dir.was_clean = log_dir.was_clean or log_dir.path in new
     run_all(opened.good(), probe)
     for log_dir in opened.log_dirs:
         if log_dir.is_offline:

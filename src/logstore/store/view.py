@@ -66,15 +66,15 @@ class LogStoreView(LogStore):
         with self._listing:
             found: list[ReplicaFacts] = []
             for log_dir in self._replicas.log_dirs:
-                if log_dir.is_offline:
-                    found += [f for f in self._seen.values() if f.log_dir == log_dir.path]
-                    continue
-                try:
-                    found += list_log_dir(log_dir).replicas
-                    log_dir.checkpoints.load()
-                    log_dir.refresh_usage()
-                except OSError as error:
-                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+                if not log_dir.is_offline:
+                    try:
+                        found += list_log_dir(log_dir).replicas
+                        log_dir.checkpoints.load()
+                        log_dir.refresh_usage()
+                        continue
+                    except OSError as error:
+                        log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+                found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
             seen: dict[TopicPartition, ReplicaFacts] = {}
             offline: dict[TopicPartition, OfflineReplica] = {}
             for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):

@@ -1,0 +1,140 @@
+"""Log dirs are taken into possession in an order that no crash and no rival can spoil."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.disk import files
+from logstore.errors import LogDirLockedError, LogStoreError
+from logstore.store.store import LogStore
+from support.places import fast_directory
+
+
+class Crash(Exception):
+    """The power went."""
+
+
+@pytest.fixture
+def fast_path() -> Iterator[Path]:
+    """Make a directory in memory: these tests make many stores."""
+    with fast_directory() as path:
+        yield path
+
+
+def write_calls() -> tuple[str, ...]:
+    """Name the calls that change a disk."""
+    return ("mkdir", "pwritev", "fsync", "fdatasync", "rename", "unlink", "ftruncate")
+
+
+def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Let the power go at the n-th call that changes a disk; give the list of calls made."""
+    calls: list[str] = []
+    for name in write_calls():
+        real = getattr(files, name)
+
+        def call(*arguments: object, name: str = name, real: object = real) -> object:
+            if len(calls) >= number:
+                raise Crash
+            calls.append(name)
+            return real(*arguments)  # type: ignore[operator]
+
+        patch.setattr(files, name, call)
+    return calls
+
+
+def crashes(dirs: list[str], *, format_new: bool = False) -> int:
+    """Start again and again, each time one call further; count the crashes until one start ends."""
+    number = 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            calls = crash_at(patch, number)
+            try:
+                store = LogStore.open(dirs, format_new=format_new)
+            except Crash:
+                assert len(calls) == number
+                number += 1
+                continue
+        store.close()
+        return number
+
+
+def test_a_crash_at_any_point_of_forming_is_completed_by_the_next_start(fast_path: Path) -> None:
+    """Each start begins where the last one fell, and in the end all dirs serve."""
+    dirs = [str(fast_path / f"disk{n}" / "logs") for n in range(3)]
+    assert crashes(dirs) > 0
+    with LogStore.open(dirs) as store:
+        assert [row.is_live for row in store.describe_dirs().log_dirs] == [True] * 3
+        assert store.metrics().OfflineLogDirectoryCount == 0
+        store.create("orders", 0)
+
+
+def test_a_crash_at_any_single_point_of_forming_is_completed(fast_path: Path) -> None:
+    """From scratch for every point."""
+    for number in range(200):
+        dirs = [str(fast_path / f"{number}-{n}") for n in range(2)]
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                LogStore.open(dirs).close()
+                break
+            except Crash:
+                pass
+        with LogStore.open(dirs) as store:
+            assert store.metrics().OfflineLogDirectoryCount == 0
+            store.create("orders", 0)
+    else:
+        raise AssertionError("opening a store takes too many calls")
+
+
+def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
+    """Two new disks join; wherever it falls, the next start is whole with or without them."""
+    for number in range(200):
+        dirs = [str(fast_path / f"{number}-{n}") for n in range(4)]
+        with LogStore.open(dirs[:2]) as store:
+            store.create("orders", 0).append(b"x")
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                LogStore.open(dirs, format_new=True).close()
+                break
+            except Crash:
+                pass
+        with LogStore.open(dirs, format_new=True) as store:
+            assert store.metrics().OfflineLogDirectoryCount == 0
+            assert len(store["orders", 0]) == 1
+    else:
+        raise AssertionError("opening a store takes too many calls")
+
+
+def test_a_start_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    """One locked dir of three: the marker of the other two stays, and their locks are given back."""
+    dirs = [str(tmp_path / f"disk{n}") for n in range(3)]
+    LogStore.open(dirs).close()
+    owner = LogStore.open(dirs[2])
+    with pytest.raises(LogDirLockedError):
+        LogStore.open(dirs)
+    assert Path(dirs[0], ".clean-shutdown").exists()
+    owner.close()
+    with LogStore.open(dirs) as store:
+        assert store.recovery_report.was_clean
+
+
+def test_a_kafka_log_dir_is_refused_and_untouched(tmp_path: Path) -> None:
+    """It is named as what it is."""
+    data = b"#\n#Tue Nov 03 12:00:00 UTC 2026\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nversion=1\n"
+    (tmp_path / "meta.properties").write_bytes(data)
+    with pytest.raises(LogStoreError, match="Kafka"):
+        LogStore.open(tmp_path)
+    assert os.listdir(tmp_path) == ["meta.properties"]
+
+
+def test_a_file_is_no_log_dir(tmp_path: Path) -> None:
+    """Nor is a directory below a file."""
+    (tmp_path / "file").write_bytes(b"x")
+    for path in (tmp_path / "file", tmp_path / "file" / "logs"):
+        with pytest.raises(LogStoreError):
+            LogStore.open(path)

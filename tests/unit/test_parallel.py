@@ -1,0 +1,49 @@
+"""The same work is done for several items at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from logstore.store.parallel import for_each, run_all
+
+
+def test_all_items_are_worked_on_at_once() -> None:
+    """A barrier that waits for all of them is passed."""
+    barrier = threading.Barrier(4, timeout=10)
+    assert all(outcome.is_finished for outcome in for_each(range(4), lambda _: barrier.wait()))
+
+
+def test_an_error_of_one_does_not_stop_the_others() -> None:
+    """Each outcome is told by itself."""
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        if item == 1:
+            raise ValueError("one")
+        done.append(item)
+
+    outcomes = for_each([0, 1, 2], work)
+    assert sorted(done) == [0, 2]
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), ValueError, type(None)]
+    with pytest.raises(ValueError, match="one"):
+        run_all([0, 1, 2], work)
+
+
+def test_one_that_hangs_is_left_behind() -> None:
+    """The others are waited for within the same time."""
+    release = threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            release.wait(30)
+
+    outcomes = for_each([0, 1], work, timeout=0.2)
+    assert [outcome.is_finished for outcome in outcomes] == [False, True]
+    release.set()
+
+
+def test_no_items_are_no_work() -> None:
+    """Nothing happens."""
+    assert for_each([], lambda item: None) == []

@@ -1,0 +1,161 @@
+"""Another process looks at a store while its owner works."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore.disk import files
+from logstore.errors import (
+    LogClosedError,
+    LogDirIdentityError,
+    LogDirOfflineError,
+    ReadOnlyStoreError,
+    UnknownPartitionError,
+)
+from logstore.names import TopicPartition
+from logstore.store.store import LogStore
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Name two log dirs that do not exist yet."""
+    return [str(tmp_path / f"disk{number}") for number in range(2)]
+
+
+def tree(dirs: list[str]) -> dict[str, tuple[int, int]]:
+    """Take the size and time of everything in the log dirs."""
+    found = {}
+    for one in dirs:
+        for where, names, others in os.walk(one):
+            for name in [".", *names, *others]:
+                path = os.path.join(where, name)
+                facts = os.lstat(path)
+                found[path] = (facts.st_size, facts.st_mtime_ns)
+    return found
+
+
+def test_a_reader_sees_what_the_owner_does(dirs: list[str]) -> None:
+    """Records, partitions and deletions come and go without opening again."""
+    with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
+        assert list(view) == []
+        with pytest.raises(UnknownPartitionError):
+            view.log("orders", 0)
+        log = store.create("orders", 0)
+        log.extend([b"a", b"b"])
+        assert [record.value for record in view["orders", 0]] == [b"a", b"b"]
+        log.append(b"c")
+        assert view["orders", 0][2].value == b"c"
+        store.create("orders", 1)
+        assert ("orders", 1) in view
+        assert list(view) == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+        assert len(view) == 2
+        store.delete("orders", 0)
+        assert list(view) == [TopicPartition("orders", 1)]
+        with pytest.raises(UnknownPartitionError):
+            view.log("orders", 0)
+        assert ("orders", 0) not in view
+
+
+def test_a_partition_made_anew_under_an_old_name_is_another_one(dirs: list[str]) -> None:
+    """The reader does not go on with the files of the deleted one."""
+    with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
+        store.create("orders", 0, log_dir=dirs[0]).extend([b"old"] * 5)
+        assert len(view["orders", 0]) == 5
+        store.delete("orders", 0)
+        store.create("orders", 0, log_dir=dirs[0]).append(b"new")
+        assert [record.value for record in view["orders", 0]] == [b"new"]
+
+
+def test_a_reader_writes_nothing_and_starts_no_thread(dirs: list[str]) -> None:
+    """Not even after a crash: the start-up table is a view."""
+    store = LogStore.open(dirs)
+    for number in range(4):
+        store.create("orders", number).extend([b"x"] * 10)
+    store._abandon()
+    Path(dirs[0], "unfinished-0").mkdir()
+    Path(dirs[0], "meta.properties.0a1b2c3d.tmp").touch()
+    before, threads = tree(dirs), threading.active_count()
+    with LogStore.open(dirs, read_only=True) as view:
+        assert len(view) == 4
+        for key in view:
+            assert len(view[key]) == 10
+        assert [len(row.partitions) for row in view.describe_dirs().log_dirs] == [2, 2]
+        assert all(p.size > 0 for row in view.describe_dirs().log_dirs for p in row.partitions)
+        assert view.metrics().partition_count == 4
+        assert view.verify().is_sound
+        assert threading.active_count() == threads
+    assert tree(dirs) == before
+
+
+def test_a_reader_is_no_second_owner(dirs: list[str]) -> None:
+    """It takes no lock, and leaves the owner its clean close."""
+    LogStore.open(dirs).close()
+    with LogStore.open(dirs, read_only=True), LogStore.open(dirs) as store:
+        store.create("orders", 0)
+        with LogStore.open(dirs, read_only=True):
+            pass
+    with LogStore.open(dirs) as store:
+        assert store.recovery_report.was_clean
+
+
+def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
+    """Each call that changes something raises ReadOnlyStoreError; after close, LogClosedError."""
+    with LogStore.open(dirs) as store:
+        store.create("orders", 0)
+    view = LogStore.open(dirs, read_only=True)
+    log = view["orders", 0]
+    for call in (
+        lambda: view.create("orders", 1),
+        lambda: view.delete("orders", 0),
+        lambda: view.repair("orders", 0),
+        view.flush,
+        lambda: log.append(b"x"),
+        lambda: log.truncate_to(0),
+        lambda: log.flush(),
+    ):
+        with pytest.raises(ReadOnlyStoreError):
+            call()
+    view.close()
+    view.close()
+    with pytest.raises(LogClosedError):
+        view.log("orders", 0)
+
+
+def test_where_there_is_no_store_a_reader_makes_none(dirs: list[str]) -> None:
+    """The path is wrong, or nobody has made it yet; nothing is created."""
+    with pytest.raises(LogDirIdentityError, match="no store"):
+        LogStore.open(dirs, read_only=True)
+    assert not Path(dirs[0]).exists()
+    os.mkdir(dirs[0])
+    with pytest.raises(LogDirIdentityError):
+        LogStore.open(dirs[0], read_only=True)
+    assert os.listdir(dirs[0]) == []
+
+
+def test_a_missing_disk_is_offline_for_a_reader_too(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are read; one that fails later goes offline, and nothing raises OSError."""
+    with LogStore.open(dirs) as store:
+        for number, path in enumerate(dirs):
+            store.create("orders", number, log_dir=path).append(b"x")
+    os.rename(dirs[1], dirs[1] + ".away")
+    with LogStore.open(dirs, read_only=True) as view:
+        assert len(view["orders", 0]) == 1
+        with pytest.raises(LogDirOfflineError):
+            view.log("orders", 1)
+        assert view.recovery_report.offline_dirs[0].path == dirs[1]
+        assert view.metrics().OfflineLogDirectoryCount == 1
+
+        def fail(*arguments: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(files, "scandir", fail)
+        assert list(view) == [TopicPartition("orders", 0)]
+        with pytest.raises(LogDirOfflineError):
+            view.log("orders", 0)
