@@ -80,12 +80,14 @@ def test_an_error_is_one_line(run: Run, orders: list[str]) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_store_that_does_not_exist(run: Run) -> None:
-    """A reading command on dirs that hold no store fails, and makes none."""
-    result = run("topics")
+@pytest.mark.parametrize("args", [("topics",), ("append", "orders"), ("repair", "orders", "0")])
+def test_a_store_that_does_not_exist(run: Run, log_dirs: list[str], args: tuple[str, ...]) -> None:
+    """Only `create`, `format` and `append --create` make a store; a mistyped dir is an error."""
+    result = run(*args, stdin=b"")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
-    assert not any(map(os.path.exists, os.environ.get("LOGSTORE_LOG_DIRS", "").split(",")))
+    assert len(result.stderr.splitlines()) == 1
+    assert not any(map(os.path.exists, log_dirs))
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,24 @@ def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
     rows = json.loads(run("dirs", "--format", "json").stdout)
     assert [row["state"] for row in rows] == ["online", "offline"]
     assert rows[1]["error"]
-    table = run("dirs").output.splitlines()
+    table = run("dirs").stdout.splitlines()
     assert table[0].split()[-1] == "ERROR"
     assert "offline" in table[2]
+
+
+def test_what_looks_odd_is_told(run: Run, orders: list[str]) -> None:
+    """Names in a log dir that are not ours are told on stderr by what opens it for changes."""
+    os.mkdir(os.path.join(orders[0], "orders-x"))
+    result = run("create", "orders", "1")
+    assert result.exit_code == 0
+    assert "orders-x" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["dirs", "topics", "verify"])
+def test_a_log_dir_left_out_is_told(run: Run, orders: list[str], command: str) -> None:
+    """Naming only some of a store's log dirs is answered with a warning."""
+    result = run(command, "--log-dirs", orders[0])
+    assert "roster" in result.stderr
 
 
 def test_log_dirs_is_kip_113(run: Run, orders: list[str]) -> None:

@@ -148,7 +148,10 @@ def append(
     total_bytes = input_bytes(paths)
     parse = json_parser if input_format == "jsonl" else text_parser(key_separator)
     read_lines = whole_input if input_format == "whole" else lines_as_they_come
-    with held() as interrupts, store_as_owner(log_dirs, interrupts=interrupts) as store:
+    with (
+        held() as interrupts,
+        store_as_owner(log_dirs, must_exist=not create, interrupts=interrupts) as store,
+    ):
         intake = Intake(log_to_append(store, topic, partition, create), parse, is_durable=durable)
         try:
             with progress_bar("appending", total_bytes, is_bytes=True) as show:

@@ -111,7 +111,7 @@ def verify(
       logstore verify
       logstore verify orders 0 --format json
     """
-    with store_for_reading(log_dirs) as store:
+    with store_for_reading(log_dirs, is_overview=True) as store:
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
         for directory in store.recovery_report.offline_dirs:
@@ -141,7 +141,7 @@ def repair(
     Example:
       logstore verify || logstore repair orders 0
     """
-    with store_as_owner(log_dirs) as store:
+    with store_as_owner(log_dirs, must_exist=True) as store:
         name = one_partition(store, topic, partition)
         report = store.repair(*name)
     facts: Row = {"topic": name.topic, "partition": name.partition}

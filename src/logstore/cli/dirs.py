@@ -65,7 +65,7 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
       logstore dirs --format json | jq '.[] | select(.state != "online")'
     """
     rows: list[Row] = []
-    with store_for_reading(log_dirs) as store:
+    with store_for_reading(log_dirs, is_overview=True) as store:
         for facts in store.describe_dirs().log_dirs:
             log_bytes = sum(each.size for each in facts.partitions)
             total, usable = facts.total_bytes, facts.usable_bytes
@@ -114,7 +114,7 @@ def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple
     if not describe:
         raise click.UsageError("say what to do: --describe", click.get_current_context())
     names = tuple(name.strip() for name in topics.split(",") if name.strip())
-    with store_for_reading(log_dirs) as store:
+    with store_for_reading(log_dirs, is_overview=True) as store:
         click.echo(store.describe_dirs(log_dirs=only, topics=names).to_json())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import click
@@ -70,9 +70,17 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
 
 
 @contextmanager
-def store_for_reading(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
-    """Open the store beside whoever owns it."""
+def store_for_reading(
+    log_dirs: tuple[str, ...], *, is_overview: bool = False
+) -> Iterator[LogStore]:
+    """Open the store beside whoever owns it.
+
+    An overview says on stderr what looked odd in the log dirs: a missing one, names not ours.
+    """
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
+        if is_overview:
+            for warning in store.recovery_report.warnings:
+                note(f"warning: {warning}")
         yield store
 
 
@@ -81,30 +89,38 @@ def store_as_owner(
     log_dirs: tuple[str, ...],
     *,
     format_new: bool = False,
+    must_exist: bool = False,
     interrupts: Interrupts | None = None,
 ) -> Iterator[LogStore]:
     """Open the store for changes; what its recovery had to do is told on stderr.
 
     Ctrl-C is obeyed while it opens (recovery is safe to break off), and after that only where the
     caller's `interrupts` allow it, so that the store is closed in order.
+
+    Args:
+        log_dirs: as given on the command line.
+        format_new: take unformatted dirs into a store that exists.
+        must_exist: a mistyped log dir is an error then, and not the place of a new store.
+        interrupts: held by the caller; without them they are held here.
     """
-    if interrupts is None:
-        with (
-            held() as held_interrupts,
-            store_as_owner(log_dirs, format_new=format_new, interrupts=held_interrupts) as store,
-        ):
-            yield store
-        return
     paths = named_log_dirs(log_dirs)
-    with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
-        store = LogStore.open(
-            paths, format_new=format_new, progress=lambda at: show(at.logs_done, at.logs_total)
-        )
-    with store:
-        report = store.recovery_report
-        if report.warnings or report.cut_bytes or not report.is_sound:
-            note(str(report))
-        yield store
+    with nullcontext(interrupts) if interrupts is not None else held() as mine:
+        if must_exist:
+            LogStore.open(paths, read_only=True).close()
+        with mine.allowed(), progress_bar("recovering", None, is_bytes=False) as show:
+            store = LogStore.open(
+                paths, format_new=format_new, progress=lambda at: show(at.logs_done, at.logs_total)
+            )
+        with store:
+            tell_of_opening(store)
+            yield store
+
+
+def tell_of_opening(store: LogStore) -> None:
+    """Say on stderr what opening the store found, if it found anything amiss."""
+    report = store.recovery_report
+    if report.warnings or report.cut_bytes or not report.is_sound:
+        note(str(report))
 
 
 @contextmanager

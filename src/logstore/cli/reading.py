@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from logstore.cli.options import (
     partition_arguments,
     store_for_reading,
 )
-from logstore.cli.output import print_array
+from logstore.cli.output import print_array, to_json
 from logstore.cli.record_text import parse_moment, record_to_json, record_to_line
 from logstore.errors import OffsetOutOfRangeError
 
@@ -158,9 +157,7 @@ def record_writer(output_format: str, separator: bytes) -> Callable[[Record], by
     if output_format == "raw":
         return lambda record: (record.value or b"") + separator
     if output_format in ("json", "jsonl"):
-        return lambda record: (
-            json.dumps(record_to_json(record), ensure_ascii=False).encode() + b"\n"
-        )
+        return lambda record: to_json(record_to_json(record)).encode() + b"\n"
     return lambda record: record_to_line(record).encode() + b"\n"
 
 

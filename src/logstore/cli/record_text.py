@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from logstore import Record
 from logstore.cli.output import time_text
 
-FIELDS_READ = frozenset({"key", "value", "timestamp", "headers"})
-FIELDS_IGNORED = frozenset({"topic", "partition", "offset"})  # printed by `cat`, given anew here
+FIELDS = frozenset(
+    # The last three are what `cat` prints; a record that is appended gets its own.
+    ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
+)
 
 INT64_MAX = 2**63 - 1
 
@@ -48,9 +50,8 @@ def parse_json_record(line: bytes) -> InputRecord:
         raise ValueError('not a JSON object such as {"key": "k", "value": "v"}')
     if "value" not in document:
         raise ValueError('"value" is missing (a tombstone has "value": null)')
-    unknown = document.keys() - FIELDS_READ - FIELDS_IGNORED
-    if unknown:
-        raise ValueError(f'unknown field "{sorted(unknown)[0]}"')
+    if not document.keys() <= FIELDS:
+        raise ValueError(f'unknown field "{min(document.keys() - FIELDS)}"')
     return InputRecord(
         value=parse_bytes(document["value"], "value"),
         key=parse_bytes(document.get("key"), "key"),

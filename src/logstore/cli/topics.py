@@ -91,7 +91,7 @@ def topics(
       logstore topics orders
       logstore topics --partitions --format jsonl | jq -r .log_dir
     """
-    with store_for_reading(log_dirs) as store:
+    with store_for_reading(log_dirs, is_overview=True) as store:
         names = partitions_of(store, topic, None)
         rows = [partition_row(store, name) for name in names]
     if by_partition or topic is not None:
