@@ -142,6 +142,24 @@ def test_a_closed_pipe_is_quiet(orders: list[str], start: Start) -> None:
     child.stdout = None
 
 
+@pytest.mark.parametrize(
+    "args",
+    [("cat", "orders"), ("cat", "orders", "--format", "json"), ("topics",), ("dump", "orders")],
+)
+def test_an_output_that_is_full(orders: list[str], args: tuple[str, ...]) -> None:
+    """A disk that takes no more output is a failure of one line."""
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "logstore.cli", *args, "--log-dirs", ",".join(orders)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr == "error: input or output: No space left on device\n"
+
+
 def test_without_click_one_line_names_the_extra() -> None:
     """A bare installation says what to install, and exits 2."""
     code = "import sys; sys.modules['click'] = None; from logstore.cli import main; main()"

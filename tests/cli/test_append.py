@@ -165,17 +165,20 @@ def test_durable_batches(run: Run, empty_orders: list[str]) -> None:
         assert store.log("orders", 0).log_end_offset == 10
 
 
-def test_ctrl_c_keeps_what_was_acknowledged(empty_orders: list[str], start: Start) -> None:
-    """Ctrl-C while waiting for input closes the store in order: 130, and all lines are there."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_keeps_what_was_acknowledged(
+    empty_orders: list[str], start: Start, number: int, code: int
+) -> None:
+    """Ctrl-C while waiting for input closes the store in order, and all lines are there."""
     child = start("append", "orders", "0")
     tail = start("tail", "orders", "0", "--offset", "start", "--max-records", "2")
     assert child.stdin is not None and child.stderr is not None and tail.stdout is not None
     child.stdin.write(b"one\ntwo\nhalf a li")
     child.stdin.flush()
     assert len([tail.stdout.readline() for _ in range(2)]) == 2  # both are appended now
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     errors = child.stderr.read()
-    assert child.wait() == 130
+    assert child.wait() == code
     assert b"appended 2 records to orders-0" in errors
     assert b"Traceback" not in errors
     with LogStore.open(empty_orders) as store:

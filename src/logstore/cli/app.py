@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -14,8 +15,7 @@ from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import LogDirLockedError, LogStoreError
 
-EXIT_PROBLEM = 1
-EXIT_INTERRUPTED = 130
+EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 130
 
 HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
@@ -51,7 +51,7 @@ class Application(click.Group):
             report(error)
             code = error.exit_code
         except click.Abort:
-            code = EXIT_INTERRUPTED
+            code = EXIT_SIGNALLED + signal.SIGINT
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -65,8 +65,12 @@ class Application(click.Group):
             return 0
         except LogStoreError as error:
             raise click.ClickException(explain(error)) from error
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
+        except OSError as error:  # of the input or the output: the store has errors of its own
+            leave_pipe_quietly()
+            where = error.filename or "input or output"
+            raise click.ClickException(f"{where}: {error.strerror or error}") from error
+        except KeyboardInterrupt as error:
+            return EXIT_SIGNALLED + int(error.args[0] if error.args else signal.SIGINT)
 
 
 def explain(error: LogStoreError) -> str:

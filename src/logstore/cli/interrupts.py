@@ -22,13 +22,15 @@ class Interrupts:
     def __init__(self) -> None:
         """Start with none asked for and none allowed to be raised."""
         self.asked = 0
+        self.number: int = signal.SIGINT
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Note a signal; raise where that is allowed, and from the second on in any case."""
         self.asked += 1
+        self.number = number
         if self.is_open or self.asked > 1:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -36,7 +38,7 @@ class Interrupts:
         self.is_open = True
         try:
             if self.asked:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(self.number)
             yield
         finally:
             self.is_open = False
@@ -56,4 +58,4 @@ def held() -> Iterator[Interrupts]:
         for number, handler in previous:
             signal.signal(number, handler)
     if interrupts.asked:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(interrupts.number)
