@@ -33,12 +33,15 @@ def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchE
 class Cursor:
     """Hold where in a segment a reader stands.
 
+    Batches before the wanted offset are stepped over unchecked. When that leads into trouble, one
+    of their headers may have lied: the way is then gone again from its start, checking each.
+
     Attributes:
         offset: the next offset wanted.
         position: where the next batch begins.
     """
 
-    __slots__ = ("_expected", "_handle", "environment", "offset", "position", "segment")
+    __slots__ = ("_expected", "_handle", "_start", "environment", "offset", "position", "segment")
 
     def __init__(self, segment: Segment, offset: int, environment: LogEnvironment) -> None:
         self.segment = segment
@@ -61,6 +64,8 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+        # Where an unchecked way began; None once every step is checked.
+        self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def whole_batches(self, window_bytes: int, *, zero_copy: bool = False) -> Iterator[Whole]:
         """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
@@ -73,9 +78,12 @@ class Cursor:
         read = self.environment.view if zero_copy else files.read_up_to
         need = 0
         while True:
-            end = segment.size_bytes
+            end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                return
+                if self.offset >= end_offset:
+                    return
+                self._resume(end, f"the batches end before offset {self.offset}")
+                continue
             size = min(max(window_bytes, need, PREFIX_BYTES), end - self.position)
             start, data = self.position, read(fd, size, self.position)
             at, need = 0, 0
@@ -91,12 +99,14 @@ class Cursor:
                     self._resume(start + at, layouts.fault(data, at, None) or "no batch")
                     break
                 last_offset = columnar.read_header(data, at).last_offset
-                if last_offset < self.offset:
+                if last_offset < self.offset and self._start is not None:
                     self._expected = last_offset + 1
                 elif self._check(data, at, start + at):
-                    self._expected = self.offset = last_offset + 1
+                    self._expected = last_offset + 1
                     self.position = start + at + size
-                    yield data, at, size
+                    if last_offset >= self.offset:
+                        self.offset, self._start = self._expected, None
+                        yield data, at, size
                 else:
                     break
                 at += size
@@ -120,7 +130,13 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str) -> None:
-        """Go on behind damage if `offset` stands there; raise where it stands if it does not."""
+        """Go on behind damage if `offset` stands there; raise where it stands if it does not.
+
+        After an unchecked way, begin again and check every step.
+        """
+        if self._start is not None:
+            (self.position, self._expected), self._start = self._start, None
+            return
         segment = self.segment
         view = self.environment.view
         found = find_batch(self._handle.fd, position, segment.size_bytes, view)

@@ -17,7 +17,7 @@ from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
 from logstore.format.batch import Record, RecordBatch
-from logstore.log.cursor import Cursor, batches, load_block
+from logstore.log.cursor import Cursor, batches, corrupt, load_block
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.segment import INDEX, Block, Segment
@@ -303,6 +303,10 @@ class LogReader:
             except OSError as error:
                 raise self._failed(error) from error
             if not segment.is_dropped:
+                if segment.end_offset <= offset < end_offset and (
+                    self._segment_for(offset) is segment
+                ):
+                    raise corrupt(segment, segment.size_bytes, f"offset {offset} is missing")
                 offset = max(offset, segment.end_offset)
             else:
                 self._stale(segment)

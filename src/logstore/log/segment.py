@@ -16,7 +16,7 @@ from typing import Any
 
 from logstore.disk import files
 from logstore.errors import CorruptIndexError, CorruptRecordBatchError
-from logstore.format import columnar
+from logstore.format import columnar, layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log import trailer as trailers
@@ -162,17 +162,25 @@ class Segment:
         return given
 
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
+        """Refuse a file whose first or last batch is whole and not the one that was sealed.
+
+        A batch that is not whole does not tell whose file this is; who reads it will find it out.
+        """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
             return
         for position, expected in ((0, first_checksum), (last_position, last_checksum)):
             head = files.read_up_to(fd, PREFIX_BYTES, position)
-            found = -1
-            if len(head) == PREFIX_BYTES:
-                end = position + unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
-                tail = files.read_up_to(fd, columnar.CHECKSUM_BYTES, max(end - 8, 0))
-                found = int.from_bytes(tail, "big")
-            if found != expected:
+            if len(head) < PREFIX_BYTES:
+                continue
+            size = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+            end = position + size
+            if not columnar.OVERHEAD_BYTES <= size <= self.size_bytes - position:
+                continue
+            tail = files.read_up_to(fd, columnar.CHECKSUM_BYTES, end - columnar.CHECKSUM_BYTES)
+            if int.from_bytes(tail, "big") == expected:
+                continue
+            if layouts.fault(files.read_up_to(fd, size, position), 0, None) is None:
                 raise CorruptRecordBatchError(
                     path=self.log_path,
                     position=position,
