@@ -23,7 +23,9 @@ def test_format_makes_a_store(run: Run, log_dirs: list[str]) -> None:
 
 def test_format_twice_changes_nothing(run: Run, orders: list[str]) -> None:
     """Formatting a store that is there leaves its records alone."""
-    assert run("format").exit_code == 0
+    result = run("format")
+    assert result.exit_code == 0
+    assert result.stdout == "".join(f"left as it is: {path}\n" for path in orders)
     assert run("cat", "orders", "0").output.count("\n") == 10
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from logstore.cli.options import format_option, log_dirs_option, store_as_owner, store_for_reading
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    named_log_dirs,
+    store_as_owner,
+    store_for_reading,
+)
 from logstore.cli.output import (
     Column,
     Row,
@@ -15,6 +23,8 @@ from logstore.cli.output import (
     print_rows,
     size_text,
 )
+from logstore.disk import files
+from logstore.disk.meta_properties import FILE_NAME as META_PROPERTIES
 
 DIR_COLUMNS = [
     Column("path", "log dir"),
@@ -42,12 +52,20 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     Example:
       logstore format --log-dirs /disk1/logs,/disk2/logs
     """
+    known = {files.real_path(path) for path in named_log_dirs(log_dirs) if is_formatted(path)}
     with store_as_owner(log_dirs, format_new=True) as store:
-        response = store.describe_dirs()
-        paths = [facts.path for facts in response.log_dirs]
-    print_facts(
-        {"log_dirs": paths}, output_format, "\n".join(f"formatted {path}" for path in paths)
-    )
+        paths = store.log_dirs
+    new = [path for path in paths if path not in known]
+    sentences = [f"formatted {path}" if path in new else f"left as it is: {path}" for path in paths]
+    print_facts({"log_dirs": paths, "formatted": new}, output_format, "\n".join(sentences))
+
+
+def is_formatted(path: str) -> bool:
+    """Tell whether a directory has an identity; what cannot be looked at has none we know of."""
+    try:
+        return files.exists(os.path.join(path, META_PROPERTIES))
+    except OSError:
+        return False
 
 
 @click.command(short_help="Show each log dir: state, replicas, room.")

@@ -155,6 +155,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
         [sys.executable, "-m", "logstore.cli.demo.second_load", *log_dirs],
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C is for this process, which ends the child itself
     )
     assert child.stdout is not None
     # A small pipe keeps the child from running far ahead of what has been heard of it.
