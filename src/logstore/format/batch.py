@@ -29,6 +29,9 @@ class Record(NamedTuple):
     partition: int = 0
 
 
+_new_tuple = tuple.__new__
+
+
 class BatchHeader(NamedTuple):
     """Carry what the header of a batch says; see docs/FORMAT.md for each field."""
 
@@ -179,18 +182,24 @@ class RecordBatch:
 
     def record(self, index: int, topic: str = "", partition: int = 0) -> Record:
         """Make one record, `0 <= index < count`."""
-        columns = self._columns
-        keys, times = columns.keys, columns.timestamps
-        return Record(
-            self.header.base_offset + self._deltas_first + index
-            if columns.offset_deltas is None
-            else self.offset_at(index),
-            self.header.base_timestamp if times is None else int(times[index]),
-            None if keys is None else keys.cell(index),
-            columns.values.cell(index),
-            () if columns.header_starts is None else self.headers[index],
-            topic,
-            partition,
+        columns, header = self._columns, self.header
+        values, keys, times, deltas, starts, _, _ = columns
+        if deltas is None:
+            offset = header[0] + self._deltas_first + index
+        else:
+            offset = self.offset_at(index)
+        # What NamedTuple's own constructor does, in half the time.
+        return _new_tuple(
+            Record,
+            (
+                offset,
+                header[8] if times is None else int(times[index]),
+                None if keys is None else keys.cell(index),
+                values.cell(index),
+                () if starts is None else self.headers[index],
+                topic,
+                partition,
+            ),
         )
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:

@@ -216,13 +216,15 @@ class BytesColumn(Sequence["bytes | None"]):
         cell_bytes = self.cell_bytes
         if cell_bytes < VARIABLE_WITH_NULLS:
             start = self._data_start + index * cell_bytes
-            return bytes(self._buffer[start : start + cell_bytes])
+            cell = self._buffer[start : start + cell_bytes]
+            return cell if type(cell) is bytes else bytes(cell)
         if cell_bytes == VARIABLE_WITH_NULLS:
             bits = self._buffer[self._validity_at + (index >> 3)]
             if not bits >> (index & 7) & 1:
                 return None
         start, end = HEAD.unpack_from(self._buffer, self._starts_at + 4 * index)
-        return bytes(self._buffer[self._data_start + start : self._data_start + end])
+        cell = self._buffer[self._data_start + start : self._data_start + end]
+        return cell if type(cell) is bytes else bytes(cell)
 
     @overload
     def __getitem__(self, index: int) -> bytes | None: ...

@@ -29,8 +29,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader, view_of
-from logstore.log.recovery import RecoveryEntry
-from logstore.log.scan import Scan
+from logstore.log.recovery import Problem, RecoveryEntry
+from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.names import parse_dir_name
 
@@ -228,6 +228,12 @@ class LogView(LogReader):
                     return False
             time.sleep(pause)
             pause = min(pause * 1.5, POLL_SECONDS_MAX)
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Check every batch and how segments follow one another; give what is wrong."""
+        from logstore.log.verification import verify
+
+        return verify(self, progress)
 
     # --- what it refuses ------------------------------------------------------------------------
 

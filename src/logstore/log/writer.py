@@ -28,7 +28,6 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader, view_of
-from logstore.log.recovery import RecoveryEntry
 from logstore.log.segment import Segment
 from logstore.log.trailer import index_files, write_index_files
 
@@ -74,6 +73,8 @@ class LogWriter(LogReader):
         self._appended = threading.Condition(threading.Lock())
         self._waiters = 0
         self._commit: GroupCommit | None = None
+        from logstore.log.recovery import RecoveryEntry
+
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
         self._epochs = LeaderEpochs(directory)
