@@ -17,7 +17,7 @@ _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _UNITS[_letter] = _UNITS[f"{_letter}ib"] = 1024**_power
     _UNITS[f"{_letter}b"] = 1000**_power
-_SIZE = re.compile(r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*")
+_SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
 
 
 def parse_size(size: int | str) -> int:
@@ -33,7 +33,7 @@ def parse_size(size: int | str) -> int:
         raise TypeError(f"a size is a whole number or text like '64MiB', not {size!r}")
     if isinstance(size, int):
         return size
-    match = _SIZE.fullmatch(size)
+    match = re.fullmatch(_SIZE, size)
     unit = _UNITS.get(match[3].lower()) if match else None
     if match is None or unit is None:
         raise ValueError(f"{size!r} is not a size: write '512', '64KiB', '1.5MB' or '2GiB'")

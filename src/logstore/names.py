@@ -10,13 +10,11 @@ PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
 KINDS = ("move", "delete", "stray")
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
-_LIVE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
-_OTHER = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
-    r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
-)
-_SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
+# Compiled at first use (and kept by `re`): importing this module stays cheap.
+_TOPIC = r"[a-zA-Z0-9._-]+"
+_LIVE = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
+_OTHER = _LIVE + r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
+_SEGMENT = r"([0-9]{20})(\.[a-z]+)"
 
 
 class TopicPartition(NamedTuple):
@@ -47,7 +45,7 @@ def validate_topic(topic: str) -> str:
     """Check a topic's name by Kafka's rules; raises TypeError or ValueError with the reason."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is text, not {type(topic).__name__}")
-    if topic in (".", "..") or not _TOPIC.fullmatch(topic):
+    if topic in (".", "..") or not re.fullmatch(_TOPIC, topic):
         raise ValueError(
             f"topic {topic!r} is not a legal name: letters a-z and A-Z, digits, '.', '_' and '-', "
             "at least one, and not '.' or '..'"
@@ -102,11 +100,11 @@ def parse_dir_name(name: str) -> ReplicaDirName | None:
 
     A live name ends in its partition, the others in their kind, so no name is two things.
     """
-    match = _OTHER.fullmatch(name)
+    match = re.fullmatch(_OTHER, name)
     if match is not None:
         kind, unique_id = match["kind"], match["unique_id"]
     else:
-        match = _LIVE.fullmatch(name)
+        match = re.fullmatch(_LIVE, name)
         kind, unique_id = "live", ""
     if match is None or int(match["partition"]) > PARTITION_MAX:
         return None
@@ -122,7 +120,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     """Read a segment's file name: base offset and suffix; None when it is not one."""
-    match = _SEGMENT.fullmatch(name)
+    match = re.fullmatch(_SEGMENT, name)
     if match is None or int(match[1]) >= 2**63:
         return None
     return int(match[1]), match[2]

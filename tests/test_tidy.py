@@ -1,0 +1,259 @@
+"""Hold the tree to its own rules: layers, disk calls, lengths, words. What a machine can check.
+
+A remark that was made twice in a review becomes a rule here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src"
+
+# Each room imports from itself and from rooms above it.
+LAYERS = [
+    {"logstore.errors", "logstore.config", "logstore.names"},
+    {"logstore.format"},
+    {"logstore.disk"},
+    {"logstore.log"},
+    {"logstore.store"},
+    {"logstore.arrow", "logstore.aio", "logstore.metrics"},
+    {"logstore.spark", "logstore.cli"},
+    {"logstore"},  # the list of public names
+    {"mover"},
+]
+# An edge that rooms below may call, but only inside a function: it imports an extra.
+LAZY = {("logstore.log", "logstore.arrow"), ("logstore.format", "logstore.arrow")}
+
+# The only modules whose calls touch a disk; fault tests replace what stands there.
+DISK_MODULES = {"src/logstore/disk/files.py", "src/logstore/disk/mapped.py"}
+DISK_IMPORTS = {"glob", "mmap", "pathlib", "shutil", "tempfile", "pickle", "fileinput"}
+DISK_CALLS = {
+    "access", "chmod", "chown", "close", "copy_file_range", "fdatasync", "fdopen", "fstat",
+    "fstatvfs", "fsync", "ftruncate", "fwalk", "link", "listdir", "lseek", "lstat", "makedirs",
+    "mkdir", "open", "posix_fadvise", "posix_fallocate", "pread", "preadv", "pwrite", "pwritev",
+    "read", "readlink", "readv", "remove", "removedirs", "rename", "renames", "replace", "rmdir",
+    "scandir", "sendfile", "stat", "statvfs", "symlink", "sync", "truncate", "unlink", "utime",
+    "walk", "write", "writev",
+}  # fmt: skip
+DISK_PATH_CALLS = {
+    "exists", "getatime", "getctime", "getmtime", "getsize", "isdir", "isfile", "islink",
+    "ismount", "lexists", "realpath", "samefile",
+}  # fmt: skip
+NUMPY_CALLS = {"fromfile", "load", "loadtxt", "memmap", "save", "savez"}
+CALLS_OF = {
+    "os": DISK_CALLS,
+    "os.path": DISK_PATH_CALLS,
+    "fcntl": {"flock", "ioctl", "lockf"},
+    "np": NUMPY_CALLS,
+    "numpy": NUMPY_CALLS,
+}
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+COLUMNS_MAX = 100
+
+# Names that say less than a word would; `fd` and `crc` are words here.
+ABBREVIATIONS = {
+    "addr", "arr", "buf", "cb", "cfg", "cnt", "cur", "dst", "elem", "hdr", "idx", "msg",
+    "params", "pos", "prev", "ptr", "req", "res", "resp", "src", "sz", "ts",
+    "val", "vals",
+}  # fmt: skip
+
+
+@functools.cache
+def python_files(*rooms: str) -> list[Path]:
+    """List the Python files below directories of the repository."""
+    return sorted(path for room in rooms for path in (REPOSITORY / room).rglob("*.py"))
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def name_of(path: Path) -> str:
+    """Give a file's path inside the repository."""
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def module_of(path: Path) -> str:
+    """Give the dotted name of a file below src."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Give the room that a module belongs to: `logstore.log` for `logstore.log.segment`."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "mover" else ".".join(parts[:2])
+
+
+def level_of(room: str) -> int:
+    """Give a room's place in LAYERS."""
+    levels = [level for level, rooms in enumerate(LAYERS) if room in rooms]
+    assert levels, f"{room} stands in no layer: add it to LAYERS"
+    return levels[0]
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
+    """Give what a file imports: module, line, and whether it does so inside a function."""
+    inside = {
+        id(node)
+        for function in ast.walk(tree_of(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, id(node) in inside
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: import by the full name"
+            module = node.module or ""
+            for alias in node.names:
+                whole = f"{module}.{alias.name}"
+                is_module = (SOURCE / whole.replace(".", "/")).exists() or (
+                    SOURCE / (whole.replace(".", "/") + ".py")
+                ).exists()
+                yield whole if is_module else module, node.lineno, id(node) in inside
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_rooms_import_from_above_only(path: Path) -> None:
+    """A room knows itself and what stands above it; logstore does not know mover."""
+    room = room_of(module_of(path))
+    for module, line, is_lazy in imports_of(path):
+        if module.split(".")[0] not in ("logstore", "mover"):
+            continue
+        other = room_of(module)
+        if is_lazy and (room, other) in LAZY:
+            continue
+        if room in ("logstore.cli", "logstore.spark") and other == "logstore":
+            continue  # the edges are users of the public names
+        assert other == room or level_of(other) <= level_of(room), (
+            f"{name_of(path)}:{line}: {room} imports {module}, which stands below it"
+        )
+        assert room == "mover" or other != "mover"
+
+
+def disk_call(node: ast.AST) -> str | None:
+    """Give the name of the call that touches a disk, if this node is one."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+        return "open"
+    if not isinstance(node, ast.Attribute):
+        return None
+    base = ast.unparse(node.value)
+    return f"{base}.{node.attr}" if node.attr in CALLS_OF.get(base, ()) else None
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_two_modules_touch_the_disk(path: Path) -> None:
+    """Everything else calls them; the command line reads its input, and nothing of a log dir."""
+    if name_of(path) in DISK_MODULES:
+        return
+    is_edge = room_of(module_of(path)) == "logstore.cli"
+    calls = {
+        f"{name_of(path)}:{node.lineno}: {call}"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.expr) and (call := disk_call(node))
+    }
+    if is_edge:
+        calls = {call for call in calls if not call.endswith((": open", ": os.read"))}
+    calls |= {
+        f"{name_of(path)}:{line}: import {module}"
+        for module, line, _ in imports_of(path)
+        if module.split(".")[0] in DISK_IMPORTS - ({"tempfile"} if is_edge else set())
+    }
+    assert not calls
+
+
+@pytest.mark.parametrize("path", python_files("src", "tests", "benchmarks"), ids=name_of)
+def test_files_and_functions_are_short(path: Path) -> None:
+    """A file is read in one go, a function on one screen, a line without scrolling."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= FILE_LINES_MAX
+    for number, line in enumerate(lines, 1):
+        assert len(line) <= COLUMNS_MAX, f"{name_of(path)}:{number} has {len(line)} columns"
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{name_of(path)}:{node.lineno} {node.name}"
+
+
+@pytest.mark.parametrize("path", python_files("src", "benchmarks"), ids=name_of)
+def test_no_error_is_swallowed(path: Path) -> None:
+    """What is caught without a type is at least looked at."""
+    for node in ast.walk(tree_of(path)):
+        where = f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.ExceptHandler):
+            caught = "all" if node.type is None else ast.unparse(node.type)
+            is_wide = caught in ("all", "Exception", "BaseException")
+            is_empty = all(isinstance(item, ast.Pass | ast.Continue) for item in node.body)
+            assert not (is_wide and is_empty), where
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+            assert not {"Exception", "BaseException"} & {ast.unparse(arg) for arg in node.args}, (
+                where
+            )
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_names_are_words(path: Path) -> None:
+    """Nobody has to guess what an abbreviation stands for."""
+    names = {
+        node.arg if isinstance(node, ast.arg) else node.id
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.arg)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    }
+    assert not names & ABBREVIATIONS
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_modules_open_with_a_sentence(path: Path) -> None:
+    """A module says what it is before its first import."""
+    text = path.read_text(encoding="utf-8")
+    assert text.strip() == "" or (ast.get_docstring(tree_of(path)) or "").strip()
+
+
+@pytest.mark.parametrize("path", python_files("tests"), ids=name_of)
+def test_tests_wait_for_events(path: Path) -> None:
+    """No test sleeps, is skipped or is expected to fail; one place may leave a layer out."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute):
+            whole = ast.unparse(node)
+            where = f"{name_of(path)}:{node.lineno}: {whole}"
+            assert whole != "time.sleep", where
+            assert not re.fullmatch(r"pytest\.mark\.(skip|skipif|xfail)|pytest\.xfail", whole), (
+                where
+            )
+            assert whole != "pytest.skip" or path.name == "layers.py", where
+
+
+@pytest.mark.parametrize("path", python_files("tests"), ids=name_of)
+def test_tests_say_what_is_true(path: Path) -> None:
+    """Each test has a sentence."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            first = (ast.get_docstring(node) or "").splitlines()[:1]
+            assert first and first[0].endswith((".", "?", "!")), f"{name_of(path)}:{node.lineno}"
+
+
+def test_source_and_tests_keep_their_proportion(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is about as much test as source, and the figure is shown."""
+    source = sum(len(path.read_text().splitlines()) for path in python_files("src"))
+    tests = sum(len(path.read_text().splitlines()) for path in python_files("tests"))
+    lengths = sorted(len(path.read_text().splitlines()) for path in python_files("src"))
+    with capsys.disabled():
+        print(
+            f"\ntidy: {source} lines of source in {len(lengths)} files, median "
+            f"{lengths[len(lengths) // 2]}; {tests} lines of tests, ratio {tests / source:.2f}"
+        )
+    assert 0.5 < tests / source < 2.5
