@@ -48,32 +48,39 @@ def check(dirs: list[str], *, read_only: bool = False) -> LogStore:
 
 
 def zeroed(path: Path) -> None:
+    """Fill it with zeros."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
 def garbage(path: Path) -> None:
+    """Fill it with noise."""
     path.write_bytes(random.Random(path.name).randbytes(path.stat().st_size + 7))
 
 
 def emptied(path: Path) -> None:
+    """Leave nothing in it."""
     path.write_bytes(b"")
 
 
 def cut(path: Path) -> None:
+    """Cut it in half."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def extended(path: Path) -> None:
+    """Add a line."""
     path.write_bytes(path.read_bytes() + b"more\n")
 
 
 def shuffled(path: Path) -> None:
+    """Put its bytes in another order."""
     data = bytearray(path.read_bytes())
     random.Random(path.name).shuffle(data)
     path.write_bytes(bytes(data))
 
 
 def removed(path: Path) -> None:
+    """Remove it."""
     path.unlink()
 
 
@@ -145,9 +152,7 @@ def test_every_index_and_checkpoint_harmed_at_once(
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_every_metadata_file_harmed_at_once(
-    dirs: list[str], harm: Callable[[Path], None]
-) -> None:
+def test_every_metadata_file_harmed_at_once(dirs: list[str], harm: Callable[[Path], None]) -> None:
     """The partitions' metadata is gone; the checkpoints keep deleted records deleted."""
     for path in small_files(dirs):
         if path.name == "partition.metadata":

@@ -9,8 +9,13 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 
 from logstore.disk import checkpoint
 from logstore.disk.log_dir import LogDir
-from logstore.store.listing import DELETED_BY_USER, DELETION, list_log_dir, purge_tree
-from logstore.store.listing import remove_leftovers
+from logstore.store.listing import (
+    DELETED_BY_USER,
+    DELETION,
+    list_log_dir,
+    purge_tree,
+    remove_leftovers,
+)
 
 UNIQUE = "0123456789abcdef" * 2
 
@@ -140,9 +145,7 @@ def test_a_replica_that_lost_its_metadata_is_still_one(tmp_path: Path) -> None:
     assert (facts.topic, facts.partition, facts.kind) == ("orders", 3, "live")
 
 
-def test_a_purge_removes_the_reason_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_purge_removes_the_reason_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash at any unlink leaves a directory that the next start purges."""
     from logstore.disk import files
 
@@ -152,7 +155,12 @@ def test_a_purge_removes_the_reason_last(
         (path / name).touch()
     gone: list[str] = []
     unlink = files.unlink
-    monkeypatch.setattr(files, "unlink", lambda p: (gone.append(Path(p).name), unlink(p)))
+
+    def note(name: str) -> None:
+        gone.append(Path(name).name)
+        unlink(name)
+
+    monkeypatch.setattr(files, "unlink", note)
     purge_tree(str(path))
     assert gone[-1] == "partition.metadata"
     assert len(gone) == 4

@@ -11,6 +11,7 @@ from logstore.disk.meta_properties import Hint, MetaProperties
 from logstore.errors import LogDirIdentityError
 from logstore.store.roster import DirFacts, Found, Roll, decide
 
+NO_HINT = Hint(None, None)
 STORE, OTHER = "5" * 32, "0" * 32
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 
@@ -45,7 +46,7 @@ def bare(path: str, **facts: object) -> DirFacts:
     return DirFacts(path, Found.BARE, **facts)  # type: ignore[arg-type]
 
 
-def damaged(path: str, hint: Hint = Hint(None, None)) -> DirFacts:
+def damaged(path: str, hint: Hint = NO_HINT) -> DirFacts:
     """Make a dir whose identity does not check out."""
     return DirFacts(path, Found.DAMAGED, hint=hint, reason="its checksum does not hold")
 
@@ -111,7 +112,7 @@ def test_format_new_takes_a_bare_dir_into_the_store() -> None:
 
 
 def test_a_foreign_disk_is_offline_and_keeps_its_identity() -> None:
-    """The store of the majority serves; the other disk is named as foreign, even if told to format."""
+    """The majority's store serves; the other disk is named as foreign, even if told to format."""
     for format_new in (False, True):
         foreign = ours("/3", C, (C,), store=OTHER)
         roll = run(ours("/1", A), ours("/2", B), foreign, format_new=format_new)

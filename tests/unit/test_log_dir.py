@@ -112,9 +112,7 @@ def test_a_full_disk_passes_the_probe(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR, errno.EACCES])
-def test_a_failed_flush_takes_the_dir_offline_whatever_the_errno(
-    tmp_path: Path, code: int
-) -> None:
+def test_a_failed_flush_takes_the_dir_offline_whatever_the_errno(tmp_path: Path, code: int) -> None:
     """R6: it is never asked again."""
     log_dir = LogDir(str(tmp_path))
     error = log_dir.flush_failed(error_of(code), "a.log")

@@ -14,7 +14,7 @@ from logstore.store.store import LogStore
 from support.places import fast_directory
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The power went."""
 
 
@@ -38,7 +38,7 @@ def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
 
         def call(*arguments: object, name: str = name, real: object = real) -> object:
             if len(calls) >= number:
-                raise Crash
+                raise CrashError
             calls.append(name)
             return real(*arguments)  # type: ignore[operator]
 
@@ -54,7 +54,7 @@ def crashes(dirs: list[str], *, format_new: bool = False) -> int:
             calls = crash_at(patch, number)
             try:
                 store = LogStore.open(dirs, format_new=format_new)
-            except Crash:
+            except CrashError:
                 assert len(calls) == number
                 number += 1
                 continue
@@ -81,7 +81,7 @@ def test_a_crash_at_any_single_point_of_forming_is_completed(fast_path: Path) ->
             try:
                 LogStore.open(dirs).close()
                 break
-            except Crash:
+            except CrashError:
                 pass
         with LogStore.open(dirs) as store:
             assert store.metrics().OfflineLogDirectoryCount == 0
@@ -101,7 +101,7 @@ def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
             try:
                 LogStore.open(dirs, format_new=True).close()
                 break
-            except Crash:
+            except CrashError:
                 pass
         with LogStore.open(dirs, format_new=True) as store:
             assert store.metrics().OfflineLogDirectoryCount == 0
@@ -111,7 +111,7 @@ def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_changes_nothing(tmp_path: Path) -> None:
-    """One locked dir of three: the marker of the other two stays, and their locks are given back."""
+    """One locked dir of three: the others keep their markers, and their locks are given back."""
     dirs = [str(tmp_path / f"disk{n}") for n in range(3)]
     LogStore.open(dirs).close()
     owner = LogStore.open(dirs[2])

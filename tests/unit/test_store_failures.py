@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,33 +20,13 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.store.store import LogStore
+from support.bad_disk import failing, fill
 
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
     """Name three log dirs that do not exist yet."""
     return [str(tmp_path / f"disk{number}") for number in range(3)]
-
-
-def failing(name: str, under: str, code: int) -> Callable[..., object]:
-    """Make a disk call that fails for one log dir, by path or by descriptor."""
-    real = getattr(files, name)
-
-    def call(*arguments: object, **options: object) -> object:
-        first = arguments[0]
-        path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else str(first)
-        if path == under or path.startswith(under + "/"):
-            raise OSError(code, os.strerror(code), path)
-        return real(*arguments, **options)
-
-    return call
-
-
-def fill(dirs: list[str]) -> None:
-    """Make a store with one partition per dir."""
-    with LogStore.open(dirs) as store:
-        for number, path in enumerate(dirs):
-            store.create("orders", number, log_dir=path).extend([b"x"] * 10)
 
 
 def offline_dirs(store: LogStore) -> list[str]:
@@ -202,11 +181,11 @@ def test_a_dir_that_fails_while_it_serves_is_offline_alone(
 ) -> None:
     """Its replicas go at once, the callback is told once, and the lock is given back."""
     fill(dirs)
-    told: list[tuple[str, LogDirOfflineError]] = []
+    told: list[LogDirOfflineError] = []
     is_told = threading.Event()
 
-    def on_failure(path: str, error: LogDirOfflineError) -> None:
-        told.append((path, error))
+    def on_failure(error: LogDirOfflineError) -> None:
+        told.append(error)
         is_told.set()
 
     with LogStore.open(dirs, on_log_dir_failure=on_failure) as store:
@@ -234,7 +213,7 @@ def test_a_dir_that_fails_while_it_serves_is_offline_alone(
             assert log.log_dir != dirs[1]
         assert store.metrics().OfflineReplicaCount == 1
         assert store.close() == (dirs[1],)
-    assert [path for path, _ in told] == [dirs[1]]
+    assert [error.path for error in told] == [dirs[1]]
     with LogStore.open(dirs) as store:
         assert len(store["orders", 1]) >= 10
         assert len(store) == 7
@@ -248,8 +227,8 @@ def test_an_exception_in_the_callback_is_survived(
     told: list[str] = []
     is_done = threading.Event()
 
-    def on_failure(path: str, error: LogDirOfflineError) -> None:
-        told.append(path)
+    def on_failure(error: LogDirOfflineError) -> None:
+        told.append(error.path)
         if len(told) == 2:
             is_done.set()
         raise RuntimeError("the handler is broken")
@@ -271,7 +250,7 @@ def test_a_dir_that_is_bad_at_the_start_is_told_too(dirs: list[str]) -> None:
     fill(dirs)
     os.rename(dirs[0], dirs[0] + ".away")
     is_told = threading.Event()
-    with LogStore.open(dirs, on_log_dir_failure=lambda path, error: is_told.set()):
+    with LogStore.open(dirs, on_log_dir_failure=lambda error: is_told.set()):
         assert is_told.wait(10)
 
 
@@ -362,52 +341,3 @@ def test_what_never_was_is_unknown_while_every_dir_is_good(dirs: list[str]) -> N
     fill(dirs)
     with LogStore.open(dirs) as store, pytest.raises(UnknownPartitionError):
         store.log("orders", 7)
-
-
-def test_close_skips_a_disk_that_hangs(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are closed in order; the hanging one is named, and recovers at the next start."""
-    fill(dirs)
-    release = threading.Event()
-    real = files.fdatasync
-
-    def hang(fd: int) -> None:
-        if os.readlink(f"/proc/self/fd/{fd}").startswith(dirs[1]):
-            release.wait(30)
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(fd)
-
-    store = LogStore.open(dirs)
-    for number in range(3):
-        store["orders", number].append(b"more")
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "fdatasync", hang)
-        assert store.close(timeout=1.0) == (dirs[1],)
-        for path in (dirs[0], dirs[2]):
-            assert Path(path, ".clean-shutdown").exists()
-        assert not Path(dirs[1], ".clean-shutdown").exists()
-        release.set()
-        for thread in threading.enumerate():
-            if thread.name.startswith("logstore-close"):
-                thread.join(10)
-    with LogStore.open(dirs) as store:
-        assert [len(store["orders", number]) for number in range(3)] == [11, 11, 11]
-
-
-def test_a_failed_flush_at_close_raises_after_the_others_are_closed(
-    dirs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No marker where the flush failed; an error under way is not hidden by it."""
-    fill(dirs)
-    store = LogStore.open(dirs)
-    for number in range(3):
-        store["orders", number].append(b"more")
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "fdatasync", failing("fdatasync", dirs[1], errno.EIO))
-        with pytest.raises(LogDirOfflineError):
-            store.close()
-    present = [Path(path, ".clean-shutdown").exists() for path in dirs]
-    assert present == [True, False, True]
-    with pytest.raises(KeyError, match="mine"), LogStore.open(dirs) as store:
-        store["orders", 1].append(b"more")
-        monkeypatch.setattr(files, "fdatasync", failing("fdatasync", dirs[1], errno.EIO))
-        raise KeyError("mine")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,15 +110,16 @@ def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
         store.create("orders", 0)
     view = LogStore.open(dirs, read_only=True)
     log = view["orders", 0]
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: view.create("orders", 1),
         lambda: view.delete("orders", 0),
         lambda: view.repair("orders", 0),
         view.flush,
         lambda: log.append(b"x"),
         lambda: log.truncate_to(0),
-        lambda: log.flush(),
-    ):
+        log.flush,
+    ]
+    for call in calls:
         with pytest.raises(ReadOnlyStoreError):
             call()
     view.close()

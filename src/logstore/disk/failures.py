@@ -1,10 +1,12 @@
 """Say what an error of the disk means for the log dir it came from.
 
-    the disk is gone      EIO, EROFS, ENODEV, a damaged file system: the dir goes offline unasked,
-                          because on a half-dead disk a probe still passes
-    the disk is full      ENOSPC, EDQUOT: nothing is offline, the write is tried again later
-    the process is full   EMFILE, ENFILE, ENOMEM: the disk is not to blame
-    ask the probe         a missing file or permission, and all the rest: the disk, or this file?
+    the disk is gone      EIO, EROFS, ENODEV, a damaged file system
+    the disk is full      ENOSPC, EDQUOT
+    the process is full   EMFILE, ENFILE, ENOMEM
+    ask the probe         a missing file or permission, and all the rest
+
+The first takes a dir offline unasked, because on a half-dead disk a probe still passes. The next
+two are tried again later. The last may be the disk's trouble, or that of a single file.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -214,10 +215,8 @@ class LogDir:
 
     def release(self) -> None:
         """Give the lock back; an error of a dying disk is of no interest any more."""
-        try:
+        with suppress(OSError):
             self.lock.release()
-        except OSError:
-            pass
 
     # --- space ------------------------------------------------------------------------------------
 

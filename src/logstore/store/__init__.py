@@ -1,0 +1,1 @@
+"""Hold the store: several log dirs, their partitions, their start, their housekeeping."""

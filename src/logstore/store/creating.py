@@ -8,6 +8,7 @@ something that the next start knows to purge.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from logstore.config import LogConfig
 from logstore.disk import files
@@ -105,10 +106,9 @@ def _remove_unfinished(log_dir: LogDir, path: str) -> None:
 def delete(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     """Rename a replica away, durably and with the reason in it; give the path to be purged."""
     log, log_dir = replica
-    try:
+    # On a full disk there is no room for the reason; the purge, which makes room, follows at once.
+    with suppress(LogDirFullError):
         _note_deletion(log)
-    except LogDirFullError:
-        pass  # deleting is how space comes back; the purge follows at once and needs no reason
     try:
         doomed = rename_away(log, log_dir, key)
     except LogStoreError as error:

@@ -20,7 +20,8 @@ class Sized(Protocol):
     """What a log has to tell."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Bytes of record batches on disk."""
 
 
 class DirFigures:

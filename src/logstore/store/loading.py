@@ -171,9 +171,7 @@ class Loader:
             self.report.entries.append(log.recovery)
             if self.progress is not None:
                 self.progress(
-                    RecoveryProgress(
-                        self._done, self._total, self._scanned_bytes, log.log_dir, key
-                    )
+                    RecoveryProgress(self._done, self._total, self._scanned_bytes, log.log_dir, key)
                 )
 
     def _take_offline(

@@ -108,11 +108,11 @@ def _make(
         else:
             log_dir.take_offline("its store is still being formatted")
         log_dirs.append(log_dir)
-    for id_ in roll.missing_ids:
-        warnings.append(
-            f"log dir {id_} of the store's roster is not among those that serve: what it holds is "
-            "unavailable"
-        )
+    warnings += [
+        f"log dir {id_} of the store's roster is not among those that serve: what it holds is "
+        "unavailable"
+        for id_ in roll.missing_ids
+    ]
     return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings)
 
 

@@ -98,9 +98,7 @@ class StoreReader:
 
         self._check()
         wanted = [self._dir_named(path) for path in log_dirs] or self._replicas.log_dirs
-        return DescribeDirsResponse(
-            tuple(self._describe(log_dir, topics) for log_dir in wanted)
-        )
+        return DescribeDirsResponse(tuple(self._describe(log_dir, topics) for log_dir in wanted))
 
     def _dir_named(self, path: str | os.PathLike[str]) -> LogDir:
         """Find a log dir of this store by whatever name leads to it."""

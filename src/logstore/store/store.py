@@ -14,8 +14,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.failures import reason_of
@@ -24,23 +25,19 @@ from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
-from logstore.store import creating
-from logstore.store.background import DirKeeper, warn
-from logstore.store.identity import resolve
-from logstore.store.loading import Loader, RecoveryProgress
-from logstore.store.opening import (
-    OpenedDirs,
-    check_one_serves,
-    open_log_dirs,
-    release_all,
-)
-from logstore.store.parallel import Outcome, for_each
 from logstore.store.reading import StoreReader
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import Replicas
 
+# What only opening and closing need is imported there: `import logstore` is to stay cheap.
+if TYPE_CHECKING:
+    from logstore.store.background import DirKeeper
+    from logstore.store.loading import Loader, RecoveryProgress
+    from logstore.store.opening import OpenedDirs
+    from logstore.store.parallel import Outcome
+
 StrPath = str | os.PathLike[str]
-FailureCallback = Callable[[str, LogDirOfflineError], object]
+FailureCallback = Callable[[LogDirOfflineError], object]
 
 
 class LogStore(StoreReader):
@@ -65,8 +62,8 @@ class LogStore(StoreReader):
     def open(
         cls,
         log_dirs: StrPath | Iterable[StrPath],
-        config: StoreConfig | None = None,
         *,
+        config: StoreConfig | None = None,
         read_only: bool = False,
         format_new: bool = False,
         admin_socket: bool = True,
@@ -81,7 +78,8 @@ class LogStore(StoreReader):
             read_only: look at a store that another process may own; nothing is locked or written.
             format_new: take unformatted directories into a store that exists.
             admin_socket: serve the command line through a socket.
-            on_log_dir_failure: called once with path and error for each log dir that fails.
+            on_log_dir_failure: called once for each log dir that fails, with its error (`.path`,
+                `.reason`), in a thread of its own; what it raises is logged.
             progress: called after each log that was recovered.
             clock: tells the time, for tests.
 
@@ -119,6 +117,9 @@ class LogStore(StoreReader):
         clock: Clock | None,
     ) -> None:
         """Take possession of the log dirs and load what is in them."""
+        from logstore.store.identity import resolve
+        from logstore.store.opening import open_log_dirs
+
         began = time.monotonic()
         opened = open_log_dirs(
             resolve(log_dirs),
@@ -148,6 +149,9 @@ class LogStore(StoreReader):
     def _load(
         self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
     ) -> Loader:
+        from logstore.store.loading import Loader
+        from logstore.store.opening import check_one_serves
+
         self.recovery_report.warnings += opened.warnings
         loader = Loader(
             self._replicas,
@@ -162,6 +166,8 @@ class LogStore(StoreReader):
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
         """Start the housekeeping of one log dir."""
+        from logstore.store.background import DirKeeper
+
         keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
         keeper.run_one("usage")
         keeper.start()
@@ -169,11 +175,11 @@ class LogStore(StoreReader):
 
     def _abandon(self) -> None:
         """Let go of everything without a word to the disks: as after a crash."""
+        from logstore.store.opening import release_all
+
         for replica in list(self._replicas.opened.values()):
-            try:
+            with suppress(LogStoreError):
                 replica.log.close(flush=False)
-            except LogStoreError:
-                pass
         release_all(self._replicas.log_dirs)
 
     # --- failure of a log dir ---------------------------------------------------------------------
@@ -190,11 +196,13 @@ class LogStore(StoreReader):
 
     def _see_to_failure(self, log_dir: LogDir) -> None:
         """Tell the user, then drop every descriptor on the dead disk."""
+        from logstore.store.background import warn
+
         error = log_dir.offline_error()
         warn("%s", error)
         if self._callback is not None:
             try:
-                self._callback(log_dir.path, error)
+                self._callback(error)
             except Exception:  # noqa: BLE001 - the next failure must be seen to
                 warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
         keeper = self._keepers.get(log_dir.path)
@@ -230,6 +238,8 @@ class LogStore(StoreReader):
             LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
             LogDirFullError: every disk is full.
         """
+        from logstore.store import creating
+
         self._check()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
         if config is None:
@@ -249,6 +259,8 @@ class LogStore(StoreReader):
             UnknownPartitionError: there is none.
             LogDirOfflineError: its log dir is offline; nothing is deleted.
         """
+        from logstore.store import creating
+
         self._check()
         key = TopicPartition(topic, partition)
         with self._replicas.reserved(key):
@@ -274,6 +286,8 @@ class LogStore(StoreReader):
         Raises:
             LogDirOfflineError: a log dir failed now; the others are flushed.
         """
+        from logstore.store.parallel import for_each
+
         self._check()
         skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_offline)
         good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
@@ -293,6 +307,9 @@ class LogStore(StoreReader):
         Raises:
             LogDirOfflineError: a log dir failed now; the others are closed in order.
         """
+        from logstore.store.background import warn
+        from logstore.store.parallel import for_each
+
         with self._lifecycle:
             if self._closed is not None:
                 return ()
@@ -357,6 +374,8 @@ class LogStore(StoreReader):
         except LogStoreError as failure:
             if error is None:
                 raise
+            from logstore.store.background import warn
+
             warn("closing the store failed: %s", failure)
 
 

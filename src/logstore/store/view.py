@@ -52,9 +52,7 @@ class LogStoreView(LogStore):
         report.warnings += opened.warnings
         for log_dir in opened.log_dirs:
             if log_dir.is_offline:
-                report.offline_dirs.append(
-                    OfflineDir(log_dir.path, log_dir.offline_reason or "")
-                )
+                report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
         for key, replica in self._replicas.offline.items():
             report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
         self._is_armed = True
