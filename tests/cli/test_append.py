@@ -197,10 +197,10 @@ def test_lines_come_as_they_arrive() -> None:
 
     stream = Pipe()
     found = [
-        [(line.number, line.data) for line in lines]
+        (lines.first_number, lines.data)
         for lines, _ in intake.lines_as_they_come(stream, "pipe", 100, Interrupts())
     ]
-    assert found == [[(1, b"a")], [], [(2, b"bcd"), (3, b"e")], [], [(4, b"f")]]
+    assert found == [(1, [b"a"]), (2, []), (2, [b"bcd", b"e"]), (4, []), (4, [b"f"])]
 
 
 def test_an_interrupt_waits_for_the_batch() -> None:

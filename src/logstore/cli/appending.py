@@ -12,7 +12,7 @@ import click
 from logstore import Log, LogStore, TopicPartition
 from logstore.cli.intake import (
     Intake,
-    Line,
+    Lines,
     json_parser,
     lines_as_they_come,
     text_parser,
@@ -82,7 +82,7 @@ def log_to_append(store: LogStore, topic: str, partition: int | None, create: bo
 def take_all(
     intake: Intake,
     paths: Sequence[str],
-    read_lines: Callable[[IO[bytes], str, int], Iterator[tuple[list[Line], int]]],
+    read_lines: Callable[[IO[bytes], str, int], Iterator[tuple[Lines, int]]],
     show: Show,
 ) -> None:
     """Append all inputs one after the other, showing the bytes done."""

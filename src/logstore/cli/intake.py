@@ -20,34 +20,55 @@ CHUNK_BYTES = 1 << 18
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
-"""Counted for a record beside its key and value, so that tiny ones make no endless batch."""
+"""Counted for a record beside its value, so that tiny ones make no endless batch."""
+
+Parser = Callable[[bytes], InputRecord | None]
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class BadInputError(click.ClickException):
     """A line cannot be appended; everything before it has been."""
 
 
-class Line(NamedTuple):
-    """One line of an input without its end, and its number there."""
+class Lines(NamedTuple):
+    """Lines that follow one another in one input, without their ends."""
 
     source: str
-    number: int
-    data: bytes
+    first_number: int
+    data: list[bytes]
 
-    def refuse(self, error: Exception) -> BadInputError:
-        """Make the error that names this line."""
-        return BadInputError(f"{self.source}, line {self.number}: {error}")
+
+class Batch(NamedTuple):
+    """Records to be appended together, by columns, and the number of the line of each."""
+
+    source: str
+    numbers: Sequence[int]
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    timestamps: Sequence[int] | None = None
+    headers: Sequence[Headers] | None = None
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Take some of the records."""
+        return Batch(
+            self.source,
+            self.numbers[start:stop],
+            self.values[start:stop],
+            None if self.keys is None else self.keys[start:stop],
+            None if self.timestamps is None else self.timestamps[start:stop],
+            None if self.headers is None else self.headers[start:stop],
+        )
 
 
 def lines_as_they_come(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
-) -> Iterator[tuple[list[Line], int]]:
+) -> Iterator[tuple[Lines, int]]:
     """Yield the lines of a stream as they arrive, each time with the bytes read so far.
 
     A pipe whose writer pauses gives what it has; nothing waits for a chunk to fill.
     """
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    number, bytes_read = 0, 0
+    number, bytes_read = 1, 0
     pieces: list[bytes] = []  # of the line whose end has not come yet
     pieces_bytes = 0
     while True:
@@ -62,32 +83,31 @@ def lines_as_they_come(
             pieces, pieces_bytes = [], 0
         pieces.append(tail)
         pieces_bytes += len(tail)
-        lines = [Line(source, number + at, data) for at, data in enumerate(whole, 1)]
-        number += len(lines)
-        yield lines, bytes_read
+        yield Lines(source, number, whole), bytes_read
+        number += len(whole)
         if pieces_bytes > line_bytes_max:
             raise BadInputError(
-                f"{source}, line {number + 1}: longer than max_message_bytes ({line_bytes_max})"
+                f"{source}, line {number}: longer than max_message_bytes ({line_bytes_max})"
             )
     if pieces_bytes:
-        yield [Line(source, number + 1, b"".join(pieces))], bytes_read
+        yield Lines(source, number, [b"".join(pieces)]), bytes_read
 
 
 def whole_input(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
-) -> Iterator[tuple[list[Line], int]]:
+) -> Iterator[tuple[Lines, int]]:
     """Yield the whole of a stream as if it were one line."""
     with interrupts.allowed():
         data = stream.read(line_bytes_max + 1)
     if len(data) > line_bytes_max:
         raise BadInputError(f"{source}: longer than max_message_bytes ({line_bytes_max})")
-    yield [Line(source, 1, data)], len(data)
+    yield Lines(source, 1, [data]), len(data)
 
 
-def text_parser(key_separator: str | None) -> Callable[[bytes], InputRecord | None]:
-    """Make the parser of plain lines: the line is the value, or key, separator and value."""
+def text_parser(key_separator: str | None) -> Parser | None:
+    """Make the parser of plain lines: key, separator and value; None when a line is a value."""
     if key_separator is None:
-        return InputRecord
+        return None
     separator = key_separator.encode()
 
     def parse(line: bytes) -> InputRecord:
@@ -107,10 +127,8 @@ def json_parser(line: bytes) -> InputRecord | None:
 class Intake:
     """What goes into one log, batch by batch, and what has been acknowledged so far."""
 
-    def __init__(
-        self, log: Log, parse: Callable[[bytes], InputRecord | None], *, is_durable: bool
-    ) -> None:
-        """Take records for `log`."""
+    def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
+        """Take records for `log`; without a parser each line is a value."""
         self.log = log
         self.parse = parse
         self.is_durable = is_durable
@@ -119,65 +137,64 @@ class Intake:
         self.first_offset: int | None = None
         self.last_offset: int | None = None
 
-    def take(self, lines: Sequence[Line]) -> None:
+    def take(self, lines: Lines) -> None:
         """Append lines in batches.
 
         Raises:
             BadInputError: for the first bad line; those before it are appended.
-
         """
-        batch: list[tuple[Line, InputRecord]] = []
-        size_bytes = 0
-        for line in lines:
-            try:
-                record = self.parse(line.data)
-            except ValueError as error:
-                self.write(batch)
-                raise line.refuse(error) from None
-            if record is None:
-                continue
-            batch.append((line, record))
-            size_bytes += len(line.data) + RECORD_OVERHEAD_BYTES
+        batch, error = self.parsed(lines)
+        start = size_bytes = 0
+        for stop, value in enumerate(batch.values, 1):
+            size_bytes += len(value or b"") + RECORD_OVERHEAD_BYTES
             if size_bytes >= self.batch_bytes_max:
-                self.write(batch)
-                batch, size_bytes = [], 0
-        self.write(batch)
+                self.write(batch.part(start, stop))
+                start, size_bytes = stop, 0
+        self.write(batch.part(start, len(batch.values)))
+        if error is not None:
+            raise error
 
-    def write(self, batch: Sequence[tuple[Line, InputRecord]]) -> None:
+    def parsed(self, lines: Lines) -> tuple[Batch, BadInputError | None]:
+        """Read lines up to the first bad one, and make the error that it will be."""
+        if self.parse is None:
+            numbers = range(lines.first_number, lines.first_number + len(lines.data))
+            return Batch(lines.source, numbers, lines.data), None
+        found: list[tuple[int, InputRecord]] = []
+        failure = None
+        for number, data in enumerate(lines.data, lines.first_number):
+            try:
+                record = self.parse(data)
+            except ValueError as error:
+                failure = BadInputError(f"{lines.source}, line {number}: {error}")
+                break
+            if record is not None:
+                found.append((number, record))
+        return batch_of(lines.source, found), failure
+
+    def write(self, batch: Batch) -> None:
         """Append a batch whole; one that is refused goes record by record, to name the bad one."""
-        if not batch:
+        count = len(batch.values)
+        if not count:
             return
         try:
-            offsets = self.extend([record for _, record in batch])
+            offsets = self.log.extend(
+                batch.values,
+                keys=batch.keys,
+                timestamps=batch.timestamps,
+                headers=batch.headers,
+                durable=self.is_durable,
+            )
         except (ValueError, TypeError) as error:
-            if len(batch) == 1:
-                raise batch[0][0].refuse(error) from None
-            for each in batch:
-                self.write([each])
+            if count == 1:
+                where = f"{batch.source}, line {batch.numbers[0]}"
+                raise BadInputError(f"{where}: {error}") from None
+            for at in range(count):
+                self.write(batch.part(at, at + 1))
             return
         self.record_count += len(offsets)
         if self.first_offset is None:
             self.first_offset = offsets.start
         self.last_offset = offsets.stop - 1
-
-    def extend(self, records: Sequence[InputRecord]) -> range:
-        """Append records as one batch; those without a timestamp get the time of now."""
-        values = [record.value for record in records]
-        keys = [record.key for record in records]
-        headers = [record.headers for record in records]
-        timestamps: list[int] | None = None
-        if any(record.timestamp is not None for record in records):
-            now_ms = time.time_ns() // 1_000_000
-            timestamps = [
-                now_ms if record.timestamp is None else record.timestamp for record in records
-            ]
-        return self.log.extend(
-            values,
-            keys=keys if any(key is not None for key in keys) else None,
-            timestamps=timestamps,
-            headers=headers if any(headers) else None,
-            durable=self.is_durable,
-        )
 
     def sentence(self) -> str:
         """Word what has been appended."""
@@ -199,3 +216,23 @@ class Intake:
             "first_offset": self.first_offset,
             "last_offset": self.last_offset,
         }
+
+
+def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
+    """Make columns of records; those without a timestamp get the time of now if any has one."""
+    keys = [record.key for _, record in found]
+    headers = [record.headers for _, record in found]
+    timestamps: list[int] | None = None
+    if any(record.timestamp is not None for _, record in found):
+        now_ms = time.time_ns() // 1_000_000
+        timestamps = [
+            now_ms if record.timestamp is None else record.timestamp for _, record in found
+        ]
+    return Batch(
+        source,
+        numbers=[number for number, _ in found],
+        values=[record.value for _, record in found],
+        keys=keys if any(key is not None for key in keys) else None,
+        timestamps=timestamps,
+        headers=headers if any(headers) else None,
+    )
