@@ -92,13 +92,17 @@ class LogStore(StoreReader):
             config = StoreConfig()
         elif not isinstance(config, StoreConfig):
             raise TypeError(f"config is a StoreConfig, not {config!r}")
+        from logstore.store.forking import watch
+
         if read_only:
             from logstore.store.view import LogStoreView
 
             view = LogStoreView(config, on_log_dir_failure)
+            watch(view)
             view._open_view(log_dirs, clock)
             return view
         store = cls(config, on_log_dir_failure)
+        watch(store)
         store._open(log_dirs, format_new, progress, clock)
         return store
 
@@ -310,10 +314,11 @@ class LogStore(StoreReader):
         from logstore.store.background import warn
         from logstore.store.parallel import for_each
 
+        if self._closed is not None:  # in a forked child the lock below may be held for ever
+            return ()
         with self._lifecycle:
             if self._closed is not None:
                 return ()
-            self._environment.check_process()
             self._closed = "the store was closed"
             self._is_armed = False
         for keeper in self._keepers.values():

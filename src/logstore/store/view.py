@@ -191,10 +191,9 @@ class LogStoreView(LogStore):
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Let go of all descriptors."""
-        with self._lifecycle:
-            if self._closed is None:
-                self._closed = "the store was closed"
-                self._is_armed = False
-                for replica in list(self._replicas.opened.values()):
-                    replica.log.close()
+        if self._closed is None:
+            self._closed = "the store was closed"
+            self._is_armed = False
+            for replica in list(self._replicas.opened.values()):
+                replica.log.close()
         return ()

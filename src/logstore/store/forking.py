@@ -1,0 +1,54 @@
+"""Keep a forked child from using its parent's stores.
+
+The locks that the child inherits may be held by threads that it does not have, so nothing here
+takes one: each log is told that it is unavailable, and gets new locks to find that out with.
+(The descriptors that hold the log dirs' locks are closed by `disk.dir_lock`.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from logstore.errors import LogClosedError, LogStoreError
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.store.store import LogStore
+
+REASON = "the store was opened before this process was forked"
+
+_open_stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
+
+
+def watch(store: LogStore) -> None:
+    """Have a store closed in the child when this process is forked."""
+    _open_stores.add(store)
+
+
+def _refuse() -> LogStoreError:
+    return LogClosedError(reason=REASON)
+
+
+def disown(log: Log) -> None:
+    """Make every call on a log raise LogClosedError, in the child."""
+    log._unavailable = _refuse
+    for name in ("_lock", "_flush_lock", "_refreshing"):
+        if hasattr(log, name):
+            setattr(log, name, threading.Lock())
+    if hasattr(log, "_appended"):
+        log._appended = threading.Condition(threading.Lock())
+        log._commit = None
+
+
+def _in_child() -> None:
+    for store in list(_open_stores):
+        store._closed = REASON
+        for replica in list(store._replicas.opened.values()):
+            disown(replica.log)
+    _open_stores.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
