@@ -382,8 +382,16 @@ class LogReader:
     # --- helpers --------------------------------------------------------------------------------
 
     def _segment_for(self, offset: int) -> Segment:
+        """Give the segment that holds an offset; raises CorruptRecordBatchError in a gap."""
         segments, bases = self._view
-        return segments[max(bisect_right(bases, offset) - 1, 0)]
+        number = max(bisect_right(bases, offset) - 1, 0)
+        segment = segments[number]
+        if offset < segment.base_offset:
+            raise corrupt(segment, 0, f"the segments before it, from {offset} on, are missing")
+        if offset >= segment.end_offset and number + 1 < len(segments):
+            reason = f"offsets {segment.end_offset} to {bases[number + 1]} are missing behind it"
+            raise corrupt(segment, segment.size_bytes, reason)
+        return segment
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(

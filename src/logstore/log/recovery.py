@@ -20,12 +20,17 @@ from typing import NamedTuple
 
 from logstore.disk import files
 from logstore.errors import CorruptIndexError
+from logstore.format import columnar, layouts
 from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.scan import Damage, Progress, Scan
 from logstore.log.segment import Segment
+
+
+FIRST_BATCH_BYTES_MAX = 1 << 20
+NEVER = 2**63
 
 
 class Problem(NamedTuple):
@@ -118,7 +123,8 @@ class Recovery:
             self.entry.warnings.append(f"{name}: half written when a crash came, removed")
         rows = self._drop_below_start(listing.segments)
         for number, row in enumerate(rows):
-            self._take(row, is_last=number == len(rows) - 1)
+            next_base = rows[number + 1].base_offset if number + 1 < len(rows) else NEVER
+            self._take(row, next_base)
         self._cut_torn_tail()
         self._judge(listing.orphans)
         if self.scanned and self.entry.state == "clean":
@@ -143,11 +149,16 @@ class Recovery:
 
     # --- one segment --------------------------------------------------------------------------
 
-    def _take(self, row: SegmentFiles, *, is_last: bool) -> None:
+    def _take(self, row: SegmentFiles, next_base: int) -> None:
         """Take a segment at its trailer's word, or scan what the trailer does not cover."""
+        is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         self.segments.append(segment)
         trailer = self._trailer_of(segment, row)
+        if trailer is not None and self._is_foreign(segment, row, trailer):
+            return
+        if trailer is not None and not self._is_ours(segment, trailer):
+            trailer = None
         if trailer is not None:
             self.recovery_point = max(self.recovery_point, trailer.end_offset)
             self.epochs.append((trailer.last_leader_epoch, -1))
@@ -171,7 +182,7 @@ class Recovery:
                 return
         elif trailer is None and row.index_bytes > 0:
             self.entry.rebuilt_indexes += 1
-        self._scan(segment, row, trailer)
+        self._scan(segment, row, trailer, next_base)
         if trailer is not None and trailer.end_offset > segment.end_offset:
             self._damage(
                 segment,
@@ -185,11 +196,43 @@ class Recovery:
             )
 
     def _trailer_of(self, segment: Segment, row: SegmentFiles) -> trailers.Trailer | None:
-        trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
+        return trailers.read_trailer(segment.index_path, row.index_bytes)
+
+    def _is_ours(self, segment: Segment, trailer: trailers.Trailer) -> bool:
         ours = (self.metadata.topic_id, self.metadata.partition, segment.base_offset)
-        if trailer is None or (trailer.topic_id, trailer.partition, trailer.base_offset) != ours:
-            return None
-        return trailer
+        return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
+
+    def _is_foreign(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer) -> bool:
+        """Tell whether a whole segment of another log stands here; it is then not read.
+
+        A trailer of ours whose file ends in another batch, or one of another log with that log's
+        own file. A trailer that has nothing to do with its file is only an index gone astray.
+        """
+        if not 0 < trailer.log_bytes <= row.log_bytes:
+            return False
+        fd = files.open_file(segment.log_path, files.READ)
+        try:
+            found = files.read_up_to(fd, 8, trailer.log_bytes - 8)
+            is_match = int.from_bytes(found, "big") == trailer.last_checksum
+            if self._is_ours(segment, trailer) == is_match:
+                return False
+            size_bytes = trailer.log_bytes - trailer.last_position
+            batch = files.read_up_to(fd, size_bytes, trailer.last_position)
+            if not is_match and layouts.fault(batch, 0, None) is not None:
+                head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
+                if layouts.fault(head, 0, segment.base_offset) is None:
+                    first = columnar.read_header(head, 0).size_bytes
+                    is_match = columnar.checksum(head, 0, first) == trailer.first_checksum
+                if is_match:
+                    return False  # ours, with a damaged end: whoever reads it will find it
+        finally:
+            files.close(fd)
+        end_offset = max(trailer.end_offset, segment.base_offset)
+        self._damage(
+            segment,
+            Damage(0, row.log_bytes, segment.base_offset, end_offset, "it is of another log"),
+        )
+        return True
 
     def _load_growing_indexes(self, segment: Segment, trailer: trailers.Trailer) -> bool:
         try:
@@ -205,7 +248,13 @@ class Recovery:
         segment.index = index
         return True
 
-    def _scan(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer | None) -> None:
+    def _scan(
+        self,
+        segment: Segment,
+        row: SegmentFiles,
+        trailer: trailers.Trailer | None,
+        limit_offset: int,
+    ) -> None:
         """Check the batches beyond the trailer, or all of them, and index them."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
@@ -216,9 +265,11 @@ class Recovery:
             time_index=segment.time_index,
             interval_bytes=self.metadata.config.index_interval_bytes,
             view=self.environment.view,
+            limit_offset=limit_offset,
         )
         if trailer is not None:
-            scan.position, scan.offset = trailer.log_bytes, trailer.end_offset
+            scan.position = scan.good_end = trailer.log_bytes
+            scan.offset = trailer.end_offset
             scan.max_timestamp, scan.last_epoch = trailer.max_timestamp, trailer.last_leader_epoch
             scan.last_position = trailer.last_position
         fd = files.open_file(segment.log_path, files.READ)
@@ -346,7 +397,7 @@ class Recovery:
         for row in orphans:
             orphan = Segment(self.directory, row.base_offset)
             trailer = self._trailer_of(orphan, row)
-            if trailer is not None:
+            if trailer is not None and self._is_ours(orphan, trailer):
                 end = max(end, trailer.end_offset)
         if end > expected:
             path = self.segments[-1].log_path if self.segments else self.directory

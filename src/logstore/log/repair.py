@@ -61,6 +61,11 @@ def repair(log: Log) -> RepairReport:
 
 def _repair(log: Log, report: RepairReport) -> bool:
     expected = log.log_start_offset
+    foreign = {
+        problem.path: problem.end_offset
+        for problem in log.recovery.problems
+        if problem.position == 0 and problem.end_position and problem.end_offset > problem.offset
+    }
     segments = list(log._view[0])
     lost_end = max((problem.end_offset for problem in log.recovery.problems), default=0)
     changed = False
@@ -70,23 +75,32 @@ def _repair(log: Log, report: RepairReport) -> bool:
             _quarantine(log, segment, report, keep=False)
             changed = True
             continue
+        if segment.log_path in foreign and not segment.size_bytes:
+            _quarantine(log, segment, report, keep=False)
+            end = foreign[segment.log_path]
+            _fill(log, base, end, report)
+            expected, changed = end, True
+            continue
         if base > expected:
             _fill(log, expected, base, report)
             changed = True
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        goal = max(next_base or 0, lost_end if next_base is None else 0)
-        end, is_changed = _mend(log, segment, goal, report)
+        goal = max(lost_end, segment.end_offset) if next_base is None else next_base
+        limit_offset = 2**63 if next_base is None else next_base
+        end, is_changed = _mend(log, segment, goal, limit_offset, report)
         changed = changed or is_changed
         expected = end
     return changed
 
 
-def _mend(log: Log, segment: Segment, goal: int, report: RepairReport) -> tuple[int, bool]:
+def _mend(
+    log: Log, segment: Segment, goal: int, limit_offset: int, report: RepairReport
+) -> tuple[int, bool]:
     """Write a segment anew without its damage, up to the offset `goal` at least."""
     fd = files.open_file(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
-        scan = Scan(segment.base_offset)
+        scan = Scan(segment.base_offset, limit_offset=limit_offset)
         damages: list[Damage] = []
         while (reason := scan.run(fd, end)) is not None:
             damages.append(scan.skip_damage(fd, end, reason))

@@ -45,7 +45,9 @@ class Scan:
 
     Attributes:
         position: first byte not looked at.
+        good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
+        limit_offset: where the next segment begins; no batch of this one lies there or behind.
         index, time_index: entries of the batches found, None when nobody wants them.
     """
 
@@ -57,11 +59,14 @@ class Scan:
         time_index: TimeIndex | None = None,
         interval_bytes: int = 4096,
         view: View = mapped.view,
+        limit_offset: int = 2**63,
     ) -> None:
         self.view = view
         self.base_offset = base_offset
         self.position = 0
+        self.good_end = 0
         self.offset = base_offset
+        self.limit_offset = limit_offset
         self.index = index
         self.time_index = time_index
         self.interval_bytes = interval_bytes
@@ -142,6 +147,7 @@ class Scan:
             self.first_checksum = checksum
         self.last_checksum = checksum
         self.last_position = position
+        self.good_end = position + header.size_bytes
         self.offset = header.last_offset + 1
         self.batches += 1
         self.records += header.record_count
@@ -154,11 +160,11 @@ class Scan:
             self.position = end
             return Damage(position, end, offset, None, reason)
         self.position, next_offset = found
-        if next_offset >= offset:
+        if offset <= next_offset < self.limit_offset:
             self.offset = next_offset
             self.indexed_position = -self.interval_bytes  # the first one behind it gets an entry
             return Damage(position, self.position, offset, next_offset, reason)
-        # A whole batch of offsets that were already seen: take it out as well.
+        # A whole batch of offsets that stand elsewhere in the log: take it out as well.
         head = files.read_up_to(fd, PREFIX_BYTES, self.position)
         self.position += unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
         return Damage(position, self.position, offset, offset, reason)

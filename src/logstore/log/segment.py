@@ -118,7 +118,7 @@ class Segment:
 
     def take(self, scan: Scan) -> None:
         """Take the facts that a walk over the whole file found."""
-        self.size_bytes = scan.position
+        self.size_bytes = scan.good_end  # what stands behind is nothing to read
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch

@@ -56,7 +56,11 @@ def _verify_segment(
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
         ]
-    scan = Scan(segment.base_offset, view=log._environment.view)
+    scan = Scan(
+        segment.base_offset,
+        view=log._environment.view,
+        limit_offset=2**63 if next_base is None else next_base,
+    )
     while (reason := scan.run(fd, size_bytes, progress)) is not None:
         damage = scan.skip_damage(fd, size_bytes, reason)
         lost_end = damage.end_offset

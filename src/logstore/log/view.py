@@ -177,7 +177,8 @@ class LogView(LogReader):
             interval_bytes=self.config.index_interval_bytes,
             view=self._environment.view,
         )
-        self._scan.position, self._scan.offset = sealed_bytes, sealed_end
+        self._scan.position = self._scan.good_end = sealed_bytes
+        self._scan.offset = sealed_end
         self._scan.max_timestamp = segment.max_timestamp if sealed_bytes else -1
         self._scan.last_epoch = segment.last_epoch
 

@@ -318,8 +318,8 @@ class LogWriter(LogReader):
 
     def _seal(self, segment: Segment, fd: int) -> None:
         """Write a sealed segment's index files; `_flush_lock` is held and its data is durable."""
-        if segment.is_dropped or segment.index is None:
-            return
+        if segment.is_dropped or segment.index is None or self._refusal:
+            return  # of a corrupt log no segment is vouched for
         try:
             snapshot = index_files(segment, fd, self._metadata, is_sealed=True)
         except OSError as error:
@@ -344,8 +344,11 @@ class LogWriter(LogReader):
             with self._lock:
                 self._check()
                 active = self._active
-                if self._is_dirty or active.size_bytes < self._checkpointed_bytes + (
-                    0 if is_closing else CHECKPOINT_BYTES
+                if (
+                    self._refusal
+                    or self._is_dirty
+                    or active.size_bytes
+                    < self._checkpointed_bytes + (0 if is_closing else CHECKPOINT_BYTES)
                 ):
                     return
                 try:
