@@ -1,0 +1,105 @@
+"""Run what the documents show, and follow where they point."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.places import environment
+from support.run_document import python_blocks
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCUMENTS = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CHANGELOG.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+]
+RUNNER = REPOSITORY / "tests" / "support" / "run_document.py"
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+TARGET = re.compile(r"`?make ([a-z][a-z-]+)")
+
+
+def name_of(path: Path) -> str:
+    """Give a document's path inside the repository."""
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if python_blocks(path.read_text())], ids=name_of
+)
+def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
+    """Every Python block runs in a fresh directory, and prints what its comments say."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(RUNNER), str(path)],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) == len(python_blocks(path.read_text()))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if SHELL.search(path.read_text())], ids=name_of
+)
+def test_shell_blocks_run(path: Path, tmp_path: Path) -> None:
+    """Every `sh` block ends well in a fresh directory, with `logstore` on the path."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "logstore"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m logstore.cli "$@"\n')
+    program.chmod(0o755)
+    variables = environment()
+    variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
+    for block in SHELL.findall(path.read_text()):
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    """A link inside the repository names a file, and a heading that is there."""
+    for target, anchor in LINK.findall(path.read_text()):
+        if "://" in target:
+            continue
+        file = (path.parent / target).resolve() if target else path
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    """What a document tells people to type is in the Makefile."""
+    rules = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    for path in DOCUMENTS:
+        for text in re.findall(r"`([^`\n]+)`|^\$ (.+)$", path.read_text(), re.MULTILINE):
+            for target in TARGET.findall(" ".join(text)):
+                assert target in rules, f"{name_of(path)}: make {target}"
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    """`.ci/run` and the README agree on how everything is tested."""
+    assert "$ make test" in (REPOSITORY / "README.md").read_text()
+    lines = (REPOSITORY / ".ci" / "run").read_text().splitlines()
+    assert [line for line in lines if "make" in line and not line.startswith("#")] == [
+        "exec make test"
+    ]
+
+
+def test_decisions_are_numbered_and_short() -> None:
+    """Decisions count up from 0001 without a gap and fit on a screen."""
+    paths = sorted((REPOSITORY / "docs" / "adr").glob("*.md"))
+    assert [path.name[:4] for path in paths] == [f"{n:04d}" for n in range(1, len(paths) + 1)]
+    for path in paths:
+        assert len(path.read_text().splitlines()) <= 45, path.name
