@@ -201,13 +201,3 @@ def test_lines_come_as_they_arrive() -> None:
         for lines, _ in intake.lines_as_they_come(stream, "pipe", 100, Interrupts())
     ]
     assert found == [(1, [b"a"]), (2, []), (2, [b"bcd", b"e"]), (4, []), (4, [b"f"])]
-
-
-def test_an_interrupt_waits_for_the_batch() -> None:
-    """A signal is raised where that is allowed, not before."""
-    interrupts = Interrupts()
-    interrupts.handle(signal.SIGINT, None)
-    with pytest.raises(KeyboardInterrupt), interrupts.allowed():
-        raise AssertionError("not reached")
-    with pytest.raises(KeyboardInterrupt):
-        interrupts.handle(signal.SIGINT, None)

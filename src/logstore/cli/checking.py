@@ -26,7 +26,7 @@ from logstore.cli.output import (
     print_rows,
     progress_bar,
 )
-from logstore.log.recovery import Problem
+from logstore.log.report import Problem
 
 PROBLEM_COLUMNS = [
     Column("topic", "topic"),
