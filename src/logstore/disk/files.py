@@ -131,11 +131,33 @@ def probe(fd: int) -> None:
     pread(fd, 1, 0)
 
 
+class SyncError(OSError):
+    """Say that a sync failed: whatever its errno, what was written before it cannot be trusted."""
+
+    @classmethod
+    def of(cls, error: OSError) -> SyncError:
+        """Take over what an error says."""
+        return cls(error.errno, error.strerror, error.filename)
+
+
 def sync_data(fd: int) -> None:
     """Make a file's data and size durable, then probe it (R1)."""
-    fdatasync(fd)
-    fstat(fd)
-    pread(fd, 1, 0)
+    try:
+        fdatasync(fd)
+        fstat(fd)
+        pread(fd, 1, 0)
+    except OSError as error:
+        raise SyncError.of(error) from error
+
+
+def sync_file(fd: int) -> None:
+    """Make a new file durable, then probe it (R1, R2)."""
+    try:
+        fsync(fd)
+        fstat(fd)
+        pread(fd, 1, 0)
+    except OSError as error:
+        raise SyncError.of(error) from error
 
 
 def sync_dir(path: str) -> None:
@@ -144,6 +166,8 @@ def sync_dir(path: str) -> None:
     try:
         fsync(fd)
         fstat(fd)
+    except OSError as error:
+        raise SyncError.of(error) from error
     finally:
         close(fd)
 
@@ -153,9 +177,7 @@ def write_new(path: str, data: bytes) -> None:
     fd = open_file(path, REPLACE)
     try:
         write_fully(fd, [data], 0)
-        fsync(fd)
-        fstat(fd)
-        pread(fd, 1, 0)
+        sync_file(fd)
     finally:
         close(fd)
 

@@ -133,8 +133,9 @@ class LogDir:
         """
         if self.is_offline:
             return self.offline_error()
-        reason = self._reason(error, path)
-        verdict = verdict_of(error)
+        if isinstance(error, files.SyncError):
+            return self.flush_failed(error, path)
+        reason, verdict = self._reason(error, path), verdict_of(error)
         if verdict is Verdict.FULL and error.errno != errno.EFBIG:
             return LogDirFullError(path=self.path)
         if verdict is Verdict.FULL or verdict is Verdict.PROCESS:

@@ -92,11 +92,8 @@ class Cursor:
             while at + PREFIX_BYTES <= len(data):
                 _, length, _, magic = unpack_prefix(data, at)
                 size = length + LENGTH_OVERHEAD_BYTES
-                if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
-                    need = size
-                    break
-                if magic != columnar.MAGIC or at + size > len(data) or size < BATCH_BYTES_MIN:
-                    self._resume(start + at, layouts.fault(data, at, None) or "no batch")
+                if magic != columnar.MAGIC or not BATCH_BYTES_MIN <= size <= len(data) - at:
+                    need = self._look_again(data, at, start, end)
                     break
                 last_offset = columnar.read_header(data, at).last_offset
                 if last_offset < self.offset and self._start is not None:
@@ -116,6 +113,14 @@ class Cursor:
                     self._resume(start + at, f"only {len(data) - at} bytes are left")
                 elif not data:
                     raise corrupt(segment, start, "the file is shorter than its batches")
+
+    def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
+        """Give how much must be read for the batch at `at`; 0 when damage was stepped over."""
+        size = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
+        if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
+            return size
+        self._resume(start + at, layouts.fault(data, at, None) or "no batch")
+        return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int) -> bool:
         """Verify a batch at its first read; False when the cursor was moved behind damage."""

@@ -1,4 +1,4 @@
-"""Append batches that are encoded already: a leader's verbatim, or anyone's with new offsets.
+"""Read batches as they stand, and append such: a leader's verbatim, or anyone's with new offsets.
 
 A checksum proves that a peer's bytes came over whole, not that the peer made them well; so every
 batch's structure is checked before one byte of it is written.
@@ -12,9 +12,13 @@ from logstore.errors import OffsetOutOfRangeError
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
 from logstore.format.prefix import walk
+from logstore.log.cursor import Cursor
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
+    from logstore.log.reader import LogReader
+
+RAW_WINDOW_BYTES = 1 << 20
 
 
 def parse(raw: bytes) -> list[tuple[bytes, BatchHeader]]:
@@ -105,3 +109,28 @@ def _write(log: Log, data: bytes, base_offset: int, header: BatchHeader) -> None
         active = log._make_room(len(data), False)
     last_delta = header.last_offset - header.base_offset
     log._write(active, data, base_offset, last_delta, header.max_timestamp, header.leader_epoch)
+
+
+def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
+    """Read whole encoded batches; see `LogReader.read_raw`."""
+    log._check()
+    log._refresh()
+    log._check_readable(offset, offset)
+    parts: list[bytes]
+    while offset < log.log_end_offset:
+        segment = log._segment_for(offset)
+        parts = []
+        taken = 0
+        try:
+            cursor = Cursor(segment, offset, log._environment)
+            for data, at, size in cursor.whole_batches(min(max_bytes, RAW_WINDOW_BYTES)):
+                taken += size
+                if parts and taken > max_bytes:
+                    break
+                parts.append(bytes(data[at : at + size]))
+            return b"".join(parts)
+        except FileNotFoundError as error:
+            log._retry(segment, offset, error)
+        except OSError as error:
+            raise log._failed(error) from error
+    return b""

@@ -21,7 +21,7 @@ from logstore.log.writer import NEVER, LogWriter
 if TYPE_CHECKING:
     from logstore.log.appender import Appender
     from logstore.log.group_commit import GroupCommit
-    from logstore.log.recovery import Problem
+    from logstore.log.report import Problem
 
 
 class Log(LogWriter):

@@ -18,7 +18,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.listing import list_partition
 from logstore.log.metadata import FILE_NAME, PartitionMetadata
-from logstore.log.recovery import Recovered, Recovery, RecoveryEntry
+from logstore.log.recovery import Recovered, Recovery
+from logstore.log.report import RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.log.trailer import read_trailer
@@ -54,7 +55,7 @@ def _begin(log: Log, base_offset: int) -> None:
     segment.begin_indexes()
     try:
         writer = Handle(files.open_file(segment.log_path, files.REPLACE))
-        files.fsync(writer.fd)
+        files.sync_file(writer.fd)
         files.sync_dir(log.directory)
     except OSError as error:
         raise log._failed(error) from error

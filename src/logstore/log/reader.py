@@ -17,11 +17,11 @@ from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
 from logstore.format.batch import Record, RecordBatch
-from logstore.log.cursor import Cursor, batches, corrupt, load_block
+from logstore.log.cursor import batches, corrupt, load_block
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.segment import INDEX, Block, Segment
-from logstore.log.slice import LogSlice
+from logstore.log.slice import LogSlice, bound
 
 View = tuple[tuple[Segment, ...], list[int]]
 
@@ -194,7 +194,7 @@ class LogReader:
             if index.step not in (None, 1):
                 raise ValueError("a log has no steps: slice it with step 1")
             return LogSlice(
-                self, _bound(index.start, start, end, start), _bound(index.stop, start, end, end)
+                self, bound(index.start, start, end, start), bound(index.stop, start, end, end)
             )
         offset = as_index(index)
         if offset < 0:
@@ -321,27 +321,9 @@ class LogReader:
 
         Gives one batch at least, then as many as fit into `max_bytes`; nothing at the log's end.
         """
-        self._check()
-        self._refresh()
-        self._check_readable(offset, offset)
-        parts: list[bytes]
-        while offset < self.log_end_offset:
-            segment = self._segment_for(offset)
-            parts = []
-            taken = 0
-            try:
-                cursor = Cursor(segment, offset, self._environment)
-                for data, at, size in cursor.whole_batches(min(max_bytes, SCAN_WINDOW_BYTES)):
-                    taken += size
-                    if parts and taken > max_bytes:
-                        break
-                    parts.append(bytes(data[at : at + size]))
-                return b"".join(parts)
-            except FileNotFoundError as error:
-                self._retry(segment, offset, error)
-            except OSError as error:
-                raise self._failed(error) from error
-        return b""
+        from logstore.log.encoded import read_raw
+
+        return read_raw(self, as_index(offset), max_bytes)
 
     def tail(self, offset: int | str = "end", timeout: float | None = None) -> Iterator[Record]:
         """Yield records as they come, from an offset, "start" or "end" on.
@@ -415,13 +397,3 @@ class LogReader:
         self._stale(segment)
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset) from error
-
-
-def _bound(value: int | None, start: int, end: int, default: int) -> int:
-    """Bring a bound of a slice into the log's range, as Python's sequences do."""
-    if value is None:
-        return default
-    bound = as_index(value)
-    if bound < 0:
-        bound += end
-    return min(max(bound, start), end)

@@ -15,7 +15,6 @@ does not answer is no reason to cut.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -25,54 +24,12 @@ from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.report import Problem, RecoveryEntry
 from logstore.log.scan import Damage, Progress, Scan
 from logstore.log.segment import Segment
 
-
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-
-
-class Problem(NamedTuple):
-    """Tell of damage in a log.
-
-    Attributes:
-        path, position, end_position: the bytes; equal positions when bytes are missing.
-        offset, end_offset: the offsets that cannot be read; equal when none is lost.
-    """
-
-    path: str
-    position: int
-    end_position: int
-    reason: str
-    offset: int
-    end_offset: int
-
-    def __str__(self) -> str:
-        lost = self.end_offset - self.offset
-        return f"{self.path} at position {self.position}: {self.reason} ({lost} offsets lost)"
-
-
-@dataclass
-class RecoveryEntry:
-    """Tell what opening one log found and did.
-
-    Attributes:
-        state: "clean" nothing to do, "recovered" scanned after a crash, "corrupt" see `problems`.
-        cut_bytes: size of the torn tail that was cut; 0 for none.
-    """
-
-    topic: str
-    partition: int
-    log_dir: str
-    state: str = "clean"
-    cut_bytes: int = 0
-    cut_reason: str = ""
-    scanned_bytes: int = 0
-    scanned_batches: int = 0
-    rebuilt_indexes: int = 0
-    warnings: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
 
 
 class Recovered(NamedTuple):
@@ -330,8 +287,7 @@ class Recovery:
         fd = files.open_file(segment.log_path, files.READ_WRITE)
         try:
             files.ftruncate(fd, position)
-            files.fsync(fd)
-            files.probe(fd)
+            files.sync_file(fd)
         finally:
             files.close(fd)
         segment.size_bytes = position

@@ -110,8 +110,7 @@ def _mend(
         target = files.open_file(temporary, files.REPLACE)
         try:
             _copy_whole(fd, target, damages, end, scan.offset, goal, report)
-            files.fsync(target)
-            files.probe(target)
+            files.sync_file(target)
         finally:
             files.close(target)
     finally:
@@ -167,8 +166,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
     fd = files.open_file(temporary, files.REPLACE)
     try:
         _write_holes(fd, 0, offset, end_offset, report)
-        files.fsync(fd)
-        files.probe(fd)
+        files.sync_file(fd)
     finally:
         files.close(fd)
     files.rename(temporary, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
 from logstore.format.batch import Record, RecordBatch
@@ -71,3 +72,13 @@ class LogSlice:
         from logstore.arrow import to_reader
 
         return to_reader(self.read_batches()).__arrow_c_stream__(requested_schema)
+
+
+def bound(value: int | None, start: int, end: int, default: int) -> int:
+    """Bring a bound of a slice into the log's range, as Python's sequences do."""
+    if value is None:
+        return default
+    offset = as_index(value)
+    if offset < 0:
+        offset += end
+    return min(max(offset, start), end)

@@ -63,7 +63,7 @@ def _truncate(log: Log, offset: int) -> None:
     else:
         new = Segment(log.directory, offset)
         writer = Handle(files.open_file(new.log_path, files.REPLACE))
-        files.fsync(writer.fd)
+        files.sync_file(writer.fd)
         kept.append(new)
     files.sync_dir(log.directory)
     dropped = {id(segment) for segment in (*gone, cut)}
@@ -94,8 +94,7 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, Handle
     source = segment.handle(log._environment)
     files.copy_range(source.fd, writer.fd, 0, end_position)
     files.write_fully(writer.fd, rest, end_position)
-    files.fsync(writer.fd)
-    files.probe(writer.fd)
+    files.sync_file(writer.fd)
     end = end_position + sum(map(len, rest))
     new = Segment(segment.directory, segment.base_offset)
     index, time_index = new.begin_indexes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.errors import CorruptRecordBatchError
-from logstore.log.recovery import Problem
+from logstore.log.report import Problem
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 

@@ -29,7 +29,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader, view_of
-from logstore.log.recovery import Problem, RecoveryEntry
+from logstore.log.report import Problem, RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.names import parse_dir_name

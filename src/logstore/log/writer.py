@@ -28,6 +28,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader, view_of
+from logstore.log.report import RecoveryEntry
 from logstore.log.segment import Segment
 from logstore.log.trailer import index_files, write_index_files
 
@@ -73,8 +74,6 @@ class LogWriter(LogReader):
         self._appended = threading.Condition(threading.Lock())
         self._waiters = 0
         self._commit: GroupCommit | None = None
-        from logstore.log.recovery import RecoveryEntry
-
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
         self._epochs = LeaderEpochs(directory)
@@ -311,7 +310,15 @@ class LogWriter(LogReader):
             if epochs_changed:
                 self._epochs.write()
         except OSError as error:
-            raise self._log_dir.flush_failed(error, path) from error
+            failure = self._log_dir.failed(error, path, self.topic, self.partition)
+            with self._lock:  # no sync failed: the next flush does what this one did not get to
+                if pending and pending[-1][0] is self._active:
+                    pending.pop()
+                    self._is_dirty = True
+                self._unflushed[:0] = pending
+                self._names_changed |= names_changed
+                self._epochs_changed |= epochs_changed
+            raise failure from error
         if self._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
             self._log_dir.check()
         return synced

@@ -54,7 +54,7 @@ class DirKeeper:
             Duty(
                 "checkpoint",
                 config.log_flush_offset_checkpoint_interval_ms / 1000,
-                self.write_checkpoints,
+                self.checkpoint,
             ),
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
         )
@@ -110,8 +110,14 @@ class DirKeeper:
             self._guard("roll", partial(log.roll_if_due, now_ms))
             self._guard("retention", log.apply_retention)
 
-    def write_checkpoints(self) -> None:
-        """Write the offsets checkpoints; what they say is durable already (R5)."""
+    def checkpoint(self) -> None:
+        """Write the checkpoints of the logs and of their log dir."""
+        for log in self._replicas.on(self.log_dir):
+            self._guard("checkpoint", log.checkpoint)
+        self.write_offsets()
+
+    def write_offsets(self) -> None:
+        """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
         write(
             RECOVERY_POINTS,

@@ -212,12 +212,18 @@ class LogStore(StoreReader):
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.stop()
+        self._drop_logs(log_dir)
+        log_dir.release()
+
+    def _drop_logs(self, log_dir: LogDir) -> None:
+        """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
+        from logstore.store.background import warn
+
         for log in self._replicas.on(log_dir):
             try:
-                log.detach(error)
-            except Exception:  # noqa: BLE001 - the next failure must be seen to
+                log.detach(log_dir.offline_error())
+            except Exception:  # noqa: BLE001 - the next one must be dropped too
                 warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
-        log_dir.release()
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -323,9 +329,10 @@ class LogStore(StoreReader):
             self._is_armed = False
         for keeper in self._keepers.values():
             keeper.stop()
-        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
         left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]
-        outcomes = for_each(good, self._close_dir, timeout=timeout, name="logstore-close")
+        outcomes = for_each(
+            self._replicas.log_dirs, self._close_dir, timeout=timeout, name="logstore-close"
+        )
         for outcome in outcomes:
             if outcome.error is not None or not outcome.is_finished:
                 left.append(outcome.item.path)
@@ -336,21 +343,29 @@ class LogStore(StoreReader):
 
     def _close_dir(self, log_dir: LogDir) -> None:
         """Close one log dir in order; the marker comes last, and only if nothing is amiss."""
-        keeper = self._keepers[log_dir.path]
-        keeper.join(None)
+        failures: list[LogStoreError] = []
         try:
-            failures = self._for_logs(log_dir, Log.flush)
-            keeper.write_checkpoints()
-            failures += self._for_logs(log_dir, Log.close)
-            log_dir.check()
-            if not failures and log_dir.is_fully_loaded and log_dir.start_id:
-                log_dir.lock.mark_clean(log_dir.start_id)
+            if not log_dir.is_offline:
+                failures = self._close_good_dir(log_dir)
         except OSError as error:
             raise log_dir.failed(error) from error
         finally:
+            if log_dir.is_offline:
+                self._drop_logs(log_dir)
             log_dir.release()
         if failures:
             raise failures[0]
+
+    def _close_good_dir(self, log_dir: LogDir) -> list[LogStoreError]:
+        keeper = self._keepers[log_dir.path]
+        keeper.join(None)
+        failures = self._for_logs(log_dir, Log.flush)
+        keeper.write_offsets()
+        failures += self._for_logs(log_dir, Log.close)
+        log_dir.check()
+        if not failures and log_dir.is_fully_loaded and log_dir.start_id:
+            log_dir.lock.mark_clean(log_dir.start_id)
+        return failures
 
     def _for_logs(self, log_dir: LogDir, work: Callable[[Log], object]) -> list[LogStoreError]:
         """Do something for every log of a log dir; one that fails does not stop the others."""
