@@ -31,6 +31,14 @@ class Leak(AssertionError):
     """Says that an error that is none of ours came out."""
 
 
+def without_frames(error: LogStoreError) -> LogStoreError:
+    """Let go of the frames that an error holds on to, and of the descriptors in them."""
+    inner: BaseException | None = error
+    while inner is not None:
+        inner.__traceback__, inner = None, inner.__cause__ or inner.__context__
+    return error
+
+
 class Session:
     """Writes to orders-0 in log dir `a` and keeps account of what was acknowledged.
 
@@ -52,7 +60,7 @@ class Session:
         try:
             return True, operation()
         except LogStoreError as error:
-            self.refusals.append(error)
+            self.refusals.append(without_frames(error))
             return False, None
         except OSError as error:
             raise Leak(f"an OSError came out: {error!r}") from error

@@ -97,9 +97,8 @@ class FaultyFiles:
         assert fault is not None
         if name not in fault.calls or (path in self._full and name in fault.calls):
             return path in self._full and name in fault.calls
-        if name == "open_file" and fault.errno in (errno.ENOSPC, errno.EROFS):
-            if not args[1] & (os.O_CREAT | os.O_RDWR | os.O_WRONLY):
-                return False
+        if name == "open_file" and not opens_for(fault, path, args[1]):
+            return False
         if name == "rename" and fault.errno == errno.ENOSPC and self.nth % 2:
             return False  # a directory seldom has to grow
         self.calls += 1
@@ -116,6 +115,15 @@ class FaultyFiles:
             return do_a_part(name, original, args)
         self._full.discard(path)
         raise OSError(fault.errno or errno.EIO, os.strerror(fault.errno or errno.EIO), path)
+
+
+def opens_for(fault: Fault, path: str, flags: int) -> bool:
+    """Tell whether opening a file so can meet this error: a full disk refuses new files only."""
+    if fault.errno == errno.ENOSPC:
+        return bool(flags & os.O_CREAT) and not os.path.lexists(path)
+    if fault.errno == errno.EROFS:
+        return bool(flags & (os.O_CREAT | os.O_RDWR | os.O_WRONLY))
+    return True
 
 
 def fd_path(fd: int) -> str:

@@ -123,8 +123,17 @@ def load(
         progress=progress,
     )
     recovered = recovery.run()
+    start = log.log_start_offset
     if not recovered.segments:
-        _begin(log, max(log.log_start_offset, recovery_point or 0))
+        _begin(log, max(start, recovery_point or 0))
+    elif recovered.segments[-1].end_offset < start and not entry.problems:
+        # Deleted before it was flushed, and lost: the log begins anew where it was said to begin,
+        # so that no offset is given twice. A crash in between is finished by the next recovery.
+        _begin(log, start)
+        for segment in recovered.segments:
+            for path in segment.paths:
+                files.remove_if_there(path)
+        recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
     else:
         active = recovered.segments[-1]
         unflushed = list(recovered.unflushed)

@@ -308,7 +308,7 @@ class Recovery:
         problems = self.entry.problems
         expected = self.metadata.log_start_offset
         bases = [segment.base_offset for segment in self.segments[1:]]
-        for segment, next_base in zip(self.segments, [*bases, -1], strict=True):
+        for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
             base = segment.base_offset
             if base > expected:
                 problems.append(
