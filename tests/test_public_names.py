@@ -128,7 +128,7 @@ def test_reprs_are_of_use(tmp_path: Path) -> None:
         log.extend([b"1", b"2", b"3"], keys=[b"k"] * 3)
         future = log.appender().append(b"4")
         assert future.result(10) == 3
-        shown = {
+        shown: dict[str, tuple[Any, ...]] = {
             "store": (store, "1 partition", str(tmp_path)),
             "log": (log, "orders-0", "0..4"),
             "slice": (log[1:3], "orders-0", "1:3"),
