@@ -73,13 +73,13 @@ def test_checkpoints_say_what_is_durable(tmp_path: Path) -> None:
         log.append(b"x")
         keeper = keeper_of(store)
         key = TopicPartition("orders", 0)
-        keeper.write_checkpoints()
+        keeper.write_offsets()
         assert keeper.log_dir.checkpoints.recovery_point(key) == 0
         log.flush()
-        keeper.write_checkpoints()
+        keeper.write_offsets()
         assert keeper.log_dir.checkpoints.recovery_point(key) == 1
         before = (tmp_path / RECOVERY_POINTS).stat().st_ino
-        keeper.write_checkpoints()
+        keeper.write_offsets()
         assert (tmp_path / RECOVERY_POINTS).stat().st_ino == before
 
 

@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
-from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from logstore.store.background import DirKeeper
     from logstore.store.loading import Loader, RecoveryProgress
     from logstore.store.opening import OpenedDirs
-    from logstore.store.parallel import Outcome
 
 StrPath = str | os.PathLike[str]
 FailureCallback = Callable[[LogDirOfflineError], object]
@@ -201,6 +200,7 @@ class LogStore(StoreReader):
     def _see_to_failure(self, log_dir: LogDir) -> None:
         """Tell the user, then drop every descriptor on the dead disk."""
         from logstore.store.background import warn
+        from logstore.store.closing import drop_logs
 
         error = log_dir.offline_error()
         warn("%s", error)
@@ -212,18 +212,8 @@ class LogStore(StoreReader):
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.stop()
-        self._drop_logs(log_dir)
+        drop_logs(self._replicas, log_dir)
         log_dir.release()
-
-    def _drop_logs(self, log_dir: LogDir) -> None:
-        """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
-        from logstore.store.background import warn
-
-        for log in self._replicas.on(log_dir):
-            try:
-                log.detach(log_dir.offline_error())
-            except Exception:  # noqa: BLE001 - the next one must be dropped too
-                warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -296,17 +286,14 @@ class LogStore(StoreReader):
         Raises:
             LogDirOfflineError: a log dir failed now; the others are flushed.
         """
+        from logstore.store.closing import flush_dir, raise_first
         from logstore.store.parallel import for_each
 
         self._check()
         skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_offline)
         good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
-        _raise_first(for_each(good, self._flush_dir, name="logstore-flush"))
+        raise_first(for_each(good, partial(flush_dir, self._replicas), name="logstore-flush"))
         return skipped
-
-    def _flush_dir(self, log_dir: LogDir) -> None:
-        for failure in self._for_logs(log_dir, Log.flush):
-            raise failure
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; closing twice is fine.
@@ -318,6 +305,7 @@ class LogStore(StoreReader):
             LogDirOfflineError: a log dir failed now; the others are closed in order.
         """
         from logstore.store.background import warn
+        from logstore.store.closing import close_dir, raise_first
         from logstore.store.parallel import for_each
 
         if self._closed is not None:  # in a forked child the lock below may be held for ever
@@ -331,52 +319,18 @@ class LogStore(StoreReader):
             keeper.stop()
         left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]
         outcomes = for_each(
-            self._replicas.log_dirs, self._close_dir, timeout=timeout, name="logstore-close"
+            self._replicas.log_dirs,
+            lambda log_dir: close_dir(self._replicas, self._keepers.get(log_dir.path), log_dir),
+            timeout=timeout,
+            name="logstore-close",
         )
         for outcome in outcomes:
             if outcome.error is not None or not outcome.is_finished:
                 left.append(outcome.item.path)
                 why = outcome.error or f"it still hangs after {timeout} s"
                 warn("log dir %s was not closed in order: %s", outcome.item.path, why)
-        _raise_first(outcomes)
+        raise_first(outcomes)
         return tuple(left)
-
-    def _close_dir(self, log_dir: LogDir) -> None:
-        """Close one log dir in order; the marker comes last, and only if nothing is amiss."""
-        failures: list[LogStoreError] = []
-        try:
-            if not log_dir.is_offline:
-                failures = self._close_good_dir(log_dir)
-        except OSError as error:
-            raise log_dir.failed(error) from error
-        finally:
-            if log_dir.is_offline:
-                self._drop_logs(log_dir)
-            log_dir.release()
-        if failures:
-            raise failures[0]
-
-    def _close_good_dir(self, log_dir: LogDir) -> list[LogStoreError]:
-        keeper = self._keepers[log_dir.path]
-        keeper.join(None)
-        failures = self._for_logs(log_dir, Log.flush)
-        keeper.write_offsets()
-        failures += self._for_logs(log_dir, Log.close)
-        log_dir.check()
-        if not failures and log_dir.is_fully_loaded and log_dir.start_id:
-            log_dir.lock.mark_clean(log_dir.start_id)
-        return failures
-
-    def _for_logs(self, log_dir: LogDir, work: Callable[[Log], object]) -> list[LogStoreError]:
-        """Do something for every log of a log dir; one that fails does not stop the others."""
-        failures = []
-        for log in self._replicas.on(log_dir):
-            try:
-                work(log)
-            except LogStoreError as error:
-                log_dir.check()
-                failures.append(error)
-        return failures
 
     def __enter__(self) -> Self:
         """Give the store itself."""
@@ -397,13 +351,3 @@ class LogStore(StoreReader):
             from logstore.store.background import warn
 
             warn("closing the store failed: %s", failure)
-
-
-def _raise_first(outcomes: Iterable[Outcome[LogDir]]) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome.error, OSError):
-            raise LogDirOfflineError(
-                path=outcome.item.path, reason=reason_of(outcome.error)
-            ) from outcome.error
-        if outcome.error is not None:
-            raise outcome.error
