@@ -47,8 +47,11 @@ def test_repair_takes_the_damage_out(run: Run, orders: list[str]) -> None:
     """After a repair the rest is readable, the bytes taken out are kept, and verify is content."""
     path = segment_path(orders)
     damage(path, HEADER_BYTES + 12)
-    result = run("repair", "orders", "0")
+    result = run("repair", "orders", "0", "--format", "json")
     assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["lost"] == [[0, 5]]
+    assert len(facts["quarantined"]) == 1
     assert run("verify").exit_code == 0
     lines = run("cat", "orders", "0", "--offset", "5").output.splitlines()
     assert [line.split("\t")[0] for line in lines] == ["5", "6", "7", "8", "9"]
@@ -57,5 +60,7 @@ def test_repair_takes_the_damage_out(run: Run, orders: list[str]) -> None:
 
 def test_repair_of_a_sound_partition(run: Run, orders: list[str]) -> None:
     """There is nothing to repair, and nothing changes."""
-    assert run("repair", "orders", "0").exit_code == 0
+    result = run("repair", "orders", "0")
+    assert result.exit_code == 0
+    assert "0 offsets lost" in result.stdout
     assert run("cat", "orders", "0").output.count("\n") == 10

@@ -26,6 +26,7 @@ from logstore.cli.output import (
     print_rows,
     progress_bar,
 )
+from logstore.log.repair import RepairReport
 from logstore.log.report import Problem
 
 PROBLEM_COLUMNS = [
@@ -144,9 +145,16 @@ def repair(
     with store_as_owner(log_dirs, must_exist=True) as store:
         name = one_partition(store, topic, partition)
         report = store.repair(*name)
-    facts: Row = {"topic": name.topic, "partition": name.partition}
-    facts |= {key: getattr(report, key) for key in getattr(report, "_fields", ())}
-    print_facts(facts, output_format, str(report))
+    assert isinstance(report, RepairReport)
+    facts = {
+        "topic": name.topic,
+        "partition": name.partition,
+        "quarantined": list(report.quarantined),
+        "lost": [[offsets.start, offsets.stop] for offsets in report.lost],
+    }
+    lines = [str(report), *(f"  kept: {path}" for path in report.quarantined)]
+    lines += [f"  lost: offsets {offsets.start} to {offsets.stop - 1}" for offsets in report.lost]
+    print_facts(facts, output_format, "\n".join(lines))
 
 
 COMMANDS: list[click.Command] = [verify, repair]
