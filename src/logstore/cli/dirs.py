@@ -122,8 +122,8 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
     """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
 
-    The words are those of kafka-log-dirs, without its two lines of prose; state, total and
-    usable bytes are added.
+    It is nothing but the JSON, so that it can go straight into a program; state, total and usable
+    bytes are added to what the KIP has.
 
     \b
     Example:

@@ -16,6 +16,14 @@ from logstore.errors import LogStoreError, UnknownPartitionError
 
 ENVIRONMENT_NAME = "LOGSTORE_LOG_DIRS"
 
+FORMAT_HELP = {
+    "text": "a line each",
+    "table": "for people, with a heading",
+    "json": "one document",
+    "jsonl": "an object a line",
+    "raw": "values as they are",
+}
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -40,7 +48,7 @@ def format_option(
         type=click.Choice(choices),
         default=default,
         show_default=True,
-        help="How to print: a table for people, one JSON document, or one JSON object a line.",
+        help="; ".join(f"{choice}: {FORMAT_HELP[choice]}" for choice in choices) + ".",
     )
 
 
