@@ -116,7 +116,7 @@ class Cursor:
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
         """Give how much must be read for the batch at `at`; 0 when damage was stepped over."""
-        size = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
+        size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size
         self._resume(start + at, layouts.fault(data, at, None) or "no batch")

@@ -76,7 +76,7 @@ def _start_empty_at(log: Log, offset: int) -> None:
     log._set_metadata(log_start_offset=offset)
     old = log._active
     log._roll(offset)
-    log._activate([log._active], log._writer)
+    log._activate([log._active])
     log._log_start_offset = log._recovery_point = offset
     old.is_dropped = True
     from logstore.log.retention import _remove_files

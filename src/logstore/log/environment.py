@@ -36,6 +36,7 @@ class LogEnvironment:
 
     Attributes:
         handles: open segment files, at most `max_open_files` of them beside those in use.
+        dirty: the logs with unflushed appends; each holds a descriptor that must stay open.
         indexes: index arrays of sealed segments, by bytes.
         blocks: decoded batches for point reads, by bytes.
         view: how bulk reads look at a file: through maps in the process that owns the store, and
@@ -43,13 +44,14 @@ class LogEnvironment:
         owner_pid: the process that opened the store; a forked child is another one.
     """
 
-    __slots__ = ("blocks", "clock", "handles", "indexes", "owner_pid", "view")
+    __slots__ = ("blocks", "clock", "dirty", "handles", "indexes", "owner_pid", "view")
 
     def __init__(
         self, config: StoreConfig, clock: Clock | None = None, *, read_only: bool = False
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.handles = Cache(config.max_open_files)
+        self.dirty: set[object] = set()
         self.indexes = Cache(config.index_cache_bytes)
         self.blocks = Cache(config.read_cache_bytes)
         self.view: View = files.read_up_to if read_only else mapped.view

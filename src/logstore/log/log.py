@@ -11,8 +11,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
 from logstore.format import columnar
 from logstore.format.batch import Record
-from logstore.log import encode
-from logstore.log.cache import Handle
+from logstore.log import encode, sealing
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
@@ -85,7 +84,8 @@ class Log(LogWriter):
         for segment in self._view[0]:
             segment.forget(self._environment)
         self._unflushed = []
-        self._writer = Handle(-1)
+        self._writer = None
+        self._environment.dirty.discard(self)
         with self._appended:
             self._appended.notify_all()
 
@@ -279,6 +279,10 @@ class Log(LogWriter):
                 if self._commit is None:
                     self._commit = GroupCommit(self)
         return self._commit
+
+    def checkpoint(self, *, is_closing: bool = False) -> None:
+        """Write down what is flushed, so that an open after a crash need not scan it."""
+        sealing.checkpoint(self, is_closing=is_closing)
 
     # --- what removes records, and what looks after them ------------------------------------------
 

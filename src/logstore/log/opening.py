@@ -59,7 +59,7 @@ def _begin(log: Log, base_offset: int) -> None:
         files.sync_dir(log.directory)
     except OSError as error:
         raise log._failed(error) from error
-    log._activate([segment], writer)
+    log._activate([segment])
     log._recovery_point = base_offset
 
 
@@ -135,12 +135,8 @@ def load(
                 files.remove_if_there(path)
         recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
     else:
-        active = recovered.segments[-1]
-        unflushed = list(recovered.unflushed)
-        writer = Handle(files.open_file(active.log_path, files.READ_WRITE))
-        log._is_dirty = bool(unflushed) and unflushed[-1] is active
-        log._unflushed = [(segment, None) for segment in unflushed if segment is not active]
-        log._activate(recovered.segments, writer)
+        log._unflushed = [(segment, None) for segment in recovered.unflushed]
+        log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
     _take_epochs(log, recovered)
     if log._flush_messages < 2**63:

@@ -27,7 +27,7 @@ from logstore.log.scan import Scan
 from logstore.log.time_index import TimeIndex
 from logstore.names import segment_file_name
 
-HANDLE, INDEX, TIME_INDEX = "handle", "index", "time_index"
+HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
@@ -161,6 +161,17 @@ class Segment:
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
         return given
 
+    def writer(self, environment: LogEnvironment) -> Handle:
+        """Open the `.log` for writing, or give the handle that is open; raises OSError."""
+        item = self.cached.get(WRITER)
+        handle: Handle | None = None if item is None else item.value
+        if item is not None and handle is not None:
+            item.is_used = True
+            return handle
+        fresh = Handle(files.open_file(self.log_path, files.READ_WRITE))
+        given: Handle = environment.handles.put(self.cached, WRITER, fresh, 1)
+        return given
+
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole and not the one that was sealed.
 
@@ -190,6 +201,7 @@ class Segment:
     def forget(self, environment: LogEnvironment) -> None:
         """Let go of all that is cached of this segment."""
         environment.handles.drop(self.cached, HANDLE)
+        environment.handles.drop(self.cached, WRITER)
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         environment.blocks.drop_all(self.cached)

@@ -55,11 +55,9 @@ def _truncate(log: Log, offset: int) -> None:
         files.remove_if_there(segment.log_path)
         files.sync_dir(log.directory)
     if cut is not None and replaced is not None:
-        new, writer, temporary = replaced
+        new, temporary = replaced
         files.rename(temporary, cut.log_path)
         kept[-1] = new
-    elif kept and kept[-1] is segments[-1]:
-        writer = log._writer
     else:
         new = Segment(log.directory, offset)
         writer = Handle(files.open_file(new.log_path, files.REPLACE))
@@ -68,17 +66,16 @@ def _truncate(log: Log, offset: int) -> None:
     files.sync_dir(log.directory)
     dropped = {id(segment) for segment in (*gone, cut)}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
-    log._is_dirty = False
     log._recovery_point = min(log._recovery_point, offset)
     log._epochs.truncate_to(offset)
     log._epochs_changed = True
-    log._activate(kept, writer)
+    log._activate(kept)
     for segment in (*gone, cut):
         if segment is not None:
             segment.forget(log._environment)
 
 
-def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, Handle, str]:
+def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
     """Write the batches below `offset` to a new file, the one it falls into cut and framed anew."""
     cursor = Cursor(segment, offset, log._environment)
     rest: list[Buffer] = []
@@ -107,7 +104,7 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, Handle
     reason = scan.run(writer.fd, end)
     assert reason is None, reason
     new.take(scan)
-    return new, writer, temporary
+    return new, temporary
 
 
 def batch_until(data: bytes, offset: int) -> list[Buffer]:

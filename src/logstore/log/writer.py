@@ -5,8 +5,8 @@ One thread writes at a time, under `_lock`; readers take no lock (see `reader`).
 where both are needed.
 
 Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
-the view is the active one, and `_writer` its descriptor; every segment with bytes that may not be
-on the disk is in `_unflushed` or is the active one.
+the view is the active one; `_writer` is its descriptor, held while it has unflushed bytes; every
+segment with bytes that may not be on the disk is in `_unflushed` or is the active one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader, view_of
 from logstore.log.report import RecoveryEntry
-from logstore.log.segment import Segment
-from logstore.log.trailer import index_files, write_index_files
+from logstore.log.sealing import seal
+from logstore.log.segment import WRITER, Segment
 
 if TYPE_CHECKING:
     from logstore.log.group_commit import GroupCommit
@@ -40,7 +40,6 @@ NEVER = 2**63
 Unflushed = tuple[Segment, "Handle | None"]
 
 UNFLUSHED_SEGMENTS_MAX = 16
-CHECKPOINT_BYTES = 4 << 20
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
@@ -80,10 +79,9 @@ class LogWriter(LogReader):
         self._epochs_changed = False
         self._leader_epoch = 0
         self._active = Segment(directory, metadata.log_start_offset)
-        self._writer = Handle(-1)
+        self._writer: Handle | None = None
         self._roll_at_ms = NEVER
         self._indexed_position = 0
-        self._is_dirty = False
         self._names_changed = False
         self._unflushed: list[Unflushed] = []
         self._checkpointed_bytes = 0
@@ -134,8 +132,11 @@ class LogWriter(LogReader):
     ) -> None:
         """Write one batch behind the last and publish it; called under the lock."""
         position = active.size_bytes
-        fd = self._writer.fd
         try:
+            writer = self._writer
+            if writer is None:
+                writer = self._take_writer(active)
+            fd = writer.fd
             if type(data) is bytes:
                 size = len(data)
                 written = files.pwrite(fd, data, position)
@@ -145,7 +146,6 @@ class LogWriter(LogReader):
                 size = files.write_fully(fd, data, position)  # type: ignore[arg-type]
         except OSError as error:
             raise self._undo_write(error, position) from error
-        self._is_dirty = True
         if position - self._indexed_position >= self._index_interval_bytes or not position:
             self._add_index_entry(active, base_offset, position)
         if active.last_epoch != epoch:
@@ -156,6 +156,15 @@ class LogWriter(LogReader):
         active.last_position = position
         active.size_bytes = position + size
         active.end_offset = base_offset + last_offset_delta + 1
+
+    def _take_writer(self, active: Segment) -> Handle:
+        """Hold the active segment's descriptor from its first unflushed byte on (R6)."""
+        writer = self._writer = active.writer(self._environment)
+        dirty = self._environment.dirty
+        dirty.add(self)
+        if len(dirty) > self._environment.handles.capacity:
+            self._flush_at = 0  # too many to hold: this append flushes and lets go
+        return writer
 
     def _add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
         index, time_index = active.index, active.time_index
@@ -177,7 +186,8 @@ class LogWriter(LogReader):
         failure = self._failed(error)
         if not self._log_dir.is_offline:
             try:
-                files.ftruncate(self._writer.fd, position)
+                if self._writer is not None:
+                    files.ftruncate(self._writer.fd, position)
             except OSError as second:
                 failure = self._log_dir.flush_failed(second, self._active.log_path)
         return failure
@@ -207,20 +217,21 @@ class LogWriter(LogReader):
             writer = Handle(files.open_file(segment.log_path, files.CREATE))
         except OSError as error:
             raise self._failed(error) from error
+        self._environment.handles.put(segment.cached, WRITER, writer, 1)
         self._names_changed = True
         if self._active.size_bytes:
             self._unflushed.append((self._active, self._writer))
         if len(self._unflushed) > UNFLUSHED_SEGMENTS_MAX:
             self._flush_at = 0
-        self._activate([*self._view[0], segment], writer)
+        self._activate([*self._view[0], segment])
 
-    def _activate(self, segments: list[Segment], writer: Handle) -> None:
+    def _activate(self, segments: list[Segment]) -> None:
         """Make the last of some segments the active one, and show them to readers."""
         active = segments[-1]
         if active.index is None or active.time_index is None:
             active.begin_indexes()
         assert active.index is not None
-        self._active, self._writer = active, writer
+        self._active, self._writer = active, None
         self._roll_at_ms = NEVER
         if active.size_bytes and self._segment_ms < NEVER:
             active.first_time_ms = self._now_ms()
@@ -278,9 +289,10 @@ class LogWriter(LogReader):
                 self._check()
                 end = self._active.end_offset
                 pending, self._unflushed = self._unflushed, []
-                if self._is_dirty:
+                if self._writer is not None:
                     pending.append((self._active, self._writer))
-                    self._is_dirty = False
+                    self._writer = None
+                self._environment.dirty.discard(self)
                 names_changed, self._names_changed = self._names_changed, False
                 epochs_changed, self._epochs_changed = self._epochs_changed, False
             synced = self._sync(pending, names_changed, epochs_changed)
@@ -291,7 +303,7 @@ class LogWriter(LogReader):
             self._flushed_ms = self._now_ms()
             for segment, handle in synced:
                 if segment is not self._active:
-                    self._seal(segment, handle.fd)
+                    seal(self, segment, handle.fd)
 
     def _sync(
         self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
@@ -313,8 +325,7 @@ class LogWriter(LogReader):
             failure = self._log_dir.failed(error, path, self.topic, self.partition)
             with self._lock:  # no sync failed: the next flush does what this one did not get to
                 if pending and pending[-1][0] is self._active:
-                    pending.pop()
-                    self._is_dirty = True
+                    self._writer = pending.pop()[1] or self._writer
                 self._unflushed[:0] = pending
                 self._names_changed |= names_changed
                 self._epochs_changed |= epochs_changed
@@ -322,49 +333,6 @@ class LogWriter(LogReader):
         if self._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
             self._log_dir.check()
         return synced
-
-    def _seal(self, segment: Segment, fd: int) -> None:
-        """Write a sealed segment's index files; `_flush_lock` is held and its data is durable."""
-        if segment.is_dropped or segment.index is None or self._refusal:
-            return  # of a corrupt log no segment is vouched for
-        try:
-            snapshot = index_files(segment, fd, self._metadata, is_sealed=True)
-        except OSError as error:
-            raise self._failed(error) from error
-        if self._put_index_files(segment, snapshot):
-            segment.index = segment.time_index = None
-
-    def _put_index_files(self, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
-        """Write both index files; False when the disk is full: then the next open makes them."""
-        try:
-            write_index_files(segment.index_path, segment.time_index_path, *snapshot)
-        except OSError as error:
-            failure = self._failed(error)
-            if not failure.retriable:
-                raise failure from error
-            return False
-        return True
-
-    def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Write what of the active segment's index is flushed, so that an open need not scan it."""
-        with self._flush_lock:
-            with self._lock:
-                self._check()
-                active = self._active
-                if (
-                    self._refusal
-                    or self._is_dirty
-                    or active.size_bytes
-                    < self._checkpointed_bytes + (0 if is_closing else CHECKPOINT_BYTES)
-                ):
-                    return
-                try:
-                    snapshot = index_files(active, self._writer.fd, self._metadata, is_sealed=False)
-                except OSError as error:
-                    raise self._failed(error) from error
-                active.seal = None
-                self._checkpointed_bytes = active.size_bytes
-            self._put_index_files(active, snapshot)
 
     def _set_metadata(self, **changes: Any) -> None:
         """Replace `partition.metadata` durably."""
@@ -379,7 +347,7 @@ class LogWriter(LogReader):
         """Flush when `flush_ms` is over, or sealed segments wait for it; True when it did."""
         flush_ms = self.config.flush_ms
         is_due = flush_ms is not None and now_ms - self._flushed_ms >= flush_ms
-        if not self._unflushed and not (is_due and self._is_dirty):
+        if not self._unflushed and not (is_due and self._writer is not None):
             return False
         self._flush_to(self.log_end_offset)
         return True
