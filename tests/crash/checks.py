@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from crash.power_cut import QUIET, Known
+from logstore import CorruptionError, LogStore, LogStoreError, OffsetOutOfRangeError
 from support.crash_model import CrashModel, Image, Op
 from support.recorder import Recorder, lay_out
-
-from logstore import CorruptionError, LogStore, LogStoreError, OffsetOutOfRangeError
 
 
 class PowerCutViolation(AssertionError):
@@ -51,11 +50,12 @@ def check_store(root: Path, known: Known, *, is_thorough: bool) -> None:
                 return
             log = store.log("orders", 0)
             check_log(log, known)
+            end = log.log_end_offset
             if is_thorough:
                 if store.recovery_report.problems:
                     store.repair("orders", 0)
                     check_log(log := store.log("orders", 0), known)
-                end = log.log_end_offset
+                    end = log.log_end_offset
                 if log.append(b"goes on", durable=True) != end:
                     raise PowerCutViolation("an append left a gap")
         if is_thorough:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
+from logstore import LogConfig, LogStore, StoreConfig
 from support.crash_model import CrashModel, Op
 from support.recorder import Recorder
 from support.writer import value_of
-
-from logstore import LogConfig, LogStore, StoreConfig
 
 HOUR_MS = 3_600_000
 QUIET = StoreConfig(

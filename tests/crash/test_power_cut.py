@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from crash.checks import Explorer, PowerCutViolation
 from crash.power_cut import record
 from support.crash_model import Op

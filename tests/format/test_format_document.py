@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from support import reader
 
 from logstore.disk import checkpoint
 from logstore.disk.meta_properties import encode_meta
 from logstore.format import columnar, columns, prefix
 from logstore.log import offset_index, time_index, trailer
+from support import reader
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()
 CODES = {

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from format.write_golden import GOLDEN, WRITERS, rows_of
+from logstore import CorruptRecordBatchError, LogStore
 from support.places import environment
 from support.reader import read_partition
-
-from logstore import CorruptRecordBatchError, LogStore
 
 
 def copied(name: str, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_v1_torn_tail_is_cut(tmp_path: Path) -> None:
 def test_v1_corrupt_is_named_and_repaired(tmp_path: Path) -> None:
     """The bad batch is found when it is read; a repair takes it out and keeps the other offsets."""
     root, expected = copied("v1_corrupt", tmp_path)
-    first, end = expected["lost"]
+    first, _ = expected["lost"]
     with LogStore.open(root) as store:
         log = store.log("orders", 0)
         with pytest.raises(CorruptRecordBatchError):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import reader
 
 from logstore.format import columnar, compression
 from logstore.log import encode
+from support import reader
 
 CELLS = st.one_of(st.none(), st.binary(max_size=20), st.just(b"12345678"))
 NAMES = st.text(max_size=5)

@@ -27,7 +27,10 @@ CODECS = ("none", "lz4", "zstd")
 def rows_of(log: Any) -> list[list[Any]]:
     """Give a log's records as JSON can hold them."""
     return [
-        [r.offset, r.timestamp, hex_of(r.key), hex_of(r.value), [[n, hex_of(v)] for n, v in r.headers]]
+        [
+            *(r.offset, r.timestamp, hex_of(r.key), hex_of(r.value)),
+            [[name, hex_of(value)] for name, value in r.headers],
+        ]
         for r in log
     ]
 

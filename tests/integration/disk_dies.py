@@ -14,9 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.loop_disk import forget_pages
-
 from logstore import LogConfig, LogDirOfflineError, LogStore
+from support.loop_disk import forget_pages
 
 CUT_BYTES = 8 << 20
 VALUE = bytes(range(256)) * 16
@@ -84,7 +83,8 @@ def main() -> int:
         except LogDirOfflineError as error:
             print(f"{how}: {error}")
             assert error.path == log_dir, error.path
-        for call in (lambda: log.append(b"x"), lambda: log.read(0), lambda: store.log("sick", 0)[0]):
+        calls = (lambda: log.append(b"x"), lambda: log.read(0), lambda: store.log("sick", 0)[0])
+        for call in calls:
             try:
                 call()
             except LogDirOfflineError:

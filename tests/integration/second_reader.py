@@ -9,6 +9,7 @@ ledger said "generation 7 ended at offset 90" must not see a record of generatio
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -85,7 +86,7 @@ class Reader:
                     break
                 self.learn_nothing_new()
         elif way == 3:
-            self.judge([(r.offset, r.value) for r in log[offset : offset + 50]], offset)
+            self.judge([(r.offset, r.value) for r in log[offset : offset + 50]])
         elif way == 4:
             tail = log.tail(max(start, end - 5), timeout=TAIL_SECONDS)
             self.judge([(r.offset, r.value) for r, _ in zip(tail, range(20), strict=False)])
@@ -113,6 +114,7 @@ class Reader:
 
 def main() -> int:
     log_dir, ledger, seconds, seed = sys.argv[1:]
+    faulthandler.dump_traceback_later(float(seconds) + 20, exit=True)  # a read without an end
     reader = Reader(log_dir, ledger, int(seed))
     reader.run(float(seconds))
     print(json.dumps(reader.counts))

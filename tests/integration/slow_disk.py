@@ -20,9 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.loop_disk import forget_pages
-
 from logstore import LogConfig, LogStore
+from support.loop_disk import forget_pages
 
 VALUE = bytes(4096)
 TICK_SECONDS = 0.001
@@ -33,10 +32,10 @@ def ways(log: Any) -> dict[str, Callable[[], object]]:
     end = log.log_end_offset
     return {
         "point read": lambda: log[end // 8].value,
-        "read": lambda: log.read(end // 4, max_bytes=1 << 19),
+        "read": lambda: log.read(end // 4, max_bytes=1 << 16),
         "columns": lambda: next(iter(log.read_batches(end // 2))).values[0],
         "zero-copy columns": lambda: next(iter(log.read_batches(end * 5 // 8, zero_copy=True))),
-        "raw": lambda: log.read_raw(end * 3 // 4, 1 << 19),
+        "raw": lambda: log.read_raw(end * 3 // 4, 1 << 16),
         "by timestamp": lambda: log.offset_for_timestamp(1_700_000_000_000 + end * 7 // 8),
         "durable append": lambda: log.append(VALUE, durable=True),
     }
@@ -58,10 +57,10 @@ def longest_gap_ms(work: Callable[[], object]) -> tuple[float, float]:
 def main() -> int:
     log_dir, other_dir = sys.argv[1:]
     with LogStore.open([log_dir, other_dir]) as store:
-        log = store.create("slow", 0, log_dir=log_dir, config=LogConfig(segment_bytes="2MiB"))
-        for start in range(0, 4096, 64):
-            times = list(range(1_700_000_000_000 + start, 1_700_000_000_064 + start))
-            log.extend([VALUE] * 64, timestamps=times)
+        log = store.create("slow", 0, log_dir=log_dir, config=LogConfig(segment_bytes="130KiB"))
+        for start in range(0, 1024, 16):
+            times = list(range(1_700_000_000_000 + start, 1_700_000_000_016 + start))
+            log.extend([VALUE] * 16, timestamps=times)
         log.flush()
     gaps = {}
     with LogStore.open([log_dir, other_dir]) as store:

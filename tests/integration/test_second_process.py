@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.second_reader import ENTRY, value_of
-from support.places import environment, fast_directory
 
+from integration.second_reader import ENTRY, value_of
 from logstore import LogConfig, LogStore
+from support.places import environment, fast_directory
 
 PROGRAM = Path(__file__).with_name("second_reader.py")
 SECONDS = 6

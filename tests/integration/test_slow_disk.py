@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.layers import demand
 from support.loop_disk import kinds, loop_disk, throttles, why_not
 from support.places import environment

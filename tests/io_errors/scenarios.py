@@ -6,9 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.expectation import Expectation
-from support.writer import value_of
-
 from logstore import (
     LogClosedError,
     LogConfig,
@@ -17,6 +14,8 @@ from logstore import (
     LogStoreError,
     StoreConfig,
 )
+from support.expectation import Expectation
+from support.writer import value_of
 
 HOUR_MS = 3_600_000
 QUIET = StoreConfig(
@@ -72,9 +71,8 @@ class Session:
 
     def log(self) -> Any:
         """Give the log, or None when it is not served."""
-        if self.store is None:
-            return None
-        return self.attempt(lambda: self.store.log("orders", 0))[1]
+        store = self.store
+        return None if store is None else self.attempt(lambda: store.log("orders", 0))[1]
 
     def extend(self, count: int, *, durable: bool = False) -> bool:
         log = self.log()
@@ -109,7 +107,8 @@ class Session:
         log = self.log()
         if log is None:
             return
-        expected, found = self.expected, []
+        expected = self.expected
+        found: list[tuple[int, bytes]] = []
         done, _ = self.attempt(lambda: found.extend((r.offset, r.value) for r in log))
         known = [r for r in found if r[0] in expected.records]
         assert all(expected.records[offset] == value for offset, value in known)

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from io_errors.scenarios import CONFIG, QUIET, SCENARIOS, Scenario, Session
+from logstore import LogDirOfflineError, LogStore
 from support.expectation import Expectation
 from support.faulty import FAULTS, SYNCS, Fault, FaultyFiles, no_descriptor_leaks
 from support.places import fast_directory
 from support.writer import value_of
-
-from logstore import LogDirOfflineError, LogStore
 
 NTH_MAX = 2000
 HARMLESS = (errno.ENOSPC, errno.EMFILE)  # a full disk and a full process are no broken disk

@@ -20,14 +20,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from logstore import LogConfig, LogStore
 from support.expectation import Expectation, Violation
 from support.reader import read_partition
 from support.writer import Writer
 
-from logstore import LogConfig, LogStore
-
 LIVES_PER_STORE = 25
-CONFIG = {"segment_bytes": 4096, "index_interval_bytes": 512}
+CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=512)
 
 
 def write_until_killed(root: Path, life: int, seed: int, fd: int) -> None:
@@ -37,7 +36,7 @@ def write_until_killed(root: Path, life: int, seed: int, fd: int) -> None:
     if ("orders", 0) in store:
         log = store.log("orders", 0)
     else:
-        log = store.create("orders", 0, config=LogConfig(**CONFIG))
+        log = store.create("orders", 0, config=CONFIG)
     os.write(fd, b"O %d %d\n" % (log.log_start_offset, log.log_end_offset))
     writer = Writer(log, life, rng, fd)
     if life % 5 == 4:
@@ -80,7 +79,7 @@ class KillLoop:
             try:
                 os.close(read_fd)
                 write_until_killed(self.root, life, seed, write_fd)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the parent must hear of everything
                 os.write(write_fd, f"E {type(error).__name__}: {error}\n".encode())
             finally:
                 os._exit(3)

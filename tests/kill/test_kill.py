@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.places import environment, fast_directory
 
 KILLS = int(os.environ.get("LOGSTORE_KILLS", "1000"))

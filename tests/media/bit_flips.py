@@ -25,13 +25,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.reader import batches
-from support.samples import facts, sample_values
-
 from logstore import CorruptionError, LogConfig, LogStore, LogStoreError, StoreConfig
 from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
+from support.reader import batches
+from support.samples import facts, sample_values
 
 SEGMENT_BYTES = 64 * 1024
 READERS = ("view", "stopped", "crashed")

@@ -57,7 +57,7 @@ def last_batch_zeroed(path: Path) -> None:
     overwrite(path, 8 * BATCH_BYTES, bytes(BATCH_BYTES))
 
 
-LIES = {
+LIES: dict[Callable[[Path], None], int] = {
     length_to_the_end: 2,
     length_over_two: 2,
     length_into_another: 2,

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from media.bit_flips import SEGMENT_BYTES, Flips
 from support.places import fast_directory
 

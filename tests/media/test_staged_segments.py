@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+
 from support.places import fast_directory
 from support.staged import Staged
 

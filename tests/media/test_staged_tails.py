@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from logstore import LogStore
 from support.places import fast_directory
 from support.reader import batches
 from support.staged import Staged
-
-from logstore import LogStore
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.places import fast_directory
-from support.samples import Observation, fill, observe
 
 from logstore import LogConfig, LogStore
+from support.places import fast_directory
+from support.samples import Observation, fill, observe
 
 CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=256)
 PARTITIONS = (("orders", 0), ("orders", 1))

@@ -8,7 +8,7 @@ import pytest
 
 
 def demand(layer: str, why_not: str | None) -> None:
-    """Go on when nothing speaks against it; else fail in CI, and elsewhere say what was left out."""
+    """Go on when nothing speaks against it; else fail in CI, and elsewhere say what is left out."""
     if why_not is None:
         return
     message = f"LAYER NOT RUN: {layer}: {why_not}"

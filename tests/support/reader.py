@@ -1,6 +1,6 @@
 """Read a partition directory by docs/FORMAT.md alone: the oracle of the fault tests.
 
-It shares no line with the engine, so that no mistake of its reading hides the same one in its writing.
+It shares no line with the engine, so that no mistake of its reading hides the same in its writing.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ class Staged:
             assert {name: after[name] for name in before} == before
         self.check_repair(good, lost, end, is_missing)
 
-    def check_reads(self, log: object, good: list[int], lost: list[int]) -> None:
+    def check_reads(self, log: Any, good: list[int], lost: list[int]) -> None:
         for offset in good:
             assert facts(log[offset]) == self.records[offset]
         for offset in lost[:: max(1, len(lost) // 20)]:

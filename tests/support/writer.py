@@ -82,7 +82,7 @@ class Writer:
     def run_threads(self, count: int) -> None:
         """Append for ever from several threads, durably and not, so that commits are grouped."""
 
-        def work(seed: int) -> None:
+        def work(seed: float) -> None:
             rng = random.Random(seed)
             while True:
                 if rng.random() < 0.6:
