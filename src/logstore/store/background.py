@@ -16,7 +16,7 @@ from typing import NamedTuple
 from logstore.config import StoreConfig
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError
+from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
 from logstore.store.listing import purge_tree
 from logstore.store.replicas import Replicas, key_of
@@ -164,6 +164,8 @@ class DirKeeper:
         except OSError as error:
             failure = self.log_dir.failed(error)
             warn("%s of %s failed: %s", name, self.log_dir.path, failure)
+        except (LogClosedError, UnknownPartitionError):
+            pass  # closed or deleted meanwhile
         except LogStoreError as error:
             warn("%s in %s failed: %s", name, self.log_dir.path, error)
         except Exception:  # noqa: BLE001 - it must not end the thread

@@ -134,10 +134,12 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
     doomed = os.path.join(
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
-    log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
-    try:
-        files.rename(log.directory, doomed)
-        files.sync_dir(log_dir.path)
-    except OSError as error:
-        raise log_dir.failed(error, log.directory, *key) from error
+    # What is under way ends first: nothing may write under this name once another log has it.
+    with log._flush_lock, log._lock:
+        log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+        try:
+            files.rename(log.directory, doomed)
+            files.sync_dir(log_dir.path)
+        except OSError as error:
+            raise log_dir.failed(error, log.directory, *key) from error
     return doomed

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from logstore.disk.failures import reason_of
@@ -59,6 +60,7 @@ class Loader:
         self._done = 0
         self._total = 0
         self._scanned_bytes = 0
+        self._broken: BaseException | None = None
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
@@ -81,6 +83,8 @@ class Loader:
             self._act(decision, queues)
         self._total = sum(map(len, queues.values()))
         self._recover(good, queues)
+        if self._broken is not None:
+            raise self._broken
         for log_dir in good:
             listing = listings.get(log_dir.path)
             self.report.warnings += listing.warnings if listing else []
@@ -115,11 +119,13 @@ class Loader:
             for log_dir in dict.fromkeys(lanes):
                 self._drain(log_dir, queues[log_dir.path])
             return
-        try:
-            run_all(lanes, lambda log_dir: self._drain(log_dir, queues[log_dir.path]))
-        except BaseException:
-            self._is_stopped = True
-            raise
+        run_all(
+            lanes, lambda log_dir: self._drain(log_dir, queues[log_dir.path]), on_break=self._stop
+        )
+
+    def _stop(self) -> None:
+        """Let every lane end after the log that it is at."""
+        self._is_stopped = True
 
     def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
         while not self._is_stopped:
@@ -146,6 +152,7 @@ class Loader:
                 recovery_point=log_dir.checkpoints.recovery_point(key),
                 log_start_offset=log_dir.checkpoints.log_start_offset(key),
                 is_clean=log_dir.was_clean,
+                progress=partial(self._advance, log_dir, key),
             )
         except OSError as error:
             raise log_dir.failed(error, facts.dir_name, topic, partition) from error
@@ -162,17 +169,26 @@ class Loader:
         self.replicas.add(key, log, log_dir)
         if log.recovery.problems:
             log_dir.is_fully_loaded = False
-        self._tell(log, key)
-
-    def _tell(self, log: Log, key: TopicPartition) -> None:
         with self._lock:
             self._done += 1
-            self._scanned_bytes += log.recovery.scanned_bytes
             self.report.entries.append(log.recovery)
-            if self.progress is not None:
+        self._advance(log_dir, key, 0)
+
+    def _advance(self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int) -> None:
+        """Tell how far it has come; what the callback raises ends the opening."""
+        with self._lock:
+            self._scanned_bytes += scanned_bytes
+            if self.progress is None or self._is_stopped:
+                return
+            try:
                 self.progress(
-                    RecoveryProgress(self._done, self._total, self._scanned_bytes, log.log_dir, key)
+                    RecoveryProgress(
+                        self._done, self._total, self._scanned_bytes, log_dir.path, key
+                    )
                 )
+            except BaseException as error:  # noqa: BLE001 - it is raised again where all threads end
+                self._broken = error
+                self._is_stopped = True
 
     def _take_offline(
         self, key: TopicPartition, log_dir: LogDir, error: LogStoreError, paths: Iterable[str]

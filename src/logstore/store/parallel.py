@@ -24,10 +24,12 @@ def for_each(
     *,
     timeout: float | None = None,
     name: str = "logstore",
+    on_break: Callable[[], None] | None = None,
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
 
-    A thread that has not finished by then is left behind as a daemon: it hangs in a disk.
+    A thread that has not finished by then is left behind as a daemon: it hangs in a disk. When the
+    wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for.
     """
     errors: dict[int, Exception] = {}
     finished: set[int] = set()
@@ -49,16 +51,26 @@ def for_each(
         for thread in threads:
             thread.start()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for thread in threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        try:
+            for thread in threads:
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except BaseException:
+            if on_break is not None:
+                on_break()
+                for thread in threads:
+                    thread.join()
+            raise
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
 
 
 def run_all(
-    items: Sequence[Item], work: Callable[[Item], object], *, name: str = "logstore"
+    items: Sequence[Item],
+    work: Callable[[Item], object],
+    *,
+    on_break: Callable[[], None] | None = None,
 ) -> None:
     """Run `work` for each item at once, wait for all, then raise the first error there was."""
-    for outcome in for_each(items, work, name=name):
+    for outcome in for_each(items, work, on_break=on_break):
         if outcome.error is not None:
             raise outcome.error

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 FailureCallback = Callable[[LogDirOfflineError], object]
 
+# So long does a close wait for a failure callback that has not returned.
+FAILURE_SECONDS_MAX = 5.0
+
 
 class LogStore(StoreReader):
     """Partition logs over several log dirs, each on its own disk.
@@ -55,7 +58,7 @@ class LogStore(StoreReader):
         self._callback = on_log_dir_failure
         self._lifecycle = threading.Lock()
         self._is_armed = False
-        self._reported: set[str] = set()
+        self._reported: dict[str, threading.Thread] = {}
 
     @classmethod
     def open(
@@ -192,10 +195,11 @@ class LogStore(StoreReader):
         with self._lifecycle:
             if not self._is_armed or log_dir.path in self._reported:
                 return
-            self._reported.add(log_dir.path)
-        threading.Thread(
-            target=self._see_to_failure, args=(log_dir,), name="logstore-failure", daemon=True
-        ).start()
+            thread = threading.Thread(
+                target=self._see_to_failure, args=(log_dir,), name="logstore-failure", daemon=True
+            )
+            self._reported[log_dir.path] = thread
+            thread.start()
 
     def _see_to_failure(self, log_dir: LogDir) -> None:
         """Tell the user, then drop every descriptor on the dead disk."""
@@ -329,6 +333,9 @@ class LogStore(StoreReader):
                 left.append(outcome.item.path)
                 why = outcome.error or f"it still hangs after {timeout} s"
                 warn("log dir %s was not closed in order: %s", outcome.item.path, why)
+        for thread in self._reported.values():
+            if thread is not threading.current_thread():
+                thread.join(FAILURE_SECONDS_MAX if timeout is None else timeout)
         raise_first(outcomes)
         return tuple(left)
 

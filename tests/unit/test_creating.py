@@ -1,0 +1,114 @@
+"""Partitions come and go beside writers, and no disk is blamed for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore.config import LogConfig
+from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.store import creating
+from logstore.store.store import LogStore
+
+
+def test_a_crash_between_the_note_and_the_renaming_completes_the_deletion(tmp_path: Path) -> None:
+    """The user asked for it; the next start does it."""
+    store = LogStore.open(tmp_path)
+    store.create("orders", 0).append(b"x")
+    store.create("orders", 1).append(b"y")
+    creating._note_deletion(store["orders", 0])
+    store._abandon()
+    with LogStore.open(tmp_path) as store:
+        assert [key.partition for key in store] == [1]
+        (keeper,) = store._keepers.values()
+        assert keeper.wait_idle(10)
+        assert not list(tmp_path.glob("orders-0*"))
+        store.create("orders", 0)
+
+
+def test_a_crash_after_the_renaming_completes_the_deletion(tmp_path: Path) -> None:
+    """The directory that says why is purged by the next start."""
+    store = LogStore.open(tmp_path)
+    log = store.create("orders", 0)
+    log.append(b"x")
+    creating._note_deletion(log)
+    (log_dir,) = store._replicas.log_dirs
+    creating.rename_away(log, log_dir, next(iter(store)))
+    store._abandon()
+    with LogStore.open(tmp_path) as store:
+        assert len(store) == 0
+        assert "purged" in str(store.recovery_report)
+    with LogStore.open(tmp_path) as store:
+        assert not list(tmp_path.glob("orders-0*"))
+        assert store.recovery_report.warnings == []
+
+
+def test_no_disk_is_blamed_for_what_is_deleted(tmp_path: Path) -> None:
+    """Appends, rolls, flushes and reads race with deletion and creation of the same name."""
+    config = LogConfig(segment_bytes=512)
+    odd: list[Exception] = []
+    with LogStore.open(tmp_path) as store:
+        is_over = threading.Event()
+
+        def work(number: int) -> None:
+            while not is_over.is_set():
+                try:
+                    log = store.log("orders", 0)
+                    value = b"%d" % number * 40
+                    for _ in range(20):
+                        log.append(value)
+                    log.flush()
+                    for record in log.read(log.log_start_offset, max_records=50):
+                        assert record.value in (b"0" * 40, b"1" * 40)
+                except LogDirOfflineError as error:
+                    odd.append(error)
+                except LogStoreError:
+                    pass
+                except Exception as error:  # noqa: BLE001 - the test looks at them
+                    odd.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        store.create("orders", 0, config=config)
+        for thread in threads:
+            thread.start()
+        for _ in range(60):
+            store.delete("orders", 0)
+            with pytest.raises(UnknownPartitionError):
+                store.delete("orders", 0)
+            store.create("orders", 0, config=config)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        assert odd == []
+        assert store.metrics().OfflineLogDirectoryCount == 0
+        assert store.verify().is_sound
+    with LogStore.open(tmp_path) as store:
+        assert store.recovery_report.is_sound, str(store.recovery_report)
+        assert store.recovery_report.was_clean
+
+
+def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> None:
+    """Writers at work are refused, and every start after it is a clean one."""
+    config = LogConfig(segment_bytes=512)
+    for turn in range(20):
+        with LogStore.open(tmp_path) as store:
+            assert store.recovery_report.was_clean, turn
+            log = store.log("orders", 0) if turn else store.create("orders", 0, config=config)
+            is_started = threading.Event()
+
+            def work(log: object = log, is_started: threading.Event = is_started) -> None:
+                try:
+                    while True:
+                        log.append(b"x" * 40)  # type: ignore[attr-defined]
+                        is_started.set()
+                except LogStoreError:
+                    is_started.set()
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            assert is_started.wait(10)
+            (keeper,) = store._keepers.values()
+            keeper.retain()
+        thread.join()
