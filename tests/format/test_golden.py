@@ -34,8 +34,9 @@ def test_v1_is_read(tmp_path: Path, read_only: bool) -> None:
         assert {f"{t}-{p}" for t, p in store} == set(expected)
         for topic, partition in store:
             log = store.log(topic, partition)
-            assert rows_of(log) == expected[f"{topic}-{partition}"]
-            assert [rows_of([log[row[0]]])[0] for row in expected["orders-0"][:3]]
+            rows = expected[f"{topic}-{partition}"]
+            assert rows_of(log) == rows
+            assert rows_of([log[row[0]] for row in rows[::7]]) == rows[::7]
         assert store.recovery_report.is_sound
         assert store.recovery_report.scanned_bytes == 0
         assert store.verify().is_sound
