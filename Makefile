@@ -17,7 +17,7 @@ help: ## print this list
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
 
-test: $(VENV)/stamp-test tools ## all tests, as CI runs them
+test: lint tools ## lint and all tests, as CI runs them
 	@$(PYTEST)
 
 quick: $(VENV)/stamp-test ## the tests of a minute: no kills, no flips, no power cuts, no disks
