@@ -211,6 +211,19 @@ class BytesColumn(Sequence["bytes | None"]):
                 cells[index] = None
         return cells
 
+    def place(self) -> tuple[bytes, int, int, memoryview | None] | None:
+        """Say where cells stand: buffer, first byte, size, or where each begins if sizes vary.
+
+        None when some are null, or the buffer is a map.
+        """
+        if type(self._buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
+            return None
+        starts = None
+        if self.cell_bytes == VARIABLE:
+            end = self._starts_at + 4 * (self.cell_count + 1)
+            starts = memoryview(self._buffer)[self._starts_at : end].cast("I")
+        return self._buffer, self._data_start, self.cell_bytes, starts
+
     def cell(self, index: int) -> bytes | None:
         """Make one cell, `0 <= index < count`, without touching the others."""
         cell_bytes = self.cell_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
-from logstore.log.reader import view_of
+from logstore.log.replica import view_of
 from logstore.log.segment import Segment
 
 if TYPE_CHECKING:

@@ -95,6 +95,8 @@ class Scan:
                 reason = self._single(fd, end)
             if progress is not None:
                 progress(self.position - started)
+            if reason is None and self.position == started:
+                reason = "the file is shorter than it was"
             if reason is not None:
                 return reason
         return None

@@ -33,12 +33,13 @@ HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 class Block:
     """Hold the decoded batches between two index entries, for point reads."""
 
-    __slots__ = ("bases", "batches", "end_offset")
+    __slots__ = ("bases", "batches", "end_offset", "plain")
 
     def __init__(self, batches: list[RecordBatch], end_offset: int) -> None:
         self.batches = batches
         self.bases = [batch.header.base_offset for batch in batches]
         self.end_offset = end_offset
+        self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
         """Give the batch whose range holds an offset of this block."""

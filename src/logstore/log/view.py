@@ -8,8 +8,10 @@ before they are flushed: after a power cut the owner may give their offsets to o
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
+from bisect import bisect_right
 from os.path import join
 from typing import NoReturn
 
@@ -18,6 +20,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     CorruptCheckpointError,
     CorruptIndexError,
+    CorruptRecordBatchError,
     LogClosedError,
     LogStoreError,
     ReadOnlyStoreError,
@@ -28,7 +31,8 @@ from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.reader import LogReader, view_of
+from logstore.log.reader import LogReader
+from logstore.log.replica import view_of
 from logstore.log.report import Problem, RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
@@ -37,6 +41,7 @@ from logstore.names import parse_dir_name
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 # A directory that changed so recently may change again within the same tick of the clock.
 MTIME_DOUBT_NS = 20_000_000
+LOOKS_MAX = 20
 
 
 def open_view(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogView:
@@ -75,20 +80,53 @@ class LogView(LogReader):
         super().__init__(log_dir, directory, metadata, environment)
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refreshing = threading.Lock()
-        self._known: dict[tuple[int, int], Segment] = {}
+        self._known: dict[tuple[bytes, int, int], Segment] = {}
         self._seen: tuple[int, int] | None = None
+        # The walk along the last segment, and which segment that is.
         self._scan: Scan | None = None
+        self._last: Segment | None = None
 
     # --- following ------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
+        """Look at the directory; a file that vanishes meanwhile means: look again."""
+        for _ in range(LOOKS_MAX):
+            try:
+                with self._refreshing:
+                    self._look()
+                return
+            except FileNotFoundError as error:
+                self._seen = None
+                if not self._is_there():
+                    raise self._gone() from error
+            except OSError as error:
+                raise self._failed(error) from error
+        raise self._gone()
+
+    def _is_there(self) -> bool:
         try:
-            with self._refreshing:
-                self._look()
-        except FileNotFoundError as error:
-            raise self._gone() from error
+            return files.exists(self._directory)
         except OSError as error:
             raise self._failed(error) from error
+
+    def _look_twice(self, offset: int, error: CorruptRecordBatchError) -> None:
+        """Look at the directory anew: what seemed damaged may have been about to change."""
+        before = self._facts_of(offset)
+        self._seen = None
+        self._refresh()
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self._out_of_range(offset) from error
+        if self._facts_of(offset) == before:
+            raise error
+
+    def _facts_of(self, offset: int) -> tuple[object, ...]:
+        """Give what the view knows of the place of an offset; it changes when the owner does."""
+        segments, bases = self._view
+        number = bisect_right(bases, offset) - 1
+        if number < 0:
+            return (bases[:1], self._log_start_offset)
+        segment = segments[number]
+        return (id(segment), segment.size_bytes, segment.end_offset, bases[number + 1 : number + 2])
 
     def _look(self) -> None:
         facts = files.stat(self._directory)
@@ -110,11 +148,15 @@ class LogView(LogReader):
         except CorruptCheckpointError as error:
             self.recovery.warnings = [str(error)]
         rows = list_partition(self._directory).segments
-        known: dict[tuple[int, int], Segment] = {}
+        known: dict[tuple[bytes, int, int], Segment] = {}
         for number, row in enumerate(rows):
-            key = (row.base_offset, row.inode)
+            key = (self._metadata.topic_id, row.base_offset, row.inode)
             segment = self._known.get(key)
+            if segment is not None and row.log_bytes < segment.size_bytes:
+                segment = None  # another file by now, though its number is the same
             is_last = number == len(rows) - 1
+            if is_last and segment is not None and segment.index is None and segment.seal is None:
+                segment = None  # its end was only guessed from what followed it
             if segment is None or segment.index is not None or is_last:
                 next_base = None if is_last else rows[number + 1].base_offset
                 segment = self._take(row, segment, next_base)
@@ -132,11 +174,13 @@ class LogView(LogReader):
         if known is None:
             self._take_trailer(segment, row)
         if next_base is None:
-            if segment.index is None:
-                self._begin_scan(segment)
             self._grow(segment)
         elif segment.index is not None or segment.seal is None:
-            segment.size_bytes, segment.end_offset = row.log_bytes, next_base
+            # The next one was begun after the last batch of this one: its size is final now.
+            facts = files.stat(segment.log_path)
+            if facts.st_ino != row.inode:
+                raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
+            segment.size_bytes, segment.end_offset = facts.st_size, next_base
             segment.max_timestamp = max(segment.max_timestamp, 0) or 2**62
             segment.index = segment.time_index = None
         return segment
@@ -158,6 +202,7 @@ class LogView(LogReader):
 
     def _begin_scan(self, segment: Segment) -> None:
         """Begin to follow the last segment, from what its index files know of it."""
+        self._last = segment
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
         if segment.seal is not None:
@@ -167,7 +212,11 @@ class LogView(LogReader):
                 time_index = trailers.read_time_index(
                     segment.time_index_path, trailer, growing=True
                 )
+                is_same = trailer.log_bytes == sealed_bytes
             except (CorruptIndexError, FileNotFoundError):
+                is_same = False
+            if not is_same:
+                index, time_index = segment.begin_indexes()
                 sealed_bytes, sealed_end = 0, segment.base_offset
             segment.index, segment.time_index = index, time_index
         self._scan = Scan(
@@ -184,6 +233,8 @@ class LogView(LogReader):
 
     def _grow(self, segment: Segment) -> None:
         """Walk what was appended to the last segment since the last look."""
+        if segment is not self._last or segment.index is None:
+            self._begin_scan(segment)
         scan = self._scan
         assert scan is not None
         fd = segment.handle(self._environment).fd
@@ -203,7 +254,7 @@ class LogView(LogReader):
         self._refresh()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
-        if self._segment_for(offset) is segment and not segment.is_dropped:
+        if segment in self._view[0] and not segment.is_dropped:
             raise self._out_of_range(offset) from error
 
     def _gone(self) -> LogStoreError:

@@ -27,7 +27,8 @@ from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.reader import LogReader, view_of
+from logstore.log.reader import LogReader
+from logstore.log.replica import view_of
 from logstore.log.report import RecoveryEntry
 from logstore.log.sealing import seal
 from logstore.log.segment import WRITER, Segment

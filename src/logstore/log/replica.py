@@ -1,0 +1,164 @@
+"""Hold what a log is, and the segments that readers see.
+
+`_view` is one tuple, the segments and their base offsets, that the writer replaces whole; a reader
+takes it once and needs no lock.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+
+from logstore.config import LogConfig
+from logstore.disk.log_dir import LogDir
+from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
+from logstore.log.cursor import corrupt
+from logstore.log.environment import LogEnvironment
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.segment import Segment
+
+View = tuple[tuple[Segment, ...], list[int]]
+
+
+def view_of(segments: list[Segment]) -> View:
+    """Put segments, in order of offset, into the tuple that readers take."""
+    return tuple(segments), [segment.base_offset for segment in segments]
+
+
+class Replica:
+    """Know a log's identity, range and segments; `LogReader` adds reading."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+    ) -> None:
+        self.topic = metadata.topic
+        self.partition = metadata.partition
+        self._metadata = metadata
+        self._log_dir = log_dir
+        self._directory = directory
+        self._environment = environment
+        self._log_start_offset = metadata.log_start_offset
+        self._view: View = ((), [])
+        self._unavailable: Callable[[], LogStoreError] | None = None
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.topic}-{self.partition} offsets "
+            f"{self.log_start_offset}..{self.log_end_offset}, {self.size_bytes} bytes, "
+            f"in {self.log_dir}>"
+        )
+
+    @property
+    def log_dir(self) -> str:
+        """Path of the log dir that holds this replica."""
+        return self._log_dir.path
+
+    @property
+    def directory(self) -> str:
+        """Path of the replica's own directory."""
+        return self._directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration stored with the partition."""
+        return self._metadata.config
+
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes that tell this topic from a later one of the same name."""
+        return self._metadata.topic_id
+
+    @property
+    def log_start_offset(self) -> int:
+        """First readable offset."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        segments = self._view[0]
+        return max(segments[-1].end_offset, self._log_start_offset) if segments else 0
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are on every replica; there is one, so it is the log end offset."""
+        return self.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of record batches on disk."""
+        return sum(segment.size_bytes for segment in self._view[0])
+
+    def __len__(self) -> int:
+        return self.log_end_offset - self.log_start_offset
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _check(self) -> None:
+        """Refuse to work when closed, forked or offline."""
+        if self._unavailable is not None:
+            raise self._unavailable()
+        if self._log_dir.is_offline:
+            self._log_dir.check()
+
+    def _failed(self, error: OSError) -> LogStoreError:
+        return self._log_dir.failed(
+            error, self._directory, topic=self.topic, partition=self.partition
+        )
+
+    def _refresh(self) -> None:
+        """Look for what another process has changed; the owner knows already."""
+
+    def _stale(self, segment: Segment) -> None:
+        """Wait until the view no longer holds a dropped segment."""
+
+    def _look_twice(self, offset: int, error: CorruptRecordBatchError) -> None:
+        """Return when damage was only the sight of a change; raises `error` when it is damage."""
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self._out_of_range(offset) from error
+        raise error
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _segment_for(self, offset: int) -> Segment:
+        """Give the segment that holds an offset; raises CorruptRecordBatchError in a gap."""
+        segments, bases = self._view
+        number = max(bisect_right(bases, offset) - 1, 0)
+        segment = segments[number]
+        if offset < segment.base_offset:
+            raise corrupt(segment, 0, f"the segments before it, from {offset} on, are missing")
+        if offset >= segment.end_offset and number + 1 < len(segments):
+            reason = f"offsets {segment.end_offset} to {bases[number + 1]} are missing behind it"
+            raise corrupt(segment, segment.size_bytes, reason)
+        return segment
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            offset=offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
+
+    def _check_readable(self, offset: int, end_offset: int) -> None:
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end or end_offset > end:
+            outside = end_offset if self.log_start_offset <= offset <= end else offset
+            raise self._out_of_range(outside)
+
+    def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
+        """Go on after a file was gone: dropped by us it is looked up anew, else it is damage."""
+        if not segment.is_dropped:
+            time.sleep(0)
+            if not segment.is_dropped:
+                raise self._failed(error) from error
+        self._stale(segment)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise self._out_of_range(offset) from error
