@@ -108,8 +108,10 @@ def lmdb_side(
 
 
 def lmdb_scan(data: DataSet, goal: Goal | None) -> list[Side]:
-    """Describe a scan by LMDB's cursor."""
-    return lmdb_side(data, "LMDB cursor", peers.Lmdb.scan, goal)
+    """Describe a scan by LMDB's cursor: keys and values, as an offset comes with each record."""
+    return lmdb_side(data, "LMDB cursor", peers.Lmdb.scan, goal) + lmdb_side(
+        data, "LMDB cursor, values alone", peers.Lmdb.scan_values
+    )
 
 
 def lmdb_gets(data: DataSet, offsets: list[int], goal: Goal | None) -> list[Side]:

@@ -103,7 +103,12 @@ class Lmdb:
                 transaction.put(pack_key(next(offsets)), value, append=True)
 
     def scan(self) -> None:
-        """Make every value as bytes."""
+        """Make every key and value as bytes: what the cursor's own iteration gives."""
+        with self.env.begin() as transaction:
+            consume(transaction.cursor())
+
+    def scan_values(self) -> None:
+        """Make every value as bytes, and no key."""
         with self.env.begin() as transaction:
             consume(transaction.cursor().iternext(keys=False, values=True))
 
