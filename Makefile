@@ -1,7 +1,6 @@
 # Everything runs in .venv, which each target makes for itself: Python 3.11 or later and make are
 # all that is needed. `make` prints this list.
 
-PYTHON ?= $(shell scripts/find-python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
@@ -53,8 +52,8 @@ clean: ## remove everything that is made here
 # --- the virtual environment, one stamp a group ---
 
 $(VENV)/stamp-pip: scripts/find-python.sh
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with venv is needed" >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
+	@[ -n "$$(scripts/find-python.sh)" ] || scripts/install-tools.sh
+	"$$(scripts/find-python.sh --or-complain)" -m venv --clear $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
 	@touch $@
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install what the fault tests call, mkfs and losetup for disks that die. Nothing is done where they
-# are there already; without root or apt-get it only says what is missing.
+# Install what the tests call: mkfs and losetup for disks that die, and Python's venv. Nothing is done
+# where they are there already; without root or apt-get it only says what is missing.
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 
@@ -14,6 +14,7 @@ missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
 done
+[ -n "$("$(dirname "$0")/find-python.sh")" ] || missing+=(python3-venv)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
