@@ -186,7 +186,7 @@ class Loader:
                         self._done, self._total, self._scanned_bytes, log_dir.path, key
                     )
                 )
-            except BaseException as error:  # noqa: BLE001 - it is raised again where all threads end
+            except BaseException as error:  # noqa: BLE001 - raised again at the end
                 self._broken = error
                 self._is_stopped = True
 
