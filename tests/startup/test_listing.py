@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,25 @@ def test_a_purge_removes_the_reason_last(tmp_path: Path, monkeypatch: pytest.Mon
     assert gone[-1] == "partition.metadata"
     assert len(gone) == 4
     assert not path.exists()
+
+
+def test_what_vanishes_while_it_is_listed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner deletes and purges beside a reader: that is no failure of the disk."""
+    from logstore.disk import files
+
+    make_replica(tmp_path / "orders-0")
+    make_replica(tmp_path / f"orders-1.{UNIQUE}.delete", **{DELETION: DELETED_BY_USER})
+    entries = files.entries
+
+    def list_then_lose(path: str) -> list[files.Entry]:
+        found = entries(path)
+        for entry in found:
+            shutil.rmtree(tmp_path / entry.name, ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(files, "entries", list_then_lose)
+    listing = list_log_dir(LogDir(str(tmp_path)))
+    assert [facts.kind for facts in listing.replicas] == ["delete"]
+    assert listing.warnings == []

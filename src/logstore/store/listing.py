@@ -73,7 +73,10 @@ def _what_is_foreign(entry: files.Entry) -> str:
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
     """Judge a directory named like a replica without metadata: it lost it, or never had any."""
-    inside = files.entries(path)
+    try:
+        inside = files.entries(path)
+    except FileNotFoundError:  # its owner deleted it while this process listed
+        return
     if any(parse_segment_file_name(entry.name) for entry in inside):
         listing.replicas.append(facts)
     elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
@@ -97,7 +100,9 @@ def _with_metadata(facts: ReplicaFacts, path: str) -> ReplicaFacts:
         document = read_document(os.path.join(path, PARTITION_METADATA)) or {}
         if not document and not files.entries(path):
             return facts._replace(is_deleted_by_user=facts.kind == "delete")  # a purge cut short
-    except (CorruptionError, UnsupportedFormatError, PermissionError, FileNotFoundError):
+    except FileNotFoundError:  # its owner purged it while this process listed
+        return facts._replace(is_deleted_by_user=facts.kind == "delete")
+    except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts
     topic, partition = document.get("topic"), document.get("partition")
     if isinstance(topic, str) and isinstance(partition, int):
