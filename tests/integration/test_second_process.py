@@ -64,7 +64,7 @@ class Owner:
             what, call = "truncate", self.truncate
         elif dice < 0.97:
             what, call = "delete", self.delete
-        elif dice < 0.998:
+        elif dice < 0.9995:
             what, call = "retain", self.log.apply_retention
         else:
             what, call = "recreate", self.recreate

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import CorruptRecordBatchError, LogStore
+from logstore.log.scan import Scan
 
 
 @pytest.mark.timeout(20)
@@ -42,3 +43,19 @@ def test_regression_a_small_max_bytes_gives_one_batch(tmp_path: Path, max_bytes:
             log.append(bytes(100))
         assert len(log.read_raw(1, max_bytes)) == 192
         assert [r.offset for r in log.read(1, max_bytes=max_bytes)][0] == 1
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("left", [0, 5, 192, 200])
+def test_regression_a_walk_over_a_file_cut_by_others_ends(tmp_path: Path, left: int) -> None:
+    """Walking ran for ever when a file was shorter than the walk was told."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0)
+        for _ in range(3):
+            log.append(bytes(100))
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    with path.open("r+b") as file:
+        file.truncate(left)
+        scan = Scan(0)
+        assert scan.run(file.fileno(), 3 * 192) is not None
+        assert scan.position == left // 192 * 192

@@ -220,6 +220,9 @@ class LogReader(Replica):
                         self._check()
                     if segment.is_dropped:
                         break
+                is_short = segment.end_offset <= offset < end_offset and not segment.is_dropped
+                if is_short and self._segment_for(offset) is segment:
+                    raise corrupt(segment, segment.size_bytes, f"offset {offset} is missing")
             except FileNotFoundError as error:
                 self._retry(segment, offset, error)
                 continue
@@ -230,10 +233,6 @@ class LogReader(Replica):
             except OSError as error:
                 raise self._failed(error) from error
             if not segment.is_dropped:
-                if segment.end_offset <= offset < end_offset and (
-                    self._segment_for(offset) is segment
-                ):
-                    raise corrupt(segment, segment.size_bytes, f"offset {offset} is missing")
                 offset = max(offset, segment.end_offset)
             else:
                 self._stale(segment)
