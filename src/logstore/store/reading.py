@@ -12,7 +12,6 @@ from logstore.errors import LogClosedError, LogDirError, LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
-from logstore.store.recovery_report import RecoveryReport, VerifiedLog, VerifyReport
 from logstore.store.replicas import Replicas
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         LogDirDescription,
         StoreMetrics,
     )
+    from logstore.store.recovery_report import RecoveryReport, VerifiedLog, VerifyReport
 
 
 class StoreReader:
@@ -172,6 +172,8 @@ class StoreReader:
         Args:
             progress: called before each log with it, its number, and how many there are.
         """
+        from logstore.store.recovery_report import VerifyReport
+
         self._check()
         self._refresh()
         keys = [
@@ -188,6 +190,8 @@ class StoreReader:
         keys: Sequence[TopicPartition],
         progress: Callable[[TopicPartition, int, int], None] | None,
     ) -> Iterator[VerifiedLog]:
+        from logstore.store.recovery_report import VerifiedLog
+
         for number, key in enumerate(keys):
             if progress is not None:
                 progress(key, number, len(keys))

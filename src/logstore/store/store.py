@@ -26,7 +26,6 @@ from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
 from logstore.store.reading import StoreReader
-from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
@@ -50,6 +49,8 @@ class LogStore(StoreReader):
 
     def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
+        from logstore.store.recovery_report import RecoveryReport
+
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
