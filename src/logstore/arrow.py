@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format import columnar
+from logstore.format import payload as payloads
 from logstore.format.batch import RecordBatch
 from logstore.format.columns import Buffer, BytesColumn, encode_arrays
 
@@ -175,7 +175,7 @@ def _header_parts(array: pa.Array) -> list[Buffer] | None:
 
 def build_payload(
     data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool
-) -> columnar.Payload:
+) -> payloads.Payload:
     """Lay out Arrow rows as one batch; raises TypeError or ValueError with what is wrong."""
     batch = _as_batch(data)
     names = batch.schema.names
@@ -196,7 +196,7 @@ def build_payload(
         timestamps = _timestamps(batch.column(names.index("timestamp")))
     if "headers" in names:
         headers = _header_parts(batch.column(names.index("headers")))
-    return columnar.build_payload(
+    return payloads.build_payload(
         values,
         count,
         keys=keys,

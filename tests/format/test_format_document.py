@@ -12,6 +12,7 @@ import xxhash
 from logstore.disk import checkpoint
 from logstore.disk.meta_properties import encode_meta
 from logstore.format import columnar, columns, prefix
+from logstore.format import payload as payloads
 from logstore.log import offset_index, time_index, trailer
 from support import reader
 
@@ -96,8 +97,8 @@ def test_a_hundred_byte_record_has_the_documented_size() -> None:
 
 @pytest.mark.parametrize(
     ("bit", "mask"),
-    [(3, columnar.LOG_APPEND_TIME), (4, columnar.HAS_TIMESTAMPS), (5, columnar.HAS_KEYS)]
-    + [(6, columnar.HAS_HEADERS), (7, columnar.HAS_DELTAS)],
+    [(3, payloads.LOG_APPEND_TIME), (4, payloads.HAS_TIMESTAMPS), (5, payloads.HAS_KEYS)]
+    + [(6, payloads.HAS_HEADERS), (7, payloads.HAS_DELTAS)],
 )
 def test_attribute_bits_are_the_documented_ones(bit: int, mask: int) -> None:
     """Each bit of the attributes table is that of the code."""

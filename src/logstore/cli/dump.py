@@ -17,6 +17,7 @@ from logstore.cli.output import print_array, print_json_lines
 from logstore.cli.record_text import bytes_to_json, printable
 from logstore.disk import files
 from logstore.format import columnar
+from logstore.format import payload as payloads
 from logstore.format.batch import BatchHeader, Record
 from logstore.format.compression import CODEC_NAMES
 
@@ -97,13 +98,13 @@ def header_words(header: BatchHeader, position: int) -> Row:
         time_word(header): header.max_timestamp,
         "size": header.size_bytes,
         "magic": header.magic,
-        "compresscodec": CODEC_NAMES.get(header.attributes & columnar.CODEC_MASK, "unknown"),
+        "compresscodec": CODEC_NAMES.get(header.attributes & payloads.CODEC_MASK, "unknown"),
     }
 
 
 def time_word(header: BatchHeader) -> str:
     """Say whose time a batch's timestamps are."""
-    return "LogAppendTime" if header.attributes & columnar.LOG_APPEND_TIME else "CreateTime"
+    return "LogAppendTime" if header.attributes & payloads.LOG_APPEND_TIME else "CreateTime"
 
 
 def record_rows(found: Found) -> Iterator[Row]:

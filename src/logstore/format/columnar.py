@@ -20,14 +20,46 @@ from logstore.format.batch import BatchHeader, Columns, RecordBatch
 from logstore.format.columns import (
     PADDING,
     Buffer,
-    append_padded,
     check_column,
     decode_column,
-    encode_column,
     padded,
-    raw,
 )
-from logstore.format.prefix import BATCH_BYTES_MAX, LENGTH_OVERHEAD_BYTES
+from logstore.format.payload import (
+    CHECKSUM_BYTES,
+    CODEC_MASK,
+    HAS_DELTAS,
+    HAS_HEADERS,
+    HAS_KEYS,
+    HAS_TIMESTAMPS,
+    HEADER_BYTES,
+    KNOWN_ATTRIBUTES,
+    NO_TIMESTAMP,
+    OVERHEAD_BYTES,
+    Payload,
+)
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
+
+__all__ = [
+    "ALIGNMENT",
+    "CHECKSUM_BYTES",
+    "HEADER",
+    "HEADER_BYTES",
+    "MAGIC",
+    "OVERHEAD_BYTES",
+    "VERSION",
+    "Whole",
+    "check_structure",
+    "checksum",
+    "checksum_holds",
+    "decode",
+    "frame",
+    "frame_one",
+    "header_fault",
+    "hole",
+    "read_header",
+    "reframe",
+    "whole_batch",
+]
 
 MAGIC = 0x4C
 VERSION = 1
@@ -53,122 +85,15 @@ HEADER = struct.Struct(
     "I"  # payload_bytes
     "I"  # reserved_68
 )
-HEADER_BYTES = 72
-CHECKSUM_BYTES = 8
-OVERHEAD_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 assert HEADER.size == HEADER_BYTES
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-HAS_TIMESTAMPS = 0x10
-HAS_KEYS = 0x20
-HAS_HEADERS = 0x40
-HAS_DELTAS = 0x80
-KNOWN_ATTRIBUTES = 0xFF
-
-NO_TIMESTAMP = -1
 # Below this it is faster to copy the parts together than to hash and write them one by one.
 JOIN_BYTES_MAX = 16 * 1024
 
 _ONE_COLUMN = struct.Struct("<II")
 _pack_header = HEADER.pack
+_unpack_header = HEADER.unpack_from
 _pack_column = _ONE_COLUMN.pack
-
-
-class Payload(NamedTuple):
-    """Carry what of a batch does not depend on where it will stand in the log."""
-
-    parts: list[Buffer]
-    record_count: int
-    last_offset_delta: int
-    stored_bytes: int
-    payload_bytes: int
-    attributes: int
-    base_timestamp: int
-    max_timestamp: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the batch that this payload will make."""
-        return padded(self.stored_bytes) + OVERHEAD_BYTES
-
-
-def build_payload(
-    values: list[Buffer],
-    record_count: int,
-    *,
-    keys: list[Buffer] | None = None,
-    headers: list[Buffer] | None = None,
-    timestamps: NDArray[np.int64] | int = NO_TIMESTAMP,
-    offset_deltas: NDArray[np.uint32] | None = None,
-    codec_id: int = 0,
-    is_log_append_time: bool = False,
-) -> Payload:
-    """Put encoded columns together and compress them.
-
-    Args:
-        values: parts of an encoded bytes column; `keys` and `headers` likewise.
-        timestamps: shape (record_count,), or one number when all are the same.
-        offset_deltas: shape (record_count,), strictly increasing; None when dense.
-    """
-    attributes = LOG_APPEND_TIME if is_log_append_time else 0
-    parts: list[Buffer] = []
-    last_delta = max(record_count - 1, 0)
-    if offset_deltas is not None:
-        attributes |= HAS_DELTAS
-        last_delta = int(offset_deltas[-1]) if record_count else 0
-        append_padded(parts, raw(np.ascontiguousarray(offset_deltas, np.uint32)))
-    if isinstance(timestamps, int):
-        base_timestamp = max_timestamp = timestamps
-    elif len(timestamps) == 0:
-        base_timestamp = max_timestamp = NO_TIMESTAMP
-    else:
-        base_timestamp, max_timestamp = int(timestamps[0]), int(timestamps.max())
-        if max_timestamp != base_timestamp or int(timestamps.min()) != base_timestamp:
-            attributes |= HAS_TIMESTAMPS
-            append_padded(parts, raw(np.ascontiguousarray(timestamps, np.int64)))
-    parts += values
-    if keys is not None:
-        attributes |= HAS_KEYS
-        parts += keys
-    if headers is not None:
-        attributes |= HAS_HEADERS
-        parts += headers
-    size = stored = sum(map(len, parts))
-    if size + OVERHEAD_BYTES > BATCH_BYTES_MAX:
-        raise ValueError(f"{size} bytes of records are more than one batch can hold (2 GiB)")
-    if codec_id:
-        frame_bytes = compression.compress(codec_id, b"".join(parts))
-        if len(frame_bytes) < size:
-            attributes |= codec_id
-            stored = len(frame_bytes)
-            parts = [frame_bytes]
-    return Payload(
-        parts, record_count, last_delta, stored, size, attributes, base_timestamp, max_timestamp
-    )
-
-
-def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
-    """Lay out the records of a batch again; the result spans `last_offset_delta` more offsets."""
-    columns, header = batch._columns, batch.header
-    headers: list[Buffer] | None = None
-    if columns.header_starts is not None and columns.header_names is not None:
-        headers = []
-        append_padded(headers, raw(np.ascontiguousarray(columns.header_starts, np.uint32)))
-        headers += encode_column(columns.header_names)
-        if columns.header_values is not None:
-            headers += encode_column(columns.header_values)
-    payload = build_payload(
-        encode_column(columns.values),
-        batch.count,
-        keys=None if columns.keys is None else encode_column(columns.keys),
-        headers=headers,
-        timestamps=header.base_timestamp if columns.timestamps is None else columns.timestamps,
-        offset_deltas=columns.offset_deltas,
-        codec_id=header.attributes & CODEC_MASK,
-        is_log_append_time=bool(header.attributes & LOG_APPEND_TIME),
-    )
-    return payload._replace(last_offset_delta=last_offset_delta)
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
@@ -302,6 +227,44 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
     if header.attributes & ~KNOWN_ATTRIBUTES:
         return f"unknown attributes {header.attributes:#06x}"
     return None
+
+
+class Whole(NamedTuple):
+    """Carry what a walk needs of a batch that was found whole."""
+
+    end: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    record_count: int
+
+
+def whole_batch(data: Buffer, position: int, end: int, expected_offset: int) -> Whole | None:
+    """Check the batch at `position` in as few steps as there are; None when anything is off.
+
+    Who gets None asks `layouts.fault` what it is. This is the inner loop of recovery.
+    """
+    if position + OVERHEAD_BYTES > end:
+        return None
+    (
+        base_offset, length, epoch, magic, version, attributes, count, last_delta, stored,
+        _, max_timestamp, _, _, _, _, _, _,
+    ) = _unpack_header(data, position)  # fmt: skip
+    batch_end = position + length + LENGTH_OVERHEAD_BYTES
+    if (
+        base_offset != expected_offset
+        or magic != MAGIC
+        or version != VERSION
+        or batch_end > end
+        or ((stored + 7) & ~7) + OVERHEAD_BYTES != batch_end - position
+        or count > last_delta + 1
+        or attributes & ~KNOWN_ATTRIBUTES
+    ):
+        return None
+    body_end = batch_end - CHECKSUM_BYTES
+    if xxh3_64_digest(data[position:body_end]) != data[body_end:batch_end]:
+        return None
+    return Whole(batch_end, base_offset + last_delta, max_timestamp, epoch, count)
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format import columnar
+from logstore.format import payload as payloads
 from logstore.format.batch import Headers, Record
 from logstore.format.columns import Buffer, append_padded, encode_cells, raw
 
@@ -132,7 +132,7 @@ def build(
     now_ms: int,
     codec_id: int,
     is_log_append_time: bool,
-) -> columnar.Payload:
+) -> payloads.Payload:
     """Lay out one batch; raises TypeError or ValueError with what is wrong."""
     count = len(values)
     for what, cells in (("keys", keys), ("headers", headers)):
@@ -141,7 +141,7 @@ def build(
     times = now_ms if is_log_append_time else _timestamps(timestamps, count, now_ms)
     has_keys = keys is not None and any(key is not None for key in keys)
     rows = None if headers is None else [check_headers(pairs) for pairs in headers]
-    return columnar.build_payload(
+    return payloads.build_payload(
         _cells(values, "value"),
         count,
         keys=_cells(keys, "key") if has_keys and keys is not None else None,

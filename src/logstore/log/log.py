@@ -10,6 +10,7 @@ from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
 from logstore.format import columnar
+from logstore.format import payload as payloads
 from logstore.format.batch import Record
 from logstore.log import encode, sealing
 from logstore.log.environment import LogEnvironment
@@ -240,7 +241,7 @@ class Log(LogWriter):
         keys: Sequence[Any] | None,
         timestamps: encode.Timestamps,
         headers: Sequence[Any] | None,
-    ) -> columnar.Payload:
+    ) -> payloads.Payload:
         payload = encode.build(
             values,
             keys,
@@ -253,14 +254,14 @@ class Log(LogWriter):
         self._check_size(payload)
         return payload
 
-    def _check_size(self, payload: columnar.Payload) -> None:
+    def _check_size(self, payload: payloads.Payload) -> None:
         if payload.size_bytes > self._max_message_bytes:
             raise self._too_large(payload.size_bytes)
 
     def _too_large(self, size_bytes: int) -> RecordTooLargeError:
         return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=self._max_message_bytes)
 
-    def _append_range(self, payload: columnar.Payload, durable: bool) -> range:
+    def _append_range(self, payload: payloads.Payload, durable: bool) -> range:
         if payload.record_count == 0:
             self._check()
             end = self.log_end_offset

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from logstore.disk import files, mapped
 from logstore.format import columnar, layouts
-from logstore.format.batch import BatchHeader
+from logstore.format.columnar import Whole
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
 
 WINDOW_BYTES = 8 << 20
-YIELD_BYTES = 1 << 20
+YIELD_BYTES = 2 << 20
 YIELD_BATCHES = 32
 
 View = Callable[[int, int, int], "bytes | memoryview"]  # fd, size_bytes, position
@@ -74,8 +74,6 @@ class Scan:
         self.max_timestamp = -1
         self.last_epoch = -1
         self.epochs: list[tuple[int, int]] = []
-        self.first_checksum = 0
-        self.last_checksum = 0
         self.last_position = 0
         self.batches = 0
         self.records = 0
@@ -120,13 +118,12 @@ class Scan:
         size_bytes = min(size_bytes, len(data))
         quiet = 0
         while at < size_bytes and limit:
-            reason = layouts.fault(data, at, self.offset)
-            if reason is not None:
-                return reason
-            header = columnar.read_header(data, at)
-            self._note(header, start + at, columnar.checksum(data, at, header.size_bytes))
-            at += header.size_bytes
-            self.position = start + at
+            batch = columnar.whole_batch(data, at, size_bytes, self.offset)
+            if batch is None:
+                return layouts.fault(data, at, self.offset) or "no whole batch stands here"
+            self._note(batch, start + at)
+            at = batch.end
+            self.position = self.good_end = start + at
             limit -= 1
             quiet += 1
             if at >= yield_at or quiet >= YIELD_BATCHES:
@@ -134,25 +131,22 @@ class Scan:
                 yield_at, quiet = at + YIELD_BYTES, 0
         return None if at >= size_bytes else "more batches follow"
 
-    def _note(self, header: BatchHeader, position: int, checksum: int) -> None:
+    def _note(self, batch: Whole, position: int) -> None:
+        base_offset = self.offset
         if self.index is not None and position - self.indexed_position >= self.interval_bytes:
-            relative_offset = header.base_offset - self.base_offset
+            relative_offset = base_offset - self.base_offset
             self.index.append(relative_offset, position)
             if self.time_index is not None and position:
                 self.time_index.append(self.max_timestamp, relative_offset)
             self.indexed_position = position
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        if header.leader_epoch != self.last_epoch:
-            self.epochs.append((header.leader_epoch, header.base_offset))
-            self.last_epoch = header.leader_epoch
-        if position == 0:
-            self.first_checksum = checksum
-        self.last_checksum = checksum
+        self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
+        if batch.leader_epoch != self.last_epoch:
+            self.epochs.append((batch.leader_epoch, base_offset))
+            self.last_epoch = batch.leader_epoch
         self.last_position = position
-        self.good_end = position + header.size_bytes
-        self.offset = header.last_offset + 1
+        self.offset = batch.last_offset + 1
         self.batches += 1
-        self.records += header.record_count
+        self.records += batch.record_count
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Go on behind what stopped the walk: at the next whole batch, or at the end."""

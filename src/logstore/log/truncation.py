@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.format import columnar
+from logstore.format import payload as payloads
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor
@@ -113,5 +114,5 @@ def batch_until(data: bytes, offset: int) -> list[Buffer]:
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     span = offset - header.base_offset - 1
-    payload = columnar.payload_of(part, span)
+    payload = payloads.payload_of(part, span)
     return columnar.frame(payload, header.base_offset, header.leader_epoch)

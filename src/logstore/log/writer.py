@@ -22,6 +22,7 @@ from logstore.errors import (
     ReplicaOfflineError,
 )
 from logstore.format import columnar, compression
+from logstore.format import payload as payloads
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
@@ -100,7 +101,7 @@ class LogWriter(LogReader):
 
     # --- how an append is done ------------------------------------------------------------------
 
-    def _append_payload(self, payload: columnar.Payload) -> int:
+    def _append_payload(self, payload: payloads.Payload) -> int:
         """Frame and write one batch; give its base offset."""
         size = payload.size_bytes
         with self._lock:
