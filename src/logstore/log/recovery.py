@@ -305,50 +305,31 @@ class Recovery:
 
     def _judge(self, orphans: list[SegmentFiles]) -> None:
         """Turn what is left of damage, and every gap between segments, into problems."""
-        problems = self.entry.problems
         expected = self.metadata.log_start_offset
         bases = [segment.base_offset for segment in self.segments[1:]]
         for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
-            base = segment.base_offset
+            base, path = segment.base_offset, segment.log_path
             if base > expected:
-                problems.append(
-                    Problem(
-                        segment.log_path,
-                        0,
-                        0,
-                        f"the segments before it, offsets {expected} to {base}, are missing",
-                        expected,
-                        base,
-                    )
-                )
+                reason = f"the segments before it, offsets {expected} to {base}, are missing"
+                self._report(path, 0, 0, reason, expected, base)
+                expected = base
             elif base < expected and segment is not self.segments[0]:
-                problems.append(
-                    Problem(
-                        segment.log_path,
-                        0,
-                        0,
-                        f"it overlaps the segment before it, which ends at {expected}",
-                        base,
-                        base,
-                    )
-                )
+                reason = f"it overlaps the segment before it, which ends at {expected}"
+                self._report(path, 0, 0, reason, base, base)
             for damage in self.damages.get(base, []):
                 end_offset = damage.end_offset
                 if end_offset is None:
                     end_offset = max(damage.offset, next_base)
-                problems.append(
-                    Problem(
-                        segment.log_path,
-                        damage.position,
-                        damage.end_position,
-                        damage.reason,
-                        damage.offset,
-                        end_offset,
-                    )
-                )
+                self._report(
+                    path, damage.position, damage.end_position, damage.reason,
+                    damage.offset, end_offset,
+                )  # fmt: skip
                 expected = max(expected, end_offset)
-            expected = max(segment.end_offset, expected if base <= expected else 0)
-        expected = max(expected, self.metadata.log_start_offset)
+            expected = max(segment.end_offset, expected)
+        self._judge_end(max(expected, self.metadata.log_start_offset), orphans)
+
+    def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
+        """Report flushed records that are not there any more."""
         end = self.recovery_point
         for row in orphans:
             orphan = Segment(self.directory, row.base_offset)
@@ -356,14 +337,15 @@ class Recovery:
             if trailer is not None and self._is_ours(orphan, trailer):
                 end = max(end, trailer.end_offset)
         if end > expected:
-            path = self.segments[-1].log_path if self.segments else self.directory
-            problems.append(
-                Problem(
-                    path,
-                    self.segments[-1].size_bytes if self.segments else 0,
-                    0,
-                    f"flushed records of offsets {expected} to {end} are missing",
-                    expected,
-                    end,
-                )
-            )
+            last = self.segments[-1] if self.segments else None
+            path = self.directory if last is None else last.log_path
+            position = 0 if last is None else last.size_bytes
+            reason = f"flushed records of offsets {expected} to {end} are missing"
+            self._report(path, position, position, reason, expected, end)
+
+    def _report(
+        self, path: str, position: int, end_position: int, reason: str, offset: int, end_offset: int
+    ) -> None:
+        self.entry.problems.append(
+            Problem(path, position, end_position, reason, offset, end_offset)
+        )
