@@ -166,3 +166,17 @@ def test_a_log_dir_shows_its_state(tmp_path: Path) -> None:
     assert repr(log_dir) == f"<LogDir {tmp_path} online>"
     log_dir.take_offline("it burnt")
     assert repr(log_dir) == f"<LogDir {tmp_path} offline: it burnt>"
+
+
+def test_another_directory_in_its_place_is_not_written_to(tmp_path: Path) -> None:
+    """An unmounted disk shows its empty mount point; the probe says so and leaves it empty."""
+    path = tmp_path / "logs"
+    path.mkdir()
+    log_dir = LogDir(str(path))
+    log_dir.check_place()
+    path.rename(tmp_path / "away")
+    path.mkdir()
+    error = log_dir.failed(error_of(errno.ENOENT, "a.log"), topic="orders", partition=1)
+    assert isinstance(error, LogDirOfflineError)
+    assert "unmounted" in error.reason
+    assert list(path.iterdir()) == []

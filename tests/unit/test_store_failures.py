@@ -341,3 +341,31 @@ def test_what_never_was_is_unknown_while_every_dir_is_good(dirs: list[str]) -> N
     fill(dirs)
     with LogStore.open(dirs) as store, pytest.raises(UnknownPartitionError):
         store.log("orders", 7)
+
+
+def test_a_disk_that_is_unmounted_under_the_store_is_offline(dirs: list[str]) -> None:
+    """Nothing is written into the mount point that comes to light."""
+    fill(dirs)
+    with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
+        assert len(view) == 3
+        os.rename(dirs[1], dirs[1] + ".away")
+        os.mkdir(dirs[1])
+        with pytest.raises(LogDirOfflineError, match="unmounted"):
+            store.create("new", 0, log_dir=dirs[1])
+        assert offline_dirs(store) == [dirs[1]]
+        assert len(view) == 3
+        with pytest.raises(LogDirOfflineError):
+            view.log("orders", 1)
+        assert len(view["orders", 0]) == 10
+        assert store.close() == (dirs[1],)
+        assert os.listdir(dirs[1]) == []
+    os.rmdir(dirs[1])
+    os.rename(dirs[1] + ".away", dirs[1])
+    with LogStore.open(dirs) as store:
+        assert len(store["orders", 1]) == 10
+
+
+def test_a_reader_formats_nothing(dirs: list[str]) -> None:
+    """The two wishes exclude each other."""
+    with pytest.raises(ValueError, match="read_only"):
+        LogStore.open(dirs, read_only=True, format_new=True)

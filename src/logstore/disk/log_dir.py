@@ -79,6 +79,7 @@ class LogDir:
         self.lock = DirLock(path)
         self.checkpoints = OffsetCheckpoints(path)
         self._on_failure = on_failure
+        self._place: tuple[int, int] | None = None
         self._failing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -168,12 +169,26 @@ class LogDir:
             return reason_of(error)
         return None
 
+    def check_place(self) -> None:
+        """Make sure that the path still leads to the same directory; raises OSError.
+
+        When a disk is unmounted under us, its empty mount point comes to light: nothing may be
+        written there, and nothing may be concluded from what is not in it.
+        """
+        facts = files.stat(self.path)
+        place = (facts.st_dev, facts.st_ino)
+        if self._place is None:
+            self._place = place
+        elif place != self._place:
+            reason = "another directory stands in its place: was the disk unmounted?"
+            raise OSError(errno.ENODEV, reason, self.path)
+
     def probe(self) -> None:
         """Prove that the disk takes, keeps and gives back a small file (R16).
 
         Listing alone passes on a dead disk. A full disk passes: it is not a broken one (R7).
         """
-        files.stat(self.path)
+        self.check_place()
         if self.read_only:
             files.read_file(os.path.join(self.path, FILE_NAME))
             return

@@ -118,6 +118,7 @@ class DirKeeper:
 
     def write_offsets(self) -> None:
         """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
+        self.log_dir.check_place()
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
         write(
             RECOVERY_POINTS,

@@ -78,6 +78,7 @@ def _create_on(
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
     try:
+        log_dir.check_place()
         # What the checkpoints say is about a replica of this name that is gone.
         log_dir.checkpoints.forget(key)
         if files.exists(path):

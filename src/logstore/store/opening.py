@@ -18,6 +18,7 @@ from logstore.store.parallel import run_all
 from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
 
 ATTEMPTS_MAX = 5
+REMEDY = "check the disk and how it is mounted, then open the store again"
 
 FailureHandler = Callable[[LogDir], None]
 
@@ -140,9 +141,10 @@ def _lock(opened: OpenedDirs, roll: Roll) -> None:
         try:
             if log_dir.path in new:
                 make_missing(log_dir.path)
+            log_dir.check_place()
             log_dir.lock.acquire()
         except OSError as error:
-            log_dir.take_offline(f"it cannot be locked: {reason_of(error)}")
+            log_dir.take_offline(f"it cannot be locked: {reason_of(error)}; {REMEDY}")
     check_one_serves(opened.log_dirs)
 
 
@@ -155,14 +157,15 @@ def _begin(opened: OpenedDirs, roll: Roll) -> None:
         try:
             log_dir.begin(start_id, is_new=log_dir.path in new)
         except OSError as error:
-            log_dir.take_offline(f"it cannot be taken into possession: {reason_of(error)}")
+            reason = f"it cannot be taken into possession: {reason_of(error)}; {REMEDY}"
+            log_dir.take_offline(reason)
 
     def probe(log_dir: LogDir) -> None:
         try:
             log_dir.probe()
             log_dir.refresh_usage()
         except OSError as error:
-            log_dir.take_offline(f"the probe failed: {reason_of(error)}")
+            log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")
 
     run_all(opened.good(), begin)
     write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs})

@@ -97,6 +97,8 @@ class LogStore(StoreReader):
             raise TypeError(f"config is a StoreConfig, not {config!r}")
         from logstore.store.forking import watch
 
+        if read_only and format_new:
+            raise ValueError("a store that is opened with read_only=True formats nothing")
         if read_only:
             from logstore.store.view import LogStoreView
 

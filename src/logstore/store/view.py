@@ -66,6 +66,7 @@ class LogStoreView(LogStore):
             for log_dir in self._replicas.log_dirs:
                 if not log_dir.is_offline:
                     try:
+                        log_dir.check_place()
                         found += list_log_dir(log_dir).replicas
                         log_dir.checkpoints.load()
                         log_dir.refresh_usage()
