@@ -8,10 +8,13 @@
         log.flush()
         print(log[offset])
 
-Only NumPy and xxhash are imported here; everything else waits until it is used.
+Importing this costs a few milliseconds: the engine, and NumPy with it, is loaded with the first of
+`LogStore`, `Log`, `Record` and `RecordBatch` that is asked for, and every extra when it is used.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.errors import (
@@ -38,10 +41,12 @@ from logstore.errors import (
     UnknownPartitionError,
     UnsupportedFormatError,
 )
-from logstore.format.batch import Record, RecordBatch
-from logstore.log.log import Log
 from logstore.names import TopicPartition
-from logstore.store.store import LogStore
+
+if TYPE_CHECKING:
+    from logstore.format.batch import Record, RecordBatch
+    from logstore.log.log import Log
+    from logstore.store.store import LogStore
 
 __version__ = "0.1.0"
 
@@ -76,3 +81,24 @@ __all__ = [
     "UnknownPartitionError",
     "UnsupportedFormatError",
 ]
+
+_ROOMS = {
+    "Log": "logstore.log.log",
+    "LogStore": "logstore.store.store",
+    "Record": "logstore.format.batch",
+    "RecordBatch": "logstore.format.batch",
+}
+
+if not TYPE_CHECKING:  # else a checker would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """Load the engine when one of its names is asked for (PEP 562)."""
+        if name not in _ROOMS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return globals().setdefault(name, getattr(import_module(_ROOMS[name]), name))
+
+    def __dir__() -> list[str]:
+        """List the public names, loaded or not."""
+        return sorted({*globals(), *__all__})
