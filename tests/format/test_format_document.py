@@ -80,10 +80,8 @@ def test_the_worked_example_is_what_the_code_writes() -> None:
     """The bytes printed in section 4 are one record as the engine encodes it."""
     example = re.search(r"### One worked example.*?\n\n.*?\n\n(.*?)\n\n", section(4), re.S)
     assert example
-    words = [line[:44].split("  ")[0:3] for line in example.group(1).splitlines()]
-    digits = "".join("".join(re.match(r"\s*((?:[0-9a-f]+ )+)", line + " ").group(1).split())  # type: ignore[union-attr]
-                     for line in example.group(1).splitlines())  # fmt: skip
-    assert words
+    lines = [re.match(r"\s*((?:[0-9a-f]+ )+)", f"{line} ") for line in example[1].splitlines()]
+    digits = "".join(line[1].replace(" ", "") for line in lines if line)
     data = bytes.fromhex(digits)
     assert data == columnar.frame_one(0, 0, 1, b"hi")
     assert reader.read_batch(data, 0, 0).records == [reader.Record(0, 1, None, b"hi", ())]
