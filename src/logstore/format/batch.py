@@ -209,10 +209,11 @@ class RecordBatch:
         """Say where the values stand, when a record is no more than its value; else None."""
         columns = self._columns
         place = columns.values.place()
+        if self.count != self.header.last_offset - self.header.base_offset + 1:
+            return None  # a hole, or a part
         if place is None or any(column is not None for column in columns[1:]):
             return None
-        base_offset = self.header.base_offset + self._deltas_first
-        return base_offset, *place, self.header.base_timestamp
+        return self.header.base_offset, *place, self.header.base_timestamp
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """Make all records."""
