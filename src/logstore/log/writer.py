@@ -310,7 +310,7 @@ class LogWriter(LogReader):
     def _sync(
         self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
     ) -> list[tuple[Segment, Handle]]:
-        path, synced = self._directory, []
+        path, synced, handle = self._directory, [], None
         try:
             for segment, handle in pending:
                 path = segment.log_path
@@ -325,16 +325,29 @@ class LogWriter(LogReader):
                 self._epochs.write()
         except OSError as error:
             failure = self._log_dir.failed(error, path, self.topic, self.partition)
-            with self._lock:  # no sync failed: the next flush does what this one did not get to
-                if pending and pending[-1][0] is self._active:
-                    self._writer = pending.pop()[1] or self._writer
-                self._unflushed[:0] = pending
-                self._names_changed |= names_changed
-                self._epochs_changed |= epochs_changed
+            if not self._log_dir.is_offline:
+                self._take_back(pending, names_changed, epochs_changed)
+            pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
+            synced.clear()
+            handle = None
             raise failure from error
         if self._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
             self._log_dir.check()
         return synced
+
+    def _take_back(
+        self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+    ) -> None:
+        """Leave to the next flush what this one did not get to: no sync of it has failed."""
+        with self._lock:
+            if self._unavailable is not None:
+                return
+            if pending and pending[-1][0] is self._active:
+                self._writer = pending.pop()[1] or self._writer
+                self._environment.dirty.add(self)
+            self._unflushed[:0] = pending
+            self._names_changed |= names_changed
+            self._epochs_changed |= epochs_changed
 
     def _set_metadata(self, **changes: Any) -> None:
         """Replace `partition.metadata` durably."""

@@ -39,7 +39,10 @@ def _close_good_dir(replicas: Replicas, keeper: DirKeeper, log_dir: LogDir) -> l
     """Flush, write the checkpoints, close; the marker comes last, and only if nothing is amiss."""
     keeper.join(None)
     failures = _for_logs(replicas, log_dir, Log.flush)
-    keeper.write_offsets()
+    try:
+        keeper.write_offsets()
+    except OSError as error:  # a full disk has no room for them: the logs are closed all the same
+        failures.append(log_dir.failed(error))
     failures += _for_logs(replicas, log_dir, Log.close)
     log_dir.check()
     if not failures and log_dir.is_fully_loaded and log_dir.start_id:
