@@ -47,8 +47,7 @@ def bench_durable_one_thread(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> N
     """Append durably from one thread: the disk alone should bound it."""
     value, records = equal_values()[0][0], sizes.durable_single
     few = max(records // sizes.slow_share, 1)
-    data = bytes(ONE_RECORD_BATCH_BYTES)
-    space = records * ONE_RECORD_BATCH_BYTES
+    data, space = bytes(ONE_RECORD_BATCH_BYTES), records * ONE_RECORD_BATCH_BYTES
     others = [
         Side(
             "pwrite + fdatasync, growing file",
