@@ -336,6 +336,30 @@ def test_one_unreadable_file_takes_its_replica_offline_alone(
         assert len(store["orders", 1]) == 1
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM, errno.ENOSPC])
+def test_a_replica_that_lacked_room_is_opened_once_there_is_some(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A limit of the process or a full disk is over some time: no restart is needed then."""
+    fill(dirs)
+    where = f"{dirs[0]}/orders-0"
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", failing("open_file", where, code))
+        store = LogStore.open(dirs)
+        with pytest.raises(LogStoreError) as raised:
+            store.log("orders", 0)
+        assert raised.value.retriable
+        with pytest.raises(LogStoreError):
+            store.delete("orders", 0)
+        assert offline_dirs(store) == []
+    with store:
+        assert store.metrics().OfflineReplicaCount == 1
+        assert len(store["orders", 0]) == 10
+        assert store.metrics().OfflineReplicaCount == 0
+        assert store["orders", 0].append(b"x") == 10
+        store.delete("orders", 0)
+
+
 def test_what_never_was_is_unknown_while_every_dir_is_good(dirs: list[str]) -> None:
     """Only a bad dir leaves it open."""
     fill(dirs)

@@ -139,6 +139,9 @@ class Loader:
             except LogStoreError as error:
                 path = os.path.join(log_dir.path, facts.dir_name)
                 self._take_offline(key, log_dir, error, [path])
+                if error.retriable:
+                    again = partial(self._open, key, log_dir, facts)
+                    self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
 
     def _open(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
         """Open one log, which recovers it."""
@@ -202,6 +205,7 @@ class Loader:
 
     def _finish(self) -> None:
         """Put the report in order."""
+        self.progress = None
         self.report.entries.sort(key=lambda entry: (entry.topic, entry.partition))
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
         for log_dir in self.replicas.log_dirs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -27,10 +27,11 @@ class Replica(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, and what its users are told."""
+    """A replica that could not be opened, what its users are told, and how to try again."""
 
     error: LogStoreError
     log_dir: LogDir
+    open_again: Callable[[], None] | None = None
 
 
 def key_of(log: Log) -> TopicPartition:
@@ -107,12 +108,25 @@ class Replicas:
             return replica
         offline = self.offline.get(key)
         if offline is not None:
-            offline.log_dir.check()
-            raise copy.copy(offline.error)
+            return self._lookup_offline(key, offline)
         validate_topic(topic)
         validate_partition(partition)
         self.check_no_dir_is_bad(key)
         raise UnknownPartitionError(topic=topic, partition=partition)
+
+    def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
+        """Say why a replica is offline; try again to open it where only room was lacking."""
+        offline.log_dir.check()
+        if offline.open_again is None:
+            raise copy.copy(offline.error)
+        with self.reserved(key):
+            if key in self.offline:
+                offline.open_again()
+                del self.offline[key]
+            replica = self.opened.get(key)
+        if replica is None:
+            raise UnknownPartitionError(topic=key.topic, partition=key.partition)
+        return replica
 
     def check_no_dir_is_bad(self, key: TopicPartition) -> None:
         """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""

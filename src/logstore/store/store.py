@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
@@ -270,8 +270,12 @@ class LogStore(StoreReader):
 
         self._check()
         key = TopicPartition(topic, partition)
+        self._replicas.lookup(topic, partition)
         with self._replicas.reserved(key):
-            replica = self._replicas.lookup(topic, partition)
+            replica = self._replicas.opened.get(key)
+            if replica is None:  # another thread was faster
+                raise UnknownPartitionError(topic=topic, partition=partition)
+            replica.log_dir.check()
             path = creating.delete(self._replicas, replica, key)
         keeper = self._keepers.get(replica.log_dir.path)
         # While a log dir is bad the deletion stays on record: a copy may come back with that dir.
