@@ -91,13 +91,17 @@ def test_a_second_process_never_sees_a_wrong_record() -> None:
             )
             for number in range(READERS)
         ]
-        while any(reader.poll() is None for reader in readers):
-            owner.step()
-        for reader in readers:
-            out, err = reader.communicate()
-            assert reader.returncode == 0, f"{reader.returncode}: {err[-3000:]}"
-            counts = json.loads(out)
-            assert counts["records"] > 1000, counts
-            print(f"second process: {counts}")
+        try:
+            while any(reader.poll() is None for reader in readers):
+                owner.step()
+            for reader in readers:
+                out, err = reader.communicate()
+                assert reader.returncode == 0, f"{reader.returncode}: {err[-3000:]}"
+                counts = json.loads(out)
+                assert counts["records"] > 1000, counts
+                print(f"second process: {counts}")
+        finally:
+            for reader in readers:
+                reader.kill()
     print(f"second process: the owner did {owner.counts}")
     assert min(owner.counts[what] for what in ("append", "truncate", "delete", "retain")) > 5
