@@ -32,6 +32,7 @@ def for_each(
     wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for.
     """
     errors: dict[int, Exception] = {}
+    ends: list[BaseException] = []
     finished: set[int] = set()
 
     def run(number: int) -> None:
@@ -39,6 +40,9 @@ def for_each(
             work(items[number])
         except Exception as error:  # noqa: BLE001 - it goes to the caller
             errors[number] = error
+        except BaseException as error:  # noqa: BLE001 - so does what is to end the program
+            ends.append(error)
+            return
         finished.add(number)
 
     if len(items) == 1 and timeout is None:
@@ -60,6 +64,8 @@ def for_each(
                 for thread in threads:
                     thread.join()
             raise
+    if ends:
+        raise ends[0]
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
 
