@@ -31,6 +31,12 @@ SCHEMA = pa.schema(
 )
 
 
+INT64, BINARY = pa.int64(), pa.binary()
+NULLS_MAX = 4096
+NULL_KEYS = pa.nulls(NULLS_MAX, BINARY)
+NULL_HEADERS = pa.nulls(NULLS_MAX, SCHEMA.field("headers").type)
+
+
 # --- out ------------------------------------------------------------------------------------------
 
 
@@ -38,16 +44,26 @@ def _binary(column: BytesColumn) -> pa.Array:
     validity = column.validity
     buffers = [
         None if validity is None else pa.py_buffer(validity),
-        pa.py_buffer(np.ascontiguousarray(column.starts)),
+        pa.py_buffer(column.starts),
         pa.py_buffer(column.data),
     ]
-    return pa.Array.from_buffers(pa.binary(), column.cell_count, buffers)
+    return pa.Array.from_buffers(BINARY, column.cell_count, buffers)
+
+
+def _int64(numbers: NDArray[np.int64]) -> pa.Array:
+    """Give numbers as an Arrow array; `pa.array` takes longer to find out what they are."""
+    return pa.Array.from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _nulls(count: int, nulls: pa.Array) -> pa.Array:
+    """Give so many nulls: a part of those at hand, if they are enough."""
+    return nulls.slice(0, count) if count <= NULLS_MAX else pa.nulls(count, nulls.type)
 
 
 def _headers(batch: RecordBatch) -> pa.Array:
     columns = batch._columns
     if columns.header_starts is None or columns.header_names is None:
-        return pa.nulls(batch.count, SCHEMA.field("headers").type)
+        return _nulls(batch.count, NULL_HEADERS)
     assert columns.header_values is not None
     pairs = pa.StructArray.from_arrays(
         [_binary(columns.header_names).cast(pa.string()), _binary(columns.header_values)],
@@ -60,9 +76,9 @@ def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
     """Give a batch's records as Arrow: offset, timestamp (ms), key, value, headers."""
     keys = batch._columns.keys
     arrays = [
-        pa.array(batch.offsets),
-        pa.array(batch.timestamps),
-        pa.nulls(batch.count, pa.binary()) if keys is None else _binary(keys),
+        _int64(batch.offsets),
+        _int64(batch.timestamps),
+        _nulls(batch.count, NULL_KEYS) if keys is None else _binary(keys),
         _binary(batch.values),
         _headers(batch),
     ]

@@ -110,7 +110,7 @@ def time_word(header: BatchHeader) -> str:
 def record_rows(found: Found) -> Iterator[Row]:
     """Yield a row for each record of a whole batch; one that cannot be decoded says so."""
     try:
-        batch = columnar.decode(found.data, 0, len(found.data))
+        batch = columnar.decode(found.data, 0)
         records: Iterable[Record] = batch.records()
     except ValueError as error:
         yield {"kind": "undecodable", "position": found.position, "reason": str(error)}

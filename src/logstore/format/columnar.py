@@ -9,14 +9,13 @@ The payload is built before the log's lock is taken, because it does not depend 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_64, xxh3_64_digest
+from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from logstore.format import compression
-from logstore.format.batch import BatchHeader, Columns, RecordBatch
+from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
 from logstore.format.columns import (
     PADDING,
     Buffer,
@@ -33,6 +32,7 @@ from logstore.format.payload import (
     HAS_TIMESTAMPS,
     HEADER_BYTES,
     KNOWN_ATTRIBUTES,
+    LOG_APPEND_TIME,
     NO_TIMESTAMP,
     OVERHEAD_BYTES,
     Payload,
@@ -47,18 +47,18 @@ __all__ = [
     "MAGIC",
     "OVERHEAD_BYTES",
     "VERSION",
-    "Whole",
     "check_structure",
     "checksum",
     "checksum_holds",
     "decode",
+    "decode_columns",
     "frame",
     "frame_one",
     "header_fault",
     "hole",
     "read_header",
     "reframe",
-    "whole_batch",
+    "sound_header",
 ]
 
 MAGIC = 0x4C
@@ -93,6 +93,7 @@ JOIN_BYTES_MAX = 16 * 1024
 _ONE_COLUMN = struct.Struct("<II")
 _pack_header = HEADER.pack
 _unpack_header = HEADER.unpack_from
+_unpack_checksum = struct.Struct(">Q").unpack_from
 _pack_column = _ONE_COLUMN.pack
 
 
@@ -229,42 +230,43 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
     return None
 
 
-class Whole(NamedTuple):
-    """Carry what a walk needs of a batch that was found whole."""
-
-    end: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-    record_count: int
-
-
-def whole_batch(data: Buffer, position: int, end: int, expected_offset: int) -> Whole | None:
+def sound_header(
+    data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
+) -> BatchHeader | None:
     """Check the batch at `position` in as few steps as there are; None when anything is off.
 
-    Who gets None asks `layouts.fault` what it is. This is the inner loop of recovery.
+    Who gets None asks `layouts.fault` what it is. A batch that `is_verified` is not hashed again.
+    This is the inner loop of recovery and of scans: give a memoryview, whose slices are no copies.
     """
     if position + OVERHEAD_BYTES > end:
         return None
     (
         base_offset, length, epoch, magic, version, attributes, count, last_delta, stored,
-        _, max_timestamp, _, _, _, _, _, _,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, _, sequence, payload_bytes, _,
     ) = _unpack_header(data, position)  # fmt: skip
-    batch_end = position + length + LENGTH_OVERHEAD_BYTES
+    size_bytes = length + LENGTH_OVERHEAD_BYTES
     if (
         base_offset != expected_offset
         or magic != MAGIC
         or version != VERSION
-        or batch_end > end
-        or ((stored + 7) & ~7) + OVERHEAD_BYTES != batch_end - position
+        or position + size_bytes > end
+        or ((stored + 7) & ~7) + OVERHEAD_BYTES != size_bytes
         or count > last_delta + 1
         or attributes & ~KNOWN_ATTRIBUTES
     ):
         return None
-    body_end = batch_end - CHECKSUM_BYTES
-    if xxh3_64_digest(data[position:body_end]) != data[body_end:batch_end]:
-        return None
-    return Whole(batch_end, base_offset + last_delta, max_timestamp, epoch, count)
+    if not is_verified:
+        body_end = position + size_bytes - CHECKSUM_BYTES
+        if xxh3_64_intdigest(data[position:body_end]) != _unpack_checksum(data, body_end)[0]:
+            return None
+    return new_tuple(
+        BatchHeader,
+        (
+            base_offset, size_bytes, epoch, magic, attributes, count, base_offset + last_delta,
+            stored, base_timestamp, max_timestamp, producer_id, producer_epoch, sequence,
+            payload_bytes,
+        ),
+    )  # fmt: skip
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
@@ -279,17 +281,25 @@ def checksum(data: Buffer, position: int, size_bytes: int) -> int:
     return int.from_bytes(data[end - CHECKSUM_BYTES : end], "big")
 
 
-def decode(data: Buffer, position: int, size_bytes: int) -> RecordBatch:
-    """Look at a batch as columns.
+def decode(data: Buffer, position: int) -> RecordBatch:
+    """Look at a batch as columns; see `decode_columns`."""
+    return decode_columns(data, position, read_header(data, position))
+
+
+def decode_columns(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
+    """Look at the batch with this header as columns.
 
     Raises:
         ValueError: the batch's parts contradict each other; a batch whose checksum holds was
             written so.
         UnsupportedFormatError: its codec's library is not installed.
     """
-    header = read_header(data, position)
     attributes, count = header.attributes, header.record_count
     start = position + HEADER_BYTES
+    if count and not attributes & ~LOG_APPEND_TIME:  # values alone, the common case
+        values, _ = decode_column(data, start, start + header.stored_bytes, count)
+        plain = new_tuple(Columns, (values, None, None, None, None, None, None))
+        return RecordBatch(header, plain, count)
     if attributes & CODEC_MASK:
         stored = data[start : start + header.stored_bytes]
         data = compression.decompress(attributes & CODEC_MASK, stored, header.payload_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from logstore.disk import files
 from logstore.errors import CorruptRecordBatchError
 from logstore.format import columnar, layouts
-from logstore.format.batch import RecordBatch
+from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
     LENGTH_OVERHEAD_BYTES,
@@ -22,7 +22,9 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.scan import find_batch
 from logstore.log.segment import Block, Segment
 
-Whole = tuple["bytes | memoryview", int, int]  # a buffer, and where in it a whole batch stands
+Whole = tuple[
+    "bytes | memoryview", int, BatchHeader
+]  # a buffer, where in it, and what stands there
 
 
 def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
@@ -86,33 +88,56 @@ class Cursor:
                 continue
             size = min(max(window_bytes, need, PREFIX_BYTES), end - self.position)
             start, data = self.position, read(fd, size, self.position)
-            at, need = 0, 0
+            look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # somebody cut the file: what is left of it is all there is
                 end = start + len(data)
+            # Whole, sound and wanted: most batches leave the loop behind this one nothing to do.
+            while (header := self._sound(look, at, start)) is not None:
+                yield data, at, header
+                at += header.size_bytes
             while at + PREFIX_BYTES <= len(data):
                 _, length, _, magic = unpack_prefix(data, at)
                 size = length + LENGTH_OVERHEAD_BYTES
                 if magic != columnar.MAGIC or not BATCH_BYTES_MIN <= size <= len(data) - at:
                     need = self._look_again(data, at, start, end)
                     break
-                last_offset = columnar.read_header(data, at).last_offset
+                header = columnar.read_header(look, at)
+                last_offset = header.last_offset
                 if last_offset < self.offset and self._start is not None:
                     self._expected = last_offset + 1
-                elif self._check(data, at, start + at):
+                elif self._check(look, at, start + at):
                     self._expected = last_offset + 1
                     self.position = start + at + size
                     if last_offset >= self.offset:
                         self.offset, self._start = self._expected, None
-                        yield data, at, size
+                        yield data, at, header
                 else:
                     break
                 at += size
                 self.position = start + at
             else:
-                if at < len(data) and start + len(data) >= end:
-                    self._resume(start + at, f"only {len(data) - at} bytes are left")
-                elif not data:
-                    raise corrupt(segment, start, "the file is shorter than its batches")
+                self._end_window(len(data), at, start, end)
+
+    def _sound(self, look: memoryview, at: int, start: int) -> BatchHeader | None:
+        """Take the batch at `at` if it is whole and holds the wanted offset or a later one."""
+        segment, position = self.segment, start + at
+        is_verified = segment.is_verified(position)
+        header = columnar.sound_header(look, at, len(look), self._expected, is_verified)
+        if header is None or header.last_offset < self.offset:
+            return None
+        if not is_verified:
+            segment.mark_verified(position)
+        self.position = position + header.size_bytes
+        self.offset = self._expected = header.last_offset + 1
+        self._start = None
+        return header
+
+    def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
+        """See to what is left at the end of a window that is no whole prefix."""
+        if at < size_bytes and start + size_bytes >= end:
+            self._resume(start + at, f"only {size_bytes - at} bytes are left")
+        elif not size_bytes:
+            raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
         """Give how much must be read for the batch at `at`; 0 when damage was stepped over."""
@@ -143,8 +168,7 @@ class Cursor:
             (self.position, self._expected), self._start = self._start, None
             return
         segment = self.segment
-        view = self.environment.view
-        found = find_batch(self._handle.fd, position, segment.size_bytes, view)
+        found = find_batch(self._handle.fd, position, segment.size_bytes)
         if found is None or found[1] > self.offset or found[0] <= position:
             raise corrupt(segment, position, reason)
         self.position, self._expected = found
@@ -161,12 +185,11 @@ def batches(
 ) -> Iterator[RecordBatch]:
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
-    for data, at, size in cursor.whole_batches(window_bytes, zero_copy=zero_copy):
+    for data, at, header in cursor.whole_batches(window_bytes, zero_copy=zero_copy):
         try:
-            batch = columnar.decode(data, at, size)
+            batch = columnar.decode_columns(data, at, header)
         except ValueError as error:
-            raise corrupt(segment, cursor.position - size, str(error)) from error
-        header = batch.header
+            raise corrupt(segment, cursor.position - header.size_bytes, str(error)) from error
         if header.base_offset >= end_offset:
             return
         if header.base_offset < offset or header.last_offset >= end_offset:
@@ -191,14 +214,14 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
     try:
         cursor = Cursor(segment, first, environment)
         found = []
-        for data, at, size in cursor.whole_batches(end_position - start):
-            found.append(columnar.decode(data, at, size))
+        for data, at, header in cursor.whole_batches(end_position - start):
+            found.append(columnar.decode_columns(data, at, header))
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
         # Damage somewhere in the block: give the batch that holds the offset, if that one is whole.
-        for data, at, size in Cursor(segment, offset, environment).whole_batches(64 * 1024):
-            return Block([columnar.decode(data, at, size)], offset + 1)
+        for data, at, header in Cursor(segment, offset, environment).whole_batches(64 * 1024):
+            return Block([columnar.decode_columns(data, at, header)], offset + 1)
         raise
     block = Block(found, cursor.offset)
     key = max(entry, 0)

@@ -33,7 +33,7 @@ def parse(raw: bytes) -> list[tuple[bytes, BatchHeader]]:
             raise ValueError(f"no whole batch stands at position {position}: {reason}")
         span = next(walk(raw, position))
         data = raw[position : position + span.size_bytes]
-        columnar.check_structure(columnar.decode(data, 0, span.size_bytes))
+        columnar.check_structure(columnar.decode(data, 0))
         found.append((data, columnar.read_header(data, 0)))
         position += span.size_bytes
     return found
@@ -123,7 +123,8 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
         taken = 0
         try:
             cursor = Cursor(segment, offset, log._environment)
-            for data, at, size in cursor.whole_batches(min(max_bytes, RAW_WINDOW_BYTES)):
+            for data, at, header in cursor.whole_batches(min(max_bytes, RAW_WINDOW_BYTES)):
+                size = header.size_bytes
                 taken += size
                 if parts and taken > max_bytes:
                     break

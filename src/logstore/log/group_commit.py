@@ -64,6 +64,12 @@ class GroupCommit:
         headers: encode.HeadersLike,
     ) -> int:
         """Append one record durably and give its offset; raises as `Log.append` does."""
+        if not self._is_led:
+            with self._mutex:
+                is_alone = not self._is_led
+                self._is_led = True
+            if is_alone:
+                return self._append_alone(value, key, timestamp, headers)
         waiter = _Waiter(
             encode.check_cell(value, "value"),
             encode.check_cell(key, "key"),
@@ -97,6 +103,27 @@ class GroupCommit:
             must_lead = waiter.must_lead and waiter in self._queue
         if must_lead:
             self._lead()
+
+    def _append_alone(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int | None,
+        headers: encode.HeadersLike,
+    ) -> int:
+        """Append and sync with nobody else's record, then hand the lead to who came meanwhile."""
+        log = self._log
+        try:
+            offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
+            log._flush_to(offset + 1)
+        finally:
+            with self._mutex:
+                if self._queue:
+                    self._queue[0].must_lead = True
+                    self._queue[0].lock.release()
+                else:
+                    self._is_led = False
+        return offset
 
     def _lead(self) -> None:
         """Commit what waits, this thread's record among it, and hand the lead on."""

@@ -228,7 +228,7 @@ def _walk_epochs(log: Log, segment: Segment, epochs: LeaderEpochs) -> None:
     if len(head) == PREFIX_BYTES and unpack_prefix(head)[2] == segment.last_epoch:
         epochs.note(segment.last_epoch, segment.base_offset)
         return
-    scan = Scan(segment.base_offset, view=log._environment.view)
+    scan = Scan(segment.base_offset)
     while (reason := scan.run(fd, segment.size_bytes)) is not None:
         scan.skip_damage(fd, segment.size_bytes, reason)
     for epoch, start_offset in scan.epochs:

@@ -221,7 +221,6 @@ class Recovery:
             index=segment.index,
             time_index=segment.time_index,
             interval_bytes=self.metadata.config.index_interval_bytes,
-            view=self.environment.view,
             limit_offset=limit_offset,
         )
         if trailer is not None:

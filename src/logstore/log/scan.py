@@ -1,7 +1,8 @@
 """Walk the batches of a segment file, check every one, and rebuild its indexes on the way.
 
-Recovery, verification and the rebuilding of an index are this one walk. It reads through populated
-maps (see `disk.mapped`) and gives up the interpreter's lock every fraction of a millisecond.
+Recovery, verification and the rebuilding of an index are this one walk. It reads a cache's worth at
+a time with `pread`, so it needs no map, and gives up the interpreter's lock every fraction of a
+millisecond (docs/adr: windows by pread).
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logstore.disk import files, mapped
+from logstore.disk import files
 from logstore.format import columnar, layouts
-from logstore.format.columnar import Whole
+from logstore.format.batch import BatchHeader
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
 
-WINDOW_BYTES = 8 << 20
-YIELD_BYTES = 2 << 20
+# Small enough for the caches of a core; the call that reads it lets other threads run meanwhile.
+WINDOW_BYTES = 1 << 20
 YIELD_BATCHES = 32
 
-View = Callable[[int, int, int], "bytes | memoryview"]  # fd, size_bytes, position
 Progress = Callable[[int], None]  # called with the bytes done since the last call
 
 
@@ -58,10 +58,8 @@ class Scan:
         index: OffsetIndex | None = None,
         time_index: TimeIndex | None = None,
         interval_bytes: int = 4096,
-        view: View = mapped.view,
         limit_offset: int = 2**63,
     ) -> None:
-        self.view = view
         self.base_offset = base_offset
         self.position = 0
         self.good_end = 0
@@ -85,12 +83,13 @@ class Scan:
             OSError: the disk could not give the bytes.
         """
         while self.position < end:
-            size_bytes = min(WINDOW_BYTES, end - self.position)
             started = self.position
-            reason = self._window(self.view(fd, size_bytes, started), size_bytes)
-            if reason is not None and self.position + PREFIX_BYTES <= end:
-                # The batch may only stick out of the window: look at it alone.
-                reason = self._single(fd, end)
+            data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
+            reason = self._window(memoryview(data))
+            if reason is not None and self.position > started:
+                reason = None  # the next window begins with the batch that sticks out of this one
+            elif reason is not None and started + PREFIX_BYTES <= end:
+                reason = self._single(fd, end)  # longer than a window, or damaged
             if progress is not None:
                 progress(self.position - started)
             if reason is None and self.position == started:
@@ -100,38 +99,33 @@ class Scan:
         return None
 
     def _single(self, fd: int, end: int) -> str | None:
-        head = files.read_up_to(fd, PREFIX_BYTES, self.position)
+        """Look at one batch alone."""
+        started = self.position
+        head = files.read_up_to(fd, PREFIX_BYTES, started)
         if len(head) < PREFIX_BYTES:
             return f"only {len(head)} bytes are left"
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
-        available = end - self.position
-        size_bytes = min(max(size_bytes, columnar.OVERHEAD_BYTES), available)
-        before = self.position
-        reason = self._window(self.view(fd, size_bytes, before), size_bytes, limit=1)
-        return None if self.position > before else reason
+        size_bytes = min(max(size_bytes, columnar.OVERHEAD_BYTES), end - started)
+        reason = self._window(memoryview(files.read_up_to(fd, size_bytes, started)))
+        return None if self.position > started else reason
 
-    def _window(
-        self, data: bytes | memoryview, size_bytes: int, limit: int = 1 << 62
-    ) -> str | None:
+    def _window(self, data: memoryview) -> str | None:
         """Walk the whole batches of one window; give what stopped it before its end."""
-        at, start, yield_at = 0, self.position, YIELD_BYTES
-        size_bytes = min(size_bytes, len(data))
-        quiet = 0
-        while at < size_bytes and limit:
-            batch = columnar.whole_batch(data, at, size_bytes, self.offset)
-            if batch is None:
+        at, start, end, quiet = 0, self.position, len(data), 0
+        while at < end:
+            header = columnar.sound_header(data, at, end, self.offset)
+            if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
-            self._note(batch, start + at)
-            at = batch.end
+            self._note(header, start + at)
+            at += header.size_bytes
             self.position = self.good_end = start + at
-            limit -= 1
             quiet += 1
-            if at >= yield_at or quiet >= YIELD_BATCHES:
+            if quiet == YIELD_BATCHES:
                 time.sleep(0)
-                yield_at, quiet = at + YIELD_BYTES, 0
-        return None if at >= size_bytes else "more batches follow"
+                quiet = 0
+        return None
 
-    def _note(self, batch: Whole, position: int) -> None:
+    def _note(self, header: BatchHeader, position: int) -> None:
         base_offset = self.offset
         if self.index is not None and position - self.indexed_position >= self.interval_bytes:
             relative_offset = base_offset - self.base_offset
@@ -139,18 +133,18 @@ class Scan:
             if self.time_index is not None and position:
                 self.time_index.append(self.max_timestamp, relative_offset)
             self.indexed_position = position
-        self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
-        if batch.leader_epoch != self.last_epoch:
-            self.epochs.append((batch.leader_epoch, base_offset))
-            self.last_epoch = batch.leader_epoch
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if header.leader_epoch != self.last_epoch:
+            self.epochs.append((header.leader_epoch, base_offset))
+            self.last_epoch = header.leader_epoch
         self.last_position = position
-        self.offset = batch.last_offset + 1
+        self.offset = header.last_offset + 1
         self.batches += 1
-        self.records += batch.record_count
+        self.records += header.record_count
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Go on behind what stopped the walk: at the next whole batch, or at the end."""
-        found = find_batch(fd, self.position, end, self.view)
+        found = find_batch(fd, self.position, end)
         position, offset = self.position, self.offset
         if found is None:
             self.position = end
@@ -166,19 +160,17 @@ class Scan:
         return Damage(position, self.position, offset, offset, reason)
 
 
-def find_batch(
-    fd: int, position: int, end: int, view: View = mapped.view
-) -> tuple[int, int] | None:
+def find_batch(fd: int, position: int, end: int) -> tuple[int, int] | None:
     """Find the next whole batch at or behind `position`: where it begins and its base offset."""
     position += -position % columnar.ALIGNMENT
     while position + columnar.OVERHEAD_BYTES <= end:
-        data = view(fd, min(WINDOW_BYTES, end - position), position)
+        data = files.read_up_to(fd, min(WINDOW_BYTES, end - position), position)
         for at in layouts.candidates(data, 0):
             base_offset, length, _, _ = unpack_prefix(data, at)
             size_bytes = length + LENGTH_OVERHEAD_BYTES
             if not columnar.OVERHEAD_BYTES <= size_bytes <= end - position - at:
                 continue
-            batch = view(fd, size_bytes, position + at)
+            batch = files.read_up_to(fd, size_bytes, position + at)
             if layouts.fault(batch, 0, None) is None:
                 return position + at, base_offset
         time.sleep(0)

@@ -255,7 +255,7 @@ class Segment:
     def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
         """Make both indexes from the batches themselves; damage in the file is stepped over."""
         index, time_index = OffsetIndex(), TimeIndex()
-        scan = Scan(self.base_offset, index=index, time_index=time_index, view=environment.view)
+        scan = Scan(self.base_offset, index=index, time_index=time_index)
         fd, end = self.handle(environment).fd, self.size_bytes
         while (reason := scan.run(fd, end)) is not None:
             scan.skip_damage(fd, end, reason)

@@ -81,8 +81,9 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
     cursor = Cursor(segment, offset, log._environment)
     rest: list[Buffer] = []
     end_position = segment.size_bytes
-    for data, at, size in cursor.whole_batches(64 * 1024):
-        batch = columnar.decode(data, at, size)
+    for data, at, header in cursor.whole_batches(64 * 1024):
+        size = header.size_bytes
+        batch = columnar.decode(data, at)
         end_position = cursor.position - size
         if batch.header.base_offset < offset:
             rest = batch_until(bytes(data[at : at + size]), offset)
@@ -110,7 +111,7 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
 
 def batch_until(data: bytes, offset: int) -> list[Buffer]:
     """Give a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
-    batch = columnar.decode(data, 0, len(data))
+    batch = columnar.decode(data, 0)
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     span = offset - header.base_offset - 1

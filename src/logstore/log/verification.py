@@ -58,7 +58,6 @@ def _verify_segment(
         ]
     scan = Scan(
         segment.base_offset,
-        view=log._environment.view,
         limit_offset=2**63 if next_base is None else next_base,
     )
     while (reason := scan.run(fd, size_bytes, progress)) is not None:

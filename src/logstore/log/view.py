@@ -224,7 +224,6 @@ class LogView(LogReader):
             index=index,
             time_index=time_index,
             interval_bytes=self.config.index_interval_bytes,
-            view=self._environment.view,
         )
         self._scan.position = self._scan.good_end = sealed_bytes
         self._scan.offset = sealed_end
