@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
@@ -44,6 +45,8 @@ def _close_good_dir(replicas: Replicas, keeper: DirKeeper, log_dir: LogDir) -> l
     except OSError as error:  # a full disk has no room for them: the logs are closed all the same
         failures.append(log_dir.failed(error))
     failures += _for_logs(replicas, log_dir, Log.close)
+    if failures:  # whoever could not be closed in order lets go at least
+        _for_logs(replicas, log_dir, partial(Log.close, flush=False))
     log_dir.check()
     if not failures and log_dir.is_fully_loaded and log_dir.start_id:
         log_dir.lock.mark_clean(log_dir.start_id)
