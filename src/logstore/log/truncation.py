@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
+from logstore.errors import LogStoreError
 from logstore.format import columnar
 from logstore.format import payload as payloads
 from logstore.format.columns import Buffer
@@ -34,46 +35,89 @@ def truncate_to(log: Log, offset: int) -> None:
         try:
             _truncate(log, offset)
         except OSError as error:
-            raise log._failed(error) from error
+            failure = log._failed(error)
+            if not log._log_dir.is_offline:
+                _take_what_stands(log, offset)
+            raise failure from error
+
+
+def _take_what_stands(log: Log, offset: int) -> None:
+    """Look what a truncation left that broke off: the log ends between the old end and the new."""
+    from logstore.log.opening import reopen
+
+    log._recovery_point = min(log._recovery_point, offset)
+    try:
+        reopen(log)
+    except LogStoreError as error:
+        log.detach(error)
 
 
 def _truncate(log: Log, offset: int) -> None:
-    """Do it, both locks held; raises OSError."""
+    """Do it, both locks held; raises OSError.
+
+    Whatever needs a descriptor or space is got before the first file goes.
+    """
     limit = min(offset, log._recovery_point)
     log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit})
     segments = log._view[0]
     kept = [segment for segment in segments if segment.base_offset < offset]
     gone = segments[len(kept) :]
     cut = kept[-1] if kept and kept[-1].end_offset > offset else None
-    replaced = None if cut is None else _kept_part(log, cut, offset)
-    for segment in (*gone, cut):
-        if segment is not None:
-            segment.is_dropped = True
-            files.remove_if_there(segment.index_path)
-            files.remove_if_there(segment.time_index_path)
-    files.sync_dir(log.directory)
-    for segment in reversed(gone):
-        files.remove_if_there(segment.log_path)
-        files.sync_dir(log.directory)
-    if cut is not None and replaced is not None:
-        new, temporary = replaced
-        files.rename(temporary, cut.log_path)
-        kept[-1] = new
-    else:
-        new = Segment(log.directory, offset)
-        writer = Handle(files.open_file(new.log_path, files.REPLACE))
-        files.sync_file(writer.fd)
-        kept.append(new)
-    files.sync_dir(log.directory)
-    dropped = {id(segment) for segment in (*gone, cut)}
+    new, temporary = _begun_at(log, offset) if cut is None else _kept_part(log, cut, offset)
+    if cut is not None:
+        kept.pop()
+        gone = (cut, *gone)
+    directory = Handle(files.open_file(log.directory, files.DIRECTORY))
+    try:
+        _replace(gone, new, temporary, directory.fd)
+    except OSError as error:
+        _take_what_is_left(log, offset, error)
+        raise
+    dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
     log._recovery_point = min(log._recovery_point, offset)
     log._epochs.truncate_to(offset)
     log._epochs_changed = True
-    log._activate(kept)
-    for segment in (*gone, cut):
-        if segment is not None:
-            segment.forget(log._environment)
+    log._activate([*kept, new])
+    for segment in gone:
+        segment.forget(log._environment)
+
+
+def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory: int) -> None:
+    """Remove segments, newest first, but the first: a new file takes its place and name."""
+    for segment in gone:
+        segment.is_dropped = True
+        files.remove_if_there(segment.index_path)
+        files.remove_if_there(segment.time_index_path)
+    files.sync_names(directory)
+    for segment in reversed(gone[1:]):
+        files.remove_if_there(segment.log_path)
+        files.sync_names(directory)
+    files.rename(temporary, new.log_path)
+    files.sync_names(directory)
+
+
+def _take_what_is_left(log: Log, offset: int, error: OSError) -> None:
+    """Make a log that was left half truncated what its files are; else it serves no more."""
+    from logstore.log.opening import reopen
+
+    log._recovery_point = min(log._recovery_point, offset)
+    failure = log._failed(error)
+    try:
+        log._log_dir.check()
+        reopen(log)
+    except LogStoreError:
+        log.detach(failure)
+
+
+def _begun_at(log: Log, offset: int) -> tuple[Segment, str]:
+    """Write an empty file to begin a segment with, under another name."""
+    new = Segment(log.directory, offset)
+    new.begin_indexes()
+    temporary = f"{new.log_path}.tmp"
+    writer = Handle(files.open_file(temporary, files.REPLACE))
+    files.sync_file(writer.fd)
+    return new, temporary
 
 
 def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
