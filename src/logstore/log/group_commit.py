@@ -1,8 +1,13 @@
 """Share one sync among the durable appends of many threads.
 
-Whoever comes while no commit runs leads one: it takes all that wait, lays them out as one batch,
-writes it and syncs once for all. Whoever comes while one runs waits, and the first of those leads
-the next. So a sync always carries everything that arrived during the one before it.
+Who comes while no commit runs appends alone. Who comes while one runs joins the last group that
+waits. When a commit is over, the gate of the first group opens by one: whoever passes it finds the
+group not done yet, so it leads: it writes the records of all as one batch, syncs once, and opens
+the gate for the next, who finds the group done, opens it again, and so on. So a sync carries all
+that arrived during the one before it, and threads are woken one after the other, not in a herd.
+
+A thread that is interrupted while it waits leaves its record behind; the group carries it all the
+same, and no thread depends on another but for passing the gate.
 """
 
 from __future__ import annotations
@@ -16,35 +21,35 @@ from logstore.log import encode
 if TYPE_CHECKING:
     from logstore.log.log import Log
 
+RECORD_OVERHEAD_BYTES = 96
 
-class _Waiter:
-    """Hold one record on its way, and the lock that its thread sleeps on."""
+
+class _Group:
+    """Hold the records that one sync will carry. The gate is closed, but for one thread at a time."""
 
     __slots__ = (
         "error",
+        "gate",
         "headers",
-        "key",
-        "lock",
-        "must_lead",
+        "is_done",
+        "keys",
         "offset",
         "size_bytes",
-        "timestamp",
-        "value",
+        "timestamps",
+        "values",
     )
 
-    def __init__(
-        self, value: bytes | None, key: bytes | None, timestamp: int | None, headers: Headers
-    ) -> None:
-        self.value = value
-        self.key = key
-        self.timestamp = timestamp
-        self.headers = headers
-        self.size_bytes = 96 + len(value or b"") + len(key or b"")
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps: list[int | None] = []
+        self.headers: list[Headers] = []
+        self.size_bytes = 0
         self.offset = -1
-        self.error: BaseException | None = None
-        self.must_lead = False
-        self.lock = threading.Lock()
-        self.lock.acquire()
+        self.error: Exception | None = None
+        self.is_done = False
+        self.gate = threading.Lock()
+        self.gate.acquire()
 
 
 class GroupCommit:
@@ -53,7 +58,7 @@ class GroupCommit:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._mutex = threading.Lock()
-        self._queue: list[_Waiter] = []
+        self._waiting: list[_Group] = []
         self._is_led = False
 
     def append(
@@ -70,39 +75,37 @@ class GroupCommit:
                 self._is_led = True
             if is_alone:
                 return self._append_alone(value, key, timestamp, headers)
-        waiter = _Waiter(
-            encode.check_cell(value, "value"),
-            encode.check_cell(key, "key"),
-            self._log._now_ms() if timestamp is None else encode.check_timestamp(timestamp),
-            encode.check_headers(headers),
-        )
-        if waiter.size_bytes > self._log._max_message_bytes:
-            raise self._log._too_large(waiter.size_bytes)
+        value = encode.check_cell(value, "value")
+        key = encode.check_cell(key, "key")
+        timestamp = self._log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
+        pairs = encode.check_headers(headers)
+        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        if size > self._log._max_message_bytes:
+            raise self._log._too_large(size)
         with self._mutex:
-            self._queue.append(waiter)
-            leads = not self._is_led
-            self._is_led = True
-        if not leads:
-            try:
-                waiter.lock.acquire()
-            except BaseException:  # Ctrl-C while waiting: nobody else may wait for this thread
-                self._give_up(waiter)
-                raise
-            leads = waiter.must_lead
-        if leads:
-            self._lead()
-        if waiter.error is not None:
-            raise waiter.error
-        return waiter.offset
+            group = self._last_with_room(size)
+            index = len(group.values)
+            group.values.append(value)
+            group.keys.append(key)
+            group.timestamps.append(timestamp)
+            group.headers.append(pairs)
+            group.size_bytes += size
+            if not self._is_led:  # the commit that ran was over meanwhile
+                self._is_led = True
+                self._waiting[0].gate.release()
+        with group.gate:
+            if not group.is_done:
+                self._lead(group)
+        if group.error is not None:
+            raise group.error
+        return group.offset + index
 
-    def _give_up(self, waiter: _Waiter) -> None:
-        """Take an abandoned record out; if it was just made to lead, let it lead first."""
-        with self._mutex:
-            if waiter in self._queue and not waiter.must_lead:
-                self._queue.remove(waiter)
-            must_lead = waiter.must_lead and waiter in self._queue
-        if must_lead:
-            self._lead()
+    def _last_with_room(self, size_bytes: int) -> _Group:
+        """Give the last group that waits, or a new one when that is full; the mutex is held."""
+        waiting = self._waiting
+        if not waiting or waiting[-1].size_bytes + size_bytes > self._log._max_message_bytes:
+            waiting.append(_Group())
+        return waiting[-1]
 
     def _append_alone(
         self,
@@ -111,69 +114,38 @@ class GroupCommit:
         timestamp: int | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append and sync with nobody else's record, then hand the lead to who came meanwhile."""
+        """Append and sync with nobody else's record."""
         log = self._log
         try:
             offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
             log._flush_to(offset + 1)
         finally:
-            with self._mutex:
-                if self._queue:
-                    self._queue[0].must_lead = True
-                    self._queue[0].lock.release()
-                else:
-                    self._is_led = False
+            self._hand_on()
         return offset
 
-    def _lead(self) -> None:
-        """Commit what waits, this thread's record among it, and hand the lead on."""
+    def _lead(self, group: _Group) -> None:
+        """Commit a group; its gate is held, and nobody joins it any more."""
         with self._mutex:
-            taken = self._take()
+            self._waiting.remove(group)
         try:
-            self._commit(taken)
-        except BaseException as error:
-            for waiter in taken:
-                waiter.error = error
-            if not isinstance(error, Exception):
-                raise
+            log = self._log
+            payload = log._build(group.values, group.keys, group.timestamps, group.headers)
+            offset = log._append_payload(payload)
+            log._flush_to(offset + len(group.values))
+            group.offset = offset
+        except Exception as error:  # noqa: BLE001 - everyone in the group raises it
+            group.error = error
+        except BaseException:
+            group.error = InterruptedError("the thread that committed for all was interrupted")
+            raise
         finally:
-            with self._mutex:
-                if self._queue:
-                    self._queue[0].must_lead = True
-                    self._queue[0].lock.release()
-                else:
-                    self._is_led = False
-            for waiter in taken:
-                if not waiter.must_lead:
-                    waiter.lock.release()
+            group.is_done = True
+            self._hand_on()
 
-    def _take(self) -> list[_Waiter]:
-        """Take as many as fit into one batch; the leader's own record is the first of them."""
-        room, count = self._log._max_message_bytes, 0
-        for waiter in self._queue:
-            room -= waiter.size_bytes
-            if room < 0 and count:
-                break
-            count += 1
-        taken, self._queue = self._queue[:count], self._queue[count:]
-        return taken
-
-    def _commit(self, waiters: list[_Waiter]) -> None:
-        log = self._log
-        if len(waiters) == 1:
-            one = waiters[0]
-            one.offset = log.append(
-                one.value, key=one.key, timestamp=one.timestamp, headers=one.headers
-            )
-            log._flush_to(one.offset + 1)
-            return
-        payload = log._build(
-            [waiter.value for waiter in waiters],
-            [waiter.key for waiter in waiters],
-            [waiter.timestamp for waiter in waiters],
-            [waiter.headers for waiter in waiters],
-        )
-        offset = log._append_payload(payload)
-        log._flush_to(offset + len(waiters))
-        for number, waiter in enumerate(waiters):
-            waiter.offset = offset + number
+    def _hand_on(self) -> None:
+        """Let the first group that waits find its leader."""
+        with self._mutex:
+            if self._waiting:
+                self._waiting[0].gate.release()
+            else:
+                self._is_led = False
