@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,30 @@ ATTEMPTS = 3  # a busy machine stalls now and then; a held interpreter lock stal
 def test_a_slow_disk_stalls_no_other_thread(tmp_path: Path) -> None:
     """While a read waits for a disk of 4 operations a second, another thread ticks on."""
     demand("a slow disk", why_not())
-    for kind in kinds():
-        worst: dict[str, float] = {}
-        for attempt in range(ATTEMPTS):
-            gaps = measure(kind, tmp_path / f"{kind}{attempt}")
-            assert max(took for _, took in gaps.values()) > 200, f"the disk was not slow: {gaps}"
-            for name, (gap, _) in gaps.items():
-                worst[name] = min(gap, worst.get(name, gap))
-            if max(worst.values()) <= STALL_MS_MAX:
-                break
-        print(f"slow disk, {kind}: longest stalls {worst}")
-        assert max(worst.values()) <= STALL_MS_MAX
+    with throttles(), ThreadPoolExecutor() as pool:
+        list(pool.map(lambda kind: check(kind, tmp_path), kinds()))
+
+
+def check(kind: str, base: Path) -> None:
+    """Measure up to three times, until no stall was too long."""
+    worst: dict[str, float] = {}
+    for attempt in range(ATTEMPTS):
+        gaps = measure(kind, base / f"{kind}{attempt}")
+        took = {name: round(ms) for name, (_, ms) in gaps.items()}
+        assert max(took.values()) > 200, f"the disk was not slow: {took}"
+        stalled, _ = gaps.pop("a plain map")
+        assert stalled > 2 * STALL_MS_MAX, f"a page fault stalled others for {stalled} ms only"
+        for name, (gap, _) in gaps.items():
+            worst[name] = min(gap, worst.get(name, gap))
+        if max(worst.values()) <= STALL_MS_MAX:
+            break
+    print(f"slow disk, {kind}: took {took} ms, longest stalls {worst} ms")
+    assert max(worst.values()) <= STALL_MS_MAX
 
 
 def measure(kind: str, other: Path) -> dict[str, list[float]]:
     """Run the program on a fresh disk that is slowed down after the writing."""
-    with throttles(), loop_disk(kind) as disk:
+    with loop_disk(kind) as disk:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), str(disk.mount / "logs"), str(other)],
             stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -152,5 +153,6 @@ def no_descriptor_leaks() -> Iterator[None]:
     """Check that as many descriptors are open at the end as at the beginning."""
     before = len(os.listdir("/proc/self/fd"))
     yield
+    gc.collect()  # an error's frames hold on to what they had open
     after = [fd_path(int(fd)) for fd in os.listdir("/proc/self/fd")]
     assert len(after) <= before, f"{len(after) - before} descriptors leaked: {after}"

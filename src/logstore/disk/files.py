@@ -164,12 +164,18 @@ def sync_dir(path: str) -> None:
     """Make the names in a directory durable; its state is asked for after the sync (R8)."""
     fd = open_file(path, DIRECTORY)
     try:
+        sync_names(fd)
+    finally:
+        close(fd)
+
+
+def sync_names(fd: int) -> None:
+    """Make the names in an open directory durable, as `sync_dir` does."""
+    try:
         fsync(fd)
         fstat(fd)
     except OSError as error:
         raise SyncError.of(error) from error
-    finally:
-        close(fd)
 
 
 def write_new(path: str, data: bytes) -> None:
