@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
 
@@ -25,7 +26,7 @@ RECORD_OVERHEAD_BYTES = 96
 
 
 class _Group:
-    """Hold the records that one sync will carry. The gate is closed, but for one thread at a time."""
+    """Hold the records that one sync will carry; the gate lets one thread through at a time."""
 
     __slots__ = (
         "error",
@@ -136,7 +137,9 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - everyone in the group raises it
             group.error = error
         except BaseException:
-            group.error = InterruptedError("the thread that committed for all was interrupted")
+            group.error = LogStoreError(
+                "the thread that committed for all was interrupted; the record may be appended or not"
+            )
             raise
         finally:
             group.is_done = True
