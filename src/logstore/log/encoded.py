@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
 from logstore.format.prefix import walk
@@ -118,7 +118,7 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
     log._check_readable(offset, offset)
     parts: list[bytes]
     while offset < log.log_end_offset:
-        segment = log._segment_for(offset)
+        segment = log._segment_at(offset)
         parts = []
         taken = 0
         try:
@@ -132,6 +132,10 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
             return b"".join(parts)
         except FileNotFoundError as error:
             log._retry(segment, offset, error)
+        except CorruptRecordBatchError as error:
+            if parts:
+                return b"".join(parts)
+            log._look_twice(offset, error)
         except OSError as error:
             raise log._failed(error) from error
     return b""

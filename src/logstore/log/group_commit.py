@@ -138,7 +138,7 @@ class GroupCommit:
             group.error = error
         except BaseException:
             group.error = LogStoreError(
-                "the thread that committed for all was interrupted; the record may be appended or not"
+                "the thread that committed for all was interrupted; the record may stand or not"
             )
             raise
         finally:
