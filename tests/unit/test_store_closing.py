@@ -73,3 +73,58 @@ def test_a_failed_flush_at_close_raises_after_the_others_are_closed(
 
     with pytest.raises(KeyError, match="mine"):
         fail_twice()
+
+
+def test_figures_and_lookups_touch_no_disk(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every disk dead or hanging, what is in memory is still told."""
+    fill(dirs)
+    with LogStore.open(dirs) as store, monkeypatch.context() as patch:
+
+        def refuse(*arguments: object) -> None:
+            raise AssertionError("a disk was asked")
+
+        for name in ("open_file", "pread", "stat", "lstat", "fstat", "scandir", "statvfs"):
+            patch.setattr(files, name, refuse)
+        assert len(store) == 3
+        assert [key.partition for key in store] == [0, 1, 2]
+        assert ("orders", 1) in store
+        assert store["orders", 1].log_end_offset == 10
+        assert store.describe_dirs([dirs[0]]).log_dirs[0].partitions[0].size > 0
+        assert store.metrics().size_bytes > 0
+        assert store.flush() == ()
+
+
+def test_a_disk_that_hangs_delays_nobody_else(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one log dir is stuck in a sync, the others append, flush, read and are described."""
+    fill(dirs)
+    release, is_stuck = threading.Event(), threading.Event()
+    real = files.fdatasync
+
+    def hang(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(dirs[1]):
+            is_stuck.set()
+            assert release.wait(30)
+        real(fd)
+
+    with LogStore.open(dirs) as store, monkeypatch.context() as patch:
+        patch.setattr(files, "fdatasync", hang)
+        stuck = store["orders", 1]
+        stuck.append(b"slow")
+        thread = threading.Thread(target=stuck.flush)
+        thread.start()
+        assert is_stuck.wait(10)
+        for number in (0, 2):
+            log = store["orders", number]
+            assert log.append(b"fast", durable=True) == 10
+            assert log[10].value == b"fast"
+        assert stuck.append(b"appends go on") == 11
+        assert stuck[11].value == b"appends go on"
+        assert store.describe_dirs().log_dirs[1].is_live
+        store.delete("orders", 2)
+        store.create("orders", 2, log_dir=dirs[2])
+        release.set()
+        thread.join(10)
