@@ -39,6 +39,22 @@ def test_several_live_dirs_are_offline_and_all_named() -> None:
     assert error.paths == ["/1/orders-0", "/2/orders-0"]
 
 
+def test_of_several_live_dirs_the_highest_generation_opens() -> None:
+    """Only of one topic id, only where one is higher than all others; nothing is removed."""
+    old = replica()._replace(topic_id="a", generation=1)
+    new = replica(log_dir="/2")._replace(topic_id="a", generation=2)
+    for live in ([old, new], [new, old]):
+        opened, left = decide(live, is_a_dir_bad=False)
+        assert (opened.act, opened.replicas) == (Act.OPEN, (new,))
+        assert (left.act, left.replicas) == (Act.LEAVE, (old,))
+    for other in (
+        new._replace(topic_id="b"),
+        new._replace(generation=1),
+        new._replace(topic_id=""),
+    ):
+        assert acts(decide([old, other], is_a_dir_bad=False)) == [Act.OFFLINE]
+
+
 def test_what_a_user_deleted_is_purged_once_no_dir_is_bad() -> None:
     """While one is bad, a copy may come back with it."""
     doomed = replica("delete", by_user=True)

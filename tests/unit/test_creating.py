@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from logstore.config import LogConfig
+from logstore.disk import files
 from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.store import creating
 from logstore.store.store import LogStore
@@ -112,3 +115,37 @@ def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> No
             (keeper,) = store._keepers.values()
             keeper.retain()
         thread.join()
+
+
+@pytest.mark.parametrize("name", ["mkdir", "open_file", "fsync", "rename", "pwritev"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_creation_that_fails_half_way_never_makes_two_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    """What is left on a dir that failed is outranked, also when that dir is back."""
+    dirs = [str(tmp_path / f"disk{number}") for number in range(2)]
+    real = getattr(files, name)
+    for nth in range(12):
+        key = (f"t{nth}", 0)
+        calls: list[str] = []
+
+        def fail(*arguments: object, calls: list[str] = calls, nth: int = nth) -> object:
+            first = arguments[0]
+            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else str(first)
+            if "disk0/t" in path:
+                calls.append(path)
+                if len(calls) > nth:
+                    raise OSError(code, os.strerror(code), path)
+            return real(*arguments)
+
+        with LogStore.open(dirs) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(files, name, fail)
+                log = store.create(*key)
+            log.append(b"x", durable=True)
+        with LogStore.open(dirs) as store:
+            assert [record.value for record in store[key]] == [b"x"]
+            assert store.recovery_report.is_sound, str(store.recovery_report)
+        if len(calls) <= nth:
+            return
+    raise AssertionError("a creation takes too many calls")

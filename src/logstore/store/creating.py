@@ -65,6 +65,8 @@ def create(
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
+            # What stands on a dir that failed half way stays there: the next copy outranks it.
+            metadata = metadata._replace(generation=metadata.generation + 1)
     if failure is not None:
         raise failure
     raise replicas.log_dirs[0].offline_error()
@@ -73,7 +75,7 @@ def create(
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Make a log on one log dir; nothing is left of it when that fails."""
+    """Make a log on one log dir; nothing is left of it when that fails and the dir goes on."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -84,18 +86,22 @@ def _create_on(
         if files.exists(path):
             reason = f"{path} stands in the way; it is not a replica of this store"
             raise LogDirError(path=log_dir.path, reason=reason)
-        log = Log.create(log_dir, metadata, environment)
     except OSError as error:
         raise log_dir.failed(error, path) from error
-    except LogDirFullError:
-        _remove_unfinished(log_dir, path)
+    try:
+        log = Log.create(log_dir, metadata, environment)
+    except PartitionExistsError:
+        raise
+    except LogStoreError:
+        if not log_dir.is_offline:
+            _remove_unfinished(log_dir, path)
         raise
     replicas.add(key, log, log_dir)
     return log
 
 
 def _remove_unfinished(log_dir: LogDir, path: str) -> None:
-    """Remove what a creation left on a full disk."""
+    """Remove what a creation left that did not come to its end."""
     try:
         files.remove_tree(path)
     except FileNotFoundError:

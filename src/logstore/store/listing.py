@@ -6,6 +6,8 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
+from collections import Counter
+from contextlib import suppress
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -105,10 +107,12 @@ def _with_metadata(facts: ReplicaFacts, path: str) -> ReplicaFacts:
     except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts
     topic, partition = document.get("topic"), document.get("partition")
+    generation = document.get("generation")
     if isinstance(topic, str) and isinstance(partition, int):
         facts = facts._replace(topic=topic, partition=partition)
     return facts._replace(
         topic_id=str(document.get("topic_id", "")),
+        generation=generation if isinstance(generation, int) else 0,
         is_deleted_by_user=document.get(DELETION) == DELETED_BY_USER,
     )
 
@@ -131,3 +135,15 @@ def purge_tree(path: str) -> None:
             files.remove_if_there(child)
     files.sync_dir(path)
     files.remove_tree(path)
+
+
+def tell_apart(replicas: list[ReplicaFacts]) -> list[ReplicaFacts]:
+    """Add topic id and generation where a replica has more than one live directory."""
+    count = Counter((facts.topic, facts.partition) for facts in replicas if facts.kind == "live")
+    told = []
+    for facts in replicas:
+        if facts.kind == "live" and count[facts.topic, facts.partition] > 1:
+            with suppress(OSError):  # what cannot be read stays unknown, and then none is opened
+                facts = _with_metadata(facts, os.path.join(facts.log_dir, facts.dir_name))
+        told.append(facts)
+    return told

@@ -20,7 +20,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.creating import is_deleted, rename_away
-from logstore.store.listing import Listing, list_log_dir, remove_leftovers
+from logstore.store.listing import Listing, list_log_dir, remove_leftovers, tell_apart
 from logstore.store.parallel import run_all
 from logstore.store.recovery_report import OfflineDir, OfflineEntry, RecoveryReport
 from logstore.store.replicas import OfflineReplica, Replicas
@@ -79,7 +79,7 @@ class Loader:
         run_all(good, list_one)
         found = [facts for listing in listings.values() for facts in listing.replicas]
         queues: dict[str, deque[ReplicaFacts]] = {log_dir.path: deque() for log_dir in good}
-        for decision in decide(found, is_a_dir_bad=self.replicas.is_a_dir_bad()):
+        for decision in decide(tell_apart(found), is_a_dir_bad=self.replicas.is_a_dir_bad()):
             self._act(decision, queues)
         self._total = sum(map(len, queues.values()))
         self._recover(good, queues)

@@ -3,7 +3,8 @@
 | found | do |
 |---|---|
 | one live dir | open it |
-| several live dirs | replica offline, all of them named |
+| live dirs of one topic id | the highest generation opens, lower ones are left alone |
+| live dirs, no single highest generation, or two topic ids | replica offline, all named |
 | no live, a `.move` or a `.delete` not by the user | replica offline, nothing touched |
 | `.delete` by the user | purge, but only while no log dir is bad |
 | `.move`, `.stray`, any other `.delete` | left alone, and reported |
@@ -29,6 +30,7 @@ class ReplicaFacts(NamedTuple):
     kind: str
     topic_id: str = ""
     is_deleted_by_user: bool = False
+    generation: int = 0
 
 
 class Act(enum.Enum):
@@ -84,8 +86,11 @@ def _decide_one(
     """Decide about the directories of one replica."""
     live = tuple(replica for replica in dirs if replica.kind == "live")
     decisions = []
-    if len(live) == 1:
-        decisions.append(Decision(Act.OPEN, key, live))
+    best = _highest_generation(live)
+    if best is not None:
+        decisions.append(Decision(Act.OPEN, key, (best,)))
+        reason = f"a copy of an older generation than {best.log_dir}/{best.dir_name}; left alone"
+        decisions += [Decision(Act.LEAVE, key, (d,), reason) for d in live if d is not best]
     elif live:
         decisions.append(Decision(Act.OFFLINE, key, live, "there are several live copies of it"))
     else:
@@ -106,3 +111,14 @@ def _decide_one(
             reason = f"a .{replica.kind} directory; it is left alone"
             decisions.append(Decision(Act.LEAVE, key, (replica,), reason))
     return decisions
+
+
+def _highest_generation(live: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
+    """Choose among the live copies of one replica; None where nothing tells them apart."""
+    if len(live) == 1:
+        return live[0]
+    ranked = sorted(live, key=lambda facts: facts.generation, reverse=True)
+    is_one_topic = len({facts.topic_id for facts in live}) == 1 and live[0].topic_id != ""
+    if is_one_topic and ranked[0].generation > ranked[1].generation:
+        return ranked[0]
+    return None

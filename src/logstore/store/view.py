@@ -25,7 +25,7 @@ from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.describe import LogDirDescription
 from logstore.store.identity import resolve
-from logstore.store.listing import list_log_dir
+from logstore.store.listing import list_log_dir, tell_apart
 from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import OfflineReplica, Replicas
@@ -76,7 +76,7 @@ class LogStoreView(LogStore):
                 found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
             seen: dict[TopicPartition, ReplicaFacts] = {}
             offline: dict[TopicPartition, OfflineReplica] = {}
-            for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
+            for decision in decide(tell_apart(found), is_a_dir_bad=self._replicas.is_a_dir_bad()):
                 key, first = decision.topic_partition, decision.replicas[0]
                 if decision.act is Act.OPEN:
                     seen[key] = first
