@@ -11,6 +11,9 @@ import pytest
 from logstore.disk.dir_lock import MARKER_NAME, DirLock, lock_hint
 from logstore.errors import LogDirLockedError
 
+# Python 3.12 and later warn of a fork among threads, which is just what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 CLUSTER, DIRECTORY = "a" * 32, "b" * 32
 
 

@@ -15,6 +15,9 @@ from logstore.errors import LogClosedError, LogDirLockedError, LogStoreError
 from logstore.store.store import LogStore
 from support.places import environment
 
+# Python 3.12 and later warn of a fork among threads, which is just what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 OWNER = """
 import sys
 from logstore import LogStore
