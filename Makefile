@@ -16,8 +16,9 @@ help: ## print this list
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
 
-test: lint tools ## lint and all tests, as CI runs them
+test: $(VENV)/stamp-lint tools ## all tests and lint, as CI runs them
 	@$(PYTEST)
+	@$(MAKE) lint
 
 quick: $(VENV)/stamp-test ## the tests of a minute: no kills, no flips, no power cuts, no disks
 	@$(PYTEST) --ignore=tests/kill --ignore=tests/media --ignore=tests/crash \
