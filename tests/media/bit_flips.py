@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import random
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +28,7 @@ from logstore import CorruptionError, LogConfig, LogStore, LogStoreError, StoreC
 from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
+from support.places import fast_directory
 from support.reader import batches
 from support.samples import facts, sample_values
 
@@ -157,8 +157,8 @@ def rows(batch: Any) -> list[Any]:
 def run(job: tuple[int, Iterable[int]]) -> dict[str, int]:
     """Flip these bits in a log of this process's own; each reader gets every bit or its share."""
     seed, bits = job
-    with tempfile.TemporaryDirectory(prefix="logstore-flips-", dir="/dev/shm") as base:
-        flips = Flips(Path(base), seed)
+    with fast_directory() as base:
+        flips = Flips(base, seed)
         for number, bit in enumerate(bits):
             flips.flip(bit % (8 * len(flips.pristine)), "view")
             if number % 8 == 0:

@@ -12,6 +12,6 @@ def demand(layer: str, why_not: str | None) -> None:
     if why_not is None:
         return
     message = f"LAYER NOT RUN: {layer}: {why_not}"
-    if os.environ.get("CI") or os.geteuid() == 0:
+    if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)

@@ -21,30 +21,36 @@ MAKE = {
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
 }
 DISK_BYTES = {"ext4": 64 << 20, "xfs": 320 << 20}
+SEARCH_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 THROTTLES = Path("/sys/fs/cgroup/blkio")
 
 
 def kinds() -> list[str]:
     """List the file systems that can be made here."""
-    return [kind for kind, command in MAKE.items() if shutil.which(command[0])]
+    return [kind for kind, command in MAKE.items() if shutil.which(command[0], path=SEARCH_PATH)]
 
 
 def why_not() -> str | None:
     """Say why no such disk can be made here, or None when it can."""
     if os.geteuid() != 0:
         return "loop devices need root"
-    if not shutil.which("losetup"):
+    if not shutil.which("losetup", path=SEARCH_PATH):
         return "losetup is not installed"
     if not kinds():
         return "neither mkfs.ext4 nor mkfs.xfs is installed"
     if not SHARED_MEMORY.is_dir():
         return f"{SHARED_MEMORY} is not there"
+    try:
+        command("losetup", "-f")
+    except OSError as error:
+        return f"no loop device can be had: {error}"
     return None
 
 
 def command(*words: str) -> str:
     """Run a command and give what it printed; a failure shows what it said."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PATH": SEARCH_PATH}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
     return done.stdout.strip()
