@@ -35,7 +35,8 @@ def checkpoint(log: LogWriter, *, is_closing: bool) -> None:
             log._check()
             active = log._active
             known_bytes = log._checkpointed_bytes + (0 if is_closing else CHECKPOINT_BYTES)
-            if log._refusal or log._writer is not None or active.size_bytes < known_bytes:
+            is_flushed = log._writer is None and not log._unflushed
+            if log._refusal or not is_flushed or active.size_bytes < known_bytes:
                 return
             try:
                 fd = active.handle(log._environment).fd
