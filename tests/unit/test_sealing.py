@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from logstore import LogConfig, LogStore
+from logstore import LogStore, StoreConfig
 from logstore.log import sealing
 
 
@@ -34,20 +35,15 @@ def test_regression_nothing_found_after_a_crash_is_vouched_for_before_a_flush(
 ) -> None:
     """Bytes that recovery found may be in memory alone: no checkpoint describes them unsynced."""
     monkeypatch.setattr(sealing, "CHECKPOINT_BYTES", 1)
-    store = LogStore.open(tmp_path)
-    log = store.create("orders", 0, config=LogConfig(segment_bytes="1MiB"))
-    log.extend([b"x" * 100] * 1000)
-    log.close(flush=False)
-    from logstore.log.log import Log
-
-    again = Log.open(
-        log._log_dir, "orders-0", log._environment,
-        recovery_point=0, log_start_offset=0, is_clean=False,
-    )  # fmt: skip
-    again.checkpoint()
-    assert index_files(tmp_path / "orders-0") == []
-    again.flush()
-    again.checkpoint()
-    assert index_files(tmp_path / "orders-0") == ["00000000000000000000.index"]
-    again.close()
-    store.close()
+    quiet = StoreConfig(log_flush_scheduler_interval_ms=3_600_000)
+    with LogStore.open(tmp_path / "live", config=quiet) as store:
+        store.create("orders", 0).extend([b"x" * 100] * 1000)
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    with LogStore.open(tmp_path / "crashed", config=quiet) as store:
+        log = store.log("orders", 0)
+        assert log.recovery.scanned_batches == 1
+        log.checkpoint()
+        assert index_files(tmp_path / "crashed" / "orders-0") == []
+        log.flush()
+        log.checkpoint()
+        assert len(index_files(tmp_path / "crashed" / "orders-0")) == 1
