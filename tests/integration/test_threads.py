@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -9,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from integration.second_reader import Reader
 from integration.test_second_process import Owner
+from logstore import LogConfig, LogStore, OffsetOutOfRangeError
 from support.places import fast_directory
 from support.samples import facts, fill
-
-from logstore import LogConfig, LogStore, OffsetOutOfRangeError
 
 SECONDS = 4
 READERS = 4
@@ -28,7 +29,7 @@ def run_all(works: list[Callable[[], None]]) -> None:
     def guarded(work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
@@ -63,7 +64,7 @@ def test_threads_never_see_a_wrong_record() -> None:
                 except OffsetOutOfRangeError:
                     reader.counts["out of range"] += 1
 
-        run_all([write, *(lambda r=reader: read(r) for reader in readers)])
+        run_all([write, *(functools.partial(read, reader) for reader in readers)])
         for reader in readers:
             assert reader.counts["records"] > 500, reader.counts
             print(f"threads: {dict(reader.counts)}")
@@ -93,4 +94,4 @@ def test_64_threads_touch_a_cold_log_at_once(tmp_path: Path) -> None:
                 first = log.offset_for_timestamp(time_ms)
                 assert first is not None and first <= offset
 
-        run_all([lambda n=number: touch(n) for number in range(COLD_THREADS)])
+        run_all([functools.partial(touch, number) for number in range(COLD_THREADS)])
