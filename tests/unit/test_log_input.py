@@ -1,0 +1,194 @@
+"""Bad and unusual input to a log: a clear error or an exact answer, and nothing half written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from logstore import Log, LogConfig, LogStore, OffsetOutOfRangeError, RecordTooLargeError
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Give an empty log."""
+    with LogStore.open(tmp_path) as store:
+        yield store.create("orders", 0, config=LogConfig(max_message_bytes="1MiB"))
+
+
+@pytest.mark.parametrize("value", [b"", b"x", None, b"\0" * 17, bytes(range(256)) * 9])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_any_bytes_and_none_come_back(
+    log: Log, value: bytes | None, key: bytes | None, durable: bool
+) -> None:
+    """Empty is not null, neither as a value nor as a key; alone and in a batch."""
+    offset = log.append(value, key=key, durable=durable)
+    offsets = log.extend([value, b"-", value], keys=[key, b"-", None], durable=durable)
+    assert (log[offset].value, log[offset].key) == (value, key)
+    assert [log[n].value for n in offsets] == [value, b"-", value]
+    assert [log[n].key for n in offsets] == [key, b"-", None]
+
+
+@pytest.mark.parametrize(
+    "bytes_like", [bytearray(b"abc"), memoryview(b"abc"), numpy.bytes_(b"abc")]
+)
+def test_what_holds_bytes_is_taken_or_refused(log: Log, bytes_like: Any) -> None:
+    """A buffer that is taken is copied: changing it afterwards changes no record."""
+    try:
+        log.append(bytes_like)
+    except TypeError:
+        assert len(log) == 0
+        return
+    if isinstance(bytes_like, bytearray):
+        bytes_like[:] = b"xyz"
+    assert log[0].value == b"abc"
+
+
+@pytest.mark.parametrize("value", ["text", 1, 1.5, [b"x"], object(), True])
+def test_what_is_no_bytes_is_a_type_error(log: Log, value: Any) -> None:
+    """Text is not encoded by guess; nothing is appended, in none of the ways."""
+    for call in (
+        lambda: log.append(value),
+        lambda: log.append(value, durable=True),
+        lambda: log.append(b"", key=value),
+        lambda: log.extend([b"good", value]),
+        lambda: log.extend([b"good"], keys=[value]),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert len(log) == 0
+
+
+@pytest.mark.parametrize("values", [b"one bytes object", "text", None, 5])
+def test_values_are_a_sequence(log: Log, values: Any) -> None:
+    """One bytes object is a sequence of numbers, and surely not what was meant."""
+    with pytest.raises(TypeError):
+        log.extend(values)
+    assert len(log) == 0
+
+
+def test_a_batch_without_records_is_nothing(log: Log) -> None:
+    """It gives an empty range at the end, before and after other records."""
+    assert log.extend([]) == range(0)
+    log.append(b"x")
+    assert log.extend([], durable=True) == range(1, 1)
+    assert len(log) == 1
+
+
+@pytest.mark.parametrize("timestamp", [-1, -(2**63), 2**63, 2**64])
+def test_a_timestamp_out_of_range_is_a_value_error(log: Log, timestamp: int) -> None:
+    """Nothing wraps around."""
+    for call in (
+        lambda: log.append(b"x", timestamp=timestamp),
+        lambda: log.extend([b"x", b"y"], timestamps=[0, timestamp]),
+    ):
+        with pytest.raises((ValueError, OverflowError)):
+            call()
+    assert len(log) == 0
+
+
+@pytest.mark.parametrize("timestamp", [1.5, "2013-01-01", b"1"])
+def test_a_timestamp_is_a_whole_number(log: Log, timestamp: Any) -> None:
+    """Seconds as a float would be off by a thousand."""
+    with pytest.raises(TypeError):
+        log.append(b"x", timestamp=timestamp)
+    with pytest.raises(TypeError):
+        log.extend([b"x"], timestamps=[timestamp])
+    assert len(log) == 0
+
+
+def test_columns_of_another_length_are_a_value_error(log: Log) -> None:
+    """As many keys, timestamps and headers as values, or none."""
+    values = [b"x", b"y"]
+    for columns in ({"keys": [b"k"]}, {"timestamps": [1, 2, 3]}, {"headers": [()]}):
+        with pytest.raises(ValueError, match="for 2 values"):
+            log.extend(values, **columns)
+    assert len(log) == 0
+
+
+def test_what_is_too_large_says_by_how_much(log: Log) -> None:
+    """The sizes are attributes; a batch may be split by the caller, a record not."""
+    for call in (
+        lambda: log.append(bytes(MIB)),
+        lambda: log.append(bytes(MIB), durable=True),
+        lambda: log.append(b"", key=bytes(MIB)),
+        lambda: log.extend([bytes(MIB // 2)] * 3),
+    ):
+        with pytest.raises(RecordTooLargeError) as caught:
+            call()
+        assert caught.value.max_message_bytes == MIB < caught.value.size_bytes
+    assert len(log) == 0
+
+
+def test_a_hundred_mebibytes_in_one_record(tmp_path: Path) -> None:
+    """A large record goes in and out whole, in a segment that rolls right behind it."""
+    value = bytes(range(256)) * (100 * MIB // 256)
+    with LogStore.open(tmp_path) as store:
+        log = store.create("large", 0, config=LogConfig(segment_bytes="101MiB"))
+        log.extend([b"before"])
+        assert log.append(value) == 1
+        log.append(b"after", durable=True)
+    with LogStore.open(tmp_path) as store:
+        log = store.log("large", 0)
+        assert log[1].value == value
+        assert [log[0].value, log[2].value] == [b"before", b"after"]
+        assert [len(record.value or b"") for record in log] == [6, len(value), 5]
+
+
+@pytest.mark.parametrize("offset", [3, 99, -4, 2**63])
+def test_an_offset_out_of_range_names_the_range(log: Log, offset: int) -> None:
+    """It is a LookupError with the log's bounds in it."""
+    log.extend([b"0", b"1", b"2"])
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        log[offset]
+    assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 3)
+    assert isinstance(caught.value, LookupError)
+
+
+def test_reading_at_the_end_is_empty_and_behind_it_an_error(log: Log) -> None:
+    """The log end offset is where the next record will be; there is nothing behind it."""
+    log.extend([b"0", b"1"])
+    assert log.read(2) == []
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(3)
+    log.delete_records_before(1)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(0)
+    assert [record.offset for record in log] == [1]
+
+
+@pytest.mark.parametrize("offset", ["1", 1.0, None])
+def test_an_offset_is_a_whole_number(log: Log, offset: Any) -> None:
+    """What is no index of a list is none of a log."""
+    log.append(b"0")
+    with pytest.raises(TypeError):
+        log[offset]
+    with pytest.raises(TypeError):
+        log.truncate_to(offset)
+    with pytest.raises(TypeError):
+        log.delete_records_before(offset)
+    assert len(log) == 1
+
+
+@pytest.mark.parametrize(
+    "headers", [[("a", "text")], [(b"a", b"")], [("a",)], "ab", [("a", b"", 1)]]
+)
+def test_headers_are_pairs_of_text_and_bytes(log: Log, headers: Any) -> None:
+    """A header that Kafka could not carry is refused."""
+    with pytest.raises((TypeError, ValueError)):
+        log.append(b"x", headers=headers)
+    assert len(log) == 0
+
+
+def test_headers_keep_order_doubles_and_nulls(log: Log) -> None:
+    """They are a list, not a dictionary."""
+    headers = (("b", b"1"), ("a", None), ("b", b""), ("größe", b"\0"))
+    log.append(b"x", headers=headers)
+    log.append(b"x", headers=headers, durable=True)
+    assert log[0].headers == log[1].headers == headers
