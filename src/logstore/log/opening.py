@@ -23,7 +23,7 @@ from logstore.log.report import RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.log.trailer import read_trailer
-from logstore.log.writer import RECOVERY_POINT_LIMIT
+from logstore.log.writer import NEVER, RECOVERY_POINT_LIMIT
 from logstore.names import dir_name, parse_dir_name
 
 if TYPE_CHECKING:
@@ -61,6 +61,13 @@ def _begin(log: Log, base_offset: int) -> None:
         raise log._failed(error) from error
     log._activate([segment])
     log._recovery_point = base_offset
+    _begin_to_count(log)
+
+
+def _begin_to_count(log: Log) -> None:
+    """Say at which append `flush_messages` will flush for the first time."""
+    if log._flush_messages < NEVER:
+        log._flush_at = log._recovery_point + log._flush_messages - 1
 
 
 def open_log(
@@ -139,8 +146,7 @@ def load(
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
     _take_epochs(log, recovered)
-    if log._flush_messages < 2**63:
-        log._flush_at = log._recovery_point + log._flush_messages - 1
+    _begin_to_count(log)
     log._refusal = ""
     if entry.problems:
         log._refusal = (

@@ -1,0 +1,242 @@
+"""Reads, tails, raw batches and policies of one log, against what a list of its records says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogClosedError, LogConfig, LogStore, OffsetOutOfRangeError
+
+SMALL = LogConfig(segment_bytes=1024, index_interval_bytes=256)
+
+
+class SetClock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        """Give the time that was set."""
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """Give a clock to set."""
+    return SetClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: SetClock) -> Iterator[LogStore]:
+    """Give an empty store."""
+    with LogStore.open(tmp_path, clock=clock) as store:
+        yield store
+
+
+@pytest.fixture
+def log(store: LogStore) -> Log:
+    """Give a log of 60 records in 20 batches and several segments; times 0, 10, 20 ..."""
+    log = store.create("orders", 0, config=SMALL)
+    for first in range(0, 60, 3):
+        numbers = range(first, first + 3)
+        log.extend([b"%02d" % n * 10 for n in numbers], timestamps=[n * 10 for n in numbers])
+    return log
+
+
+def segments_of(log: Log) -> int:
+    """Count the segment files of a log."""
+    return len(list(Path(log.log_dir, f"{log.topic}-{log.partition}").glob("*.log")))
+
+
+def test_reads_are_limited_by_count_and_by_size(log: Log) -> None:
+    """At least one record comes, at most what was asked for, and always from the offset on."""
+    assert segments_of(log) > 3
+    assert [record.offset for record in log.read(7, max_records=5)] == list(range(7, 12))
+    assert len(log.read(0, max_bytes=1)) >= 1
+    assert len(log.read(0, max_bytes=1)) < 60
+    offsets, offset = [], 0
+    while batch := log.read(offset, max_bytes=200):
+        offsets += [record.offset for record in batch]
+        offset = offsets[-1] + 1
+    assert offsets == list(range(60))
+    for options in ({"max_records": 0}, {"isolation_level": "serializable"}):
+        with pytest.raises(ValueError, match=str(next(iter(options.values())))):
+            log.read(0, **options)
+
+
+@pytest.mark.parametrize("zero_copy", [False, True])
+@pytest.mark.parametrize(("start", "end"), [(0, 60), (4, 5), (1, 59), (60, 60)])
+def test_batches_are_cut_to_the_range(log: Log, start: int, end: int, zero_copy: bool) -> None:
+    """The first and the last batch give only what was asked for, as columns that agree."""
+    found = []
+    for batch in log.read_batches(start, end_offset=end, zero_copy=zero_copy):
+        assert len(batch) == len(batch.offsets) == len(batch.timestamps) == len(batch.values)
+        assert batch.base_offset == batch.offsets[0]
+        found += [
+            (int(o), int(t), v)
+            for o, t, v in zip(batch.offsets, batch.timestamps, batch.values, strict=True)
+        ]
+    assert found == [(n, n * 10, b"%02d" % n * 10) for n in range(start, end)]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset"), [(0, 0), (1, 1), (295, 30), (300, 30), (590, 59), (591, None)]
+)
+def test_a_time_leads_to_the_first_record_not_before_it(
+    log: Log, timestamp: int, offset: int | None
+) -> None:
+    """None means that every record is earlier."""
+    assert log.offset_for_timestamp(timestamp) == offset
+
+
+def test_times_out_of_order_are_found_all_the_same(store: LogStore) -> None:
+    """The answer is what a look at every record would give."""
+    log = store.create("late", 0, config=SMALL)
+    times = [(n * 37) % 100 for n in range(200)]
+    for first in range(0, 200, 5):
+        log.extend([b"x" * 20] * 5, timestamps=times[first : first + 5])
+    for wanted in range(0, 110, 7):
+        expected = next((n for n, time in enumerate(times) if time >= wanted), None)
+        assert log.offset_for_timestamp(wanted) == expected
+
+
+def test_a_tail_gives_what_is_there_and_then_what_comes(log: Log) -> None:
+    """It wakes for every append, and ends when nothing comes for its timeout."""
+    seen: list[int] = []
+    ready = threading.Event()
+
+    def follow() -> None:
+        for record in log.tail(57, timeout=20):
+            seen.append(record.offset)
+            if record.offset == 59:
+                ready.set()
+            if record.value == b"end":
+                return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert ready.wait(20)
+    log.extend([b"more", b"end"])
+    thread.join(20)
+    assert seen == list(range(57, 62))
+    assert [record.offset for record in log.tail("start", timeout=0)] == list(range(62))
+    assert list(log.tail(timeout=0)) == []
+    with pytest.raises(OffsetOutOfRangeError):
+        log.tail(63, timeout=0)
+
+
+def test_a_tail_ends_with_the_store(tmp_path: Path) -> None:
+    """Who waits for records of a store that is closed is told."""
+    errors: list[BaseException] = []
+    waiting = threading.Event()
+    store = LogStore.open(tmp_path)
+    log = store.create("orders", 0)
+    log.append(b"first")
+
+    def follow() -> None:
+        try:
+            for _ in log.tail("start"):
+                waiting.set()
+        except LogClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert waiting.wait(20)
+    store.close()
+    thread.join(20)
+    assert len(errors) == 1
+
+
+def test_raw_batches_make_a_copy(store: LogStore, log: Log) -> None:
+    """A follower has the same bytes at the same offsets; encoded batches get the next ones."""
+    follower = store.create("follower", 0, config=SMALL)
+    while raw := log.read_raw(follower.log_end_offset, 300):
+        follower.append_as_follower(raw)
+    assert [r[:5] for r in follower] == [r[:5] for r in log]
+    assert follower.read_raw(0, 1 << 20) == log.read_raw(0, 1 << 20)
+    with pytest.raises(OffsetOutOfRangeError):
+        follower.append_as_follower(log.read_raw(0, 300))
+    other = store.create("other", 0)
+    other.append(b"first")
+    while other.log_end_offset < 61:
+        raw = log.read_raw(other.log_end_offset - 1, 1 << 20)
+        assert other.append_encoded(raw).start > 0
+    assert [r.value for r in other[1:]] == [r.value for r in log]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda raw: raw[:-1], lambda raw: b"\1" + raw[1:], lambda _: b"x"]
+)
+def test_raw_bytes_that_are_no_batches_are_refused(log: Log, spoil: object) -> None:
+    """Nothing of them is appended."""
+    assert callable(spoil)
+    raw = spoil(log.read_raw(0, 300))
+    for call in (log.append_encoded, log.append_as_follower):
+        with pytest.raises((ValueError, LookupError)):
+            call(raw)
+    assert len(log) == 60
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_codecs_change_the_size_and_nothing_else(store: LogStore, codec: str) -> None:
+    """Compressed batches read as any others."""
+    log = store.create(codec, 0, config=LogConfig(compression_type=codec))
+    values = [b"the same again and again " * 40] * 50
+    log.extend(values, keys=[b"k", None] * 25)
+    assert [record.value for record in log] == values
+    assert [record.key for record in log] == [b"k", None] * 25
+    assert (log.size_bytes < len(b"".join(values)) // 4) == (codec != "none")
+
+
+def test_log_append_time_is_the_clocks(store: LogStore, clock: SetClock) -> None:
+    """The caller's timestamps are replaced, in every way of appending."""
+    config = LogConfig(message_timestamp_type="LogAppendTime")
+    log = store.create("stamped", 0, config=config)
+    log.append(b"x", timestamp=1)
+    clock.ms += 5
+    log.extend([b"x"], timestamps=[2])
+    log.append(b"x", timestamp=3, durable=True)
+    assert [record.timestamp for record in log] == [1_000_000, 1_000_005, 1_000_005]
+
+
+def test_regression_flush_messages_flushes_at_that_count(store: LogStore) -> None:
+    """A log that was just created never flushed by itself; one that was opened did."""
+    log = store.create("flushed", 0, config=LogConfig(flush_messages=4))
+    for number in range(1, 13):
+        log.append(b"x")
+        assert log.recovery_point == number // 4 * 4
+
+
+def test_segments_roll_by_age(store: LogStore, clock: SetClock) -> None:
+    """A segment is rolled when its first record is older than `segment_ms`."""
+    log = store.create("aged", 0, config=LogConfig(segment_ms=1000))
+    for _ in range(3):
+        log.append(b"x")
+        clock.ms += 1001
+        log.append(b"y")
+    assert segments_of(log) == 4
+    assert len(list(log)) == 6
+
+
+def test_retention_drops_whole_segments_from_the_beginning(
+    store: LogStore, clock: SetClock
+) -> None:
+    """By age and by size; the active segment stays, and offsets go on."""
+    config = SMALL.replace(retention_ms=1000, retention_bytes=4096)
+    log = store.create("kept", 0, config=config)
+    for number in range(100):
+        log.append(b"%d" % number * 50, timestamp=clock.ms)
+    assert log.apply_retention() > 0
+    assert 0 < log.log_start_offset < 99
+    assert log.size_bytes <= 4096 + 1024
+    clock.ms += 5000
+    log.append(b"new")
+    log.apply_retention()
+    assert log[-1].value == b"new"
+    assert log.log_end_offset == 101
+    assert segments_of(log) <= 2
