@@ -167,7 +167,8 @@ def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
 
 def _timestamps(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        is_finer = array.type.unit in ("us", "ns")  # their rest is dropped; seconds may overflow
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=not is_finer).cast(pa.int64())
     elif pa.types.is_integer(array.type):
         array = array.cast(pa.int64())
     else:
@@ -197,7 +198,7 @@ def build_payload(
     names = batch.schema.names
     known = ("value", "key", "timestamp", "headers", "offset")
     unknown = [name for name in names if name not in known]
-    if "value" not in names or unknown:
+    if "value" not in names or unknown or len(set(names)) < len(names):
         raise ValueError(
             f"columns are value, and if wanted key, timestamp and headers; these are {names}"
         )

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from logstore.log.log import Log
 
-RECORD_OVERHEAD_BYTES = 16
-
 
 class _Batch:
     """Hold records that will be one batch; a column exists once a record needs it."""
@@ -96,11 +94,13 @@ class Appender:
     """Gather small appends of any number of threads; use it in a `with` block, or close it."""
 
     def __init__(self, log: Log, linger: float, max_bytes: int) -> None:
-        if linger < 0 or max_bytes < 1:
-            raise ValueError(f"linger {linger} is below 0, or max_bytes {max_bytes} below 1")
+        if not 0 <= linger <= threading.TIMEOUT_MAX or max_bytes < 1:
+            raise ValueError(
+                f"linger {linger} is no time to wait, or max_bytes {max_bytes} below 1"
+            )
         self._log = log
         self._linger = linger
-        self._max_bytes = min(max_bytes, log._max_message_bytes)
+        self._max_bytes = min(max_bytes, log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES)
         self._mutex = threading.Lock()
         self._send_lock = threading.Lock()
         self._batch = _Batch()
@@ -125,7 +125,7 @@ class Appender:
         """Add one record to the batch and give a future of its offset.
 
         Raises:
-            TypeError, ValueError: the record is not one; nothing was added.
+            TypeError, ValueError, RecordTooLargeError: the record is not one; nothing was added.
             LogClosedError: the appender was closed.
         """
         pairs = encode.check_headers(headers) if headers else ()
@@ -135,9 +135,9 @@ class Appender:
             key = encode.check_cell(key, "key")
         if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
             timestamp = encode.check_timestamp(timestamp)
-        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        if size > self._log._max_message_bytes:
-            raise self._log._too_large(size)
+        size = encode.size_max(value, key, pairs)
+        if size + encode.BATCH_OVERHEAD_BYTES > self._log._max_message_bytes:
+            self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
         full = None
         with self._mutex:
             batch = self._batch

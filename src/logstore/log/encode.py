@@ -14,6 +14,12 @@ from logstore.format.columns import Buffer, append_padded, encode_cells, raw
 
 TIMESTAMP_MAX = 2**63 - 1
 
+# A batch's header, checksum and the ends of its columns; a record's timestamp, starts and validity;
+# a record header's starts and validity. No batch has more.
+BATCH_OVERHEAD_BYTES = 256
+RECORD_OVERHEAD_BYTES = 24
+HEADER_OVERHEAD_BYTES = 16
+
 HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
 Timestamps = Sequence["int | None"] | NDArray[Any] | int | None
 
@@ -40,7 +46,7 @@ def check_timestamp(timestamp: Any) -> int:
 
 
 def check_headers(headers: HeadersLike | None) -> Headers:
-    """Check one record's headers, pairs or a mapping; raises TypeError."""
+    """Check one record's headers, pairs or a mapping; raises TypeError or ValueError."""
     if not headers:
         return ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -48,8 +54,19 @@ def check_headers(headers: HeadersLike | None) -> Headers:
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise TypeError(f"a record header is a pair of str and bytes or None, not {pair!r}")
+        if not pair[0].isascii():
+            pair[0].encode()  # a lone surrogate is refused here, not with a whole batch
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
+
+
+def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """Give what a record adds to a batch at most, `BATCH_OVERHEAD_BYTES` aside."""
+    size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+    if headers:
+        for name, cell in headers:
+            size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(cell or b"")
+    return size
 
 
 def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:

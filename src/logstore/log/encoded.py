@@ -105,7 +105,7 @@ def append_encoded(log: Log, raw: bytes) -> range:
 
 def _write(log: Log, data: bytes, base_offset: int, header: BatchHeader) -> None:
     active = log._active
-    if active.size_bytes + len(data) > log._segment_bytes:
+    if active.size_bytes + len(data) > log._room_bytes:
         active = log._make_room(len(data), False)
     last_delta = header.last_offset - header.base_offset
     log._write(active, data, base_offset, last_delta, header.max_timestamp, header.leader_epoch)

@@ -22,8 +22,6 @@ from logstore.log import encode
 if TYPE_CHECKING:
     from logstore.log.log import Log
 
-RECORD_OVERHEAD_BYTES = 96
-
 
 class _Group:
     """Hold the records that one sync will carry; the gate lets one thread through at a time."""
@@ -80,9 +78,9 @@ class GroupCommit:
         key = encode.check_cell(key, "key")
         timestamp = self._log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
         pairs = encode.check_headers(headers)
-        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        if size > self._log._max_message_bytes:
-            raise self._log._too_large(size)
+        size = encode.size_max(value, key, pairs)
+        if size + encode.BATCH_OVERHEAD_BYTES > self._log._max_message_bytes:
+            self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
         with self._mutex:
             group = self._last_with_room(size)
             index = len(group.values)
@@ -104,7 +102,8 @@ class GroupCommit:
     def _last_with_room(self, size_bytes: int) -> _Group:
         """Give the last group that waits, or a new one when that is full; the mutex is held."""
         waiting = self._waiting
-        if not waiting or waiting[-1].size_bytes + size_bytes > self._log._max_message_bytes:
+        room = self._log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES
+        if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
 

@@ -100,6 +100,7 @@ class Log(LogWriter):
     @leader_epoch.setter
     def leader_epoch(self, epoch: int) -> None:
         with self._lock:
+            epoch = as_index(epoch)
             if not self._leader_epoch <= epoch < 2**31:
                 raise ValueError(f"leader epoch {epoch} is not after {self._leader_epoch}")
             self._leader_epoch = epoch
@@ -143,7 +144,7 @@ class Log(LogWriter):
                 if self._unavailable is not None or self._log_dir.is_offline or self._refusal:
                     self._check_writable()
                 active = self._active
-                if active.size_bytes + size > self._segment_bytes or timestamp >= roll_at:
+                if active.size_bytes + size > self._room_bytes or timestamp >= roll_at:
                     active = self._make_room(size, timestamp >= roll_at)
                 offset = active.end_offset
                 data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)

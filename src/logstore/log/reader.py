@@ -119,7 +119,7 @@ class LogReader(Replica):
             return LogSlice(
                 self, bound(index.start, start, end, start), bound(index.stop, start, end, end)
             )
-        offset = as_index(index)
+        offset = int(as_index(index))  # of True as well
         if offset < 0:
             if offset < start - end:
                 raise self._out_of_range(offset)

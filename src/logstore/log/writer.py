@@ -60,6 +60,8 @@ class LogWriter(LogReader):
         super().__init__(log_dir, directory, metadata, environment)
         config: LogConfig = metadata.config
         self._segment_bytes = config.segment_bytes
+        # A batch that ends behind it begins a segment: `_segment_bytes`, or 0 when others say so.
+        self._room_bytes = self._segment_bytes
         self._segment_ms = config.segment_ms or NEVER
         self._index_interval_bytes = config.index_interval_bytes
         self._index_entries_max = config.segment_index_bytes // 8
@@ -107,7 +109,7 @@ class LogWriter(LogReader):
         with self._lock:
             self._check_writable()
             active = self._active
-            if active.size_bytes + size > self._segment_bytes or self._now_ms() >= self._roll_at_ms:
+            if active.size_bytes + size > self._room_bytes or self._now_ms() >= self._roll_at_ms:
                 active = self._make_room(size, self._now_ms() >= self._roll_at_ms)
             offset = active.end_offset
             buffers = columnar.frame(payload, offset, self._leader_epoch)
@@ -158,6 +160,8 @@ class LogWriter(LogReader):
         active.last_position = position
         active.size_bytes = position + size
         active.end_offset = base_offset + last_offset_delta + 1
+        if last_offset_delta and active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX:
+            self._room_bytes = 0
 
     def _take_writer(self, active: Segment) -> Handle:
         """Hold the active segment's descriptor from its first unflushed byte on (R6)."""
@@ -182,6 +186,8 @@ class LogWriter(LogReader):
         if position:
             time_index.append(active.max_timestamp, relative_offset)
         self._indexed_position = position
+        if len(index) >= self._index_entries_max:
+            self._room_bytes = 0
 
     def _undo_write(self, error: OSError, position: int) -> LogStoreError:
         """Cut off what a failed write left behind the last whole batch (R7)."""
@@ -234,6 +240,11 @@ class LogWriter(LogReader):
             active.begin_indexes()
         assert active.index is not None
         self._active, self._writer = active, None
+        is_full = (
+            len(active.index) >= self._index_entries_max
+            or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
+        )
+        self._room_bytes = 0 if is_full else self._segment_bytes
         self._roll_at_ms = NEVER
         if active.size_bytes and self._segment_ms < NEVER:
             active.first_time_ms = self._now_ms()

@@ -1,0 +1,175 @@
+"""An appender makes batches of small appends, in order, and loses none silently."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.errors import LogClosedError, LogDirOfflineError, RecordTooLargeError
+
+FOR_EVER = 3600.0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Give an empty log that takes small batches only."""
+    with LogStore.open(tmp_path / "logs") as store:
+        yield store.create("orders", 0, config=LogConfig(max_message_bytes=1024))
+
+
+def counts(log: Log) -> list[int]:
+    """Give how many records each batch has."""
+    return [batch.count for batch in log.read_batches()]
+
+
+def test_records_go_as_one_batch_at_the_close(log: Log) -> None:
+    """Each with all it has; the futures know the offsets then."""
+    with log.appender(linger=FOR_EVER) as appender:
+        futures = [
+            appender.append(b"a"),
+            appender.append(b"b", key=b"k"),
+            appender.append(None, timestamp=5),
+            appender.append(b"", headers={"h": b"1"}),
+        ]
+        assert not any(future.done() for future in futures)
+        assert repr(futures[0]) == "AppendFuture(pending)" and "4 wait" in repr(appender)
+        with pytest.raises(TimeoutError):
+            futures[0].result(0)
+    assert [future.result() for future in futures] == [0, 1, 2, 3]
+    assert repr(futures[3]) == "AppendFuture(offset 3)"
+    assert counts(log) == [4]
+    assert [record.value for record in log] == [b"a", b"b", None, b""]
+    assert [record.key for record in log] == [None, b"k", None, None]
+    assert log[2].timestamp == 5 and log[3].headers == (("h", b"1"),)
+    assert log[0].timestamp == log[1].timestamp > 5
+
+
+def test_a_record_goes_when_its_linger_is_over(log: Log) -> None:
+    """With nobody calling flush or close; again for the next one."""
+    with log.appender(linger=0) as appender:
+        assert appender.append(b"a").result(60) == 0
+        assert appender.append(b"b").result(60) == 1
+
+
+def test_a_full_batch_goes_at_once(log: Log) -> None:
+    """By `max_bytes`, with no wait for the linger."""
+    with log.appender(linger=FOR_EVER, max_bytes=100) as appender:
+        futures = [appender.append(b"x" * 60) for _ in range(3)]
+        assert [future.done() for future in futures] == [True, True, False]
+    assert counts(log) == [1, 1, 1]
+
+
+def test_flush_returns_when_all_is_in_the_log(log: Log) -> None:
+    """What was given before; an empty batch is none."""
+    with log.appender(linger=FOR_EVER) as appender:
+        appender.flush()
+        future = appender.append(b"a")
+        appender.flush()
+        assert future.result(0) == 0 and len(log) == 1
+    assert len(log) == 1
+
+
+def test_closing_twice_is_fine_and_nothing_goes_in_afterwards(log: Log) -> None:
+    """Also when nothing was ever appended."""
+    log.appender().close()
+    appender = log.appender(linger=FOR_EVER)
+    appender.append(b"a")
+    appender.close()
+    appender.close()
+    with pytest.raises(LogClosedError):
+        appender.append(b"b")
+    assert len(log) == 1
+    assert appender._thread is not None and not appender._thread.is_alive()
+
+
+def test_a_record_that_is_none_spares_the_others(log: Log) -> None:
+    """It is refused by `append`, and the batch it would have joined goes on without it."""
+    with log.appender(linger=FOR_EVER) as appender:
+        before = appender.append(b"a")
+        for value, error in (("text", TypeError), (b"x" * 1024, RecordTooLargeError)):
+            with pytest.raises(error):
+                appender.append(value)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="timestamp"):
+            appender.append(b"x", timestamp=-1)
+        with pytest.raises(TypeError):
+            appender.append(b"x", headers=[("a",)])  # type: ignore[list-item]
+        after = appender.append(b"b")
+    assert (before.result(), after.result()) == (0, 1)
+
+
+def test_regression_text_that_cannot_be_encoded_spares_the_others(log: Log) -> None:
+    """A lone surrogate in a header's name failed its whole batch."""
+    with log.appender(linger=FOR_EVER) as appender:
+        good = appender.append(b"a")
+        with pytest.raises(UnicodeEncodeError):
+            appender.append(b"b", headers={"\ud800": b""})
+    assert good.result() == 0
+
+
+@pytest.mark.parametrize("size", [100, 300, 480, 900])
+def test_regression_records_that_fit_alone_never_fail_together(log: Log, size: int) -> None:
+    """Whatever they are made of: the batch is cut before it is too large."""
+    with log.appender(linger=FOR_EVER) as appender:
+        futures = [appender.append(b"x" * size) for _ in range(9)]
+        futures += [appender.append(b"", key=b"x" * size) for _ in range(9)]
+        futures += [appender.append(b"", headers={"é": b"x" * size}) for _ in range(9)]
+        futures += [appender.append(None, timestamp=n, headers={"": b""}) for n in range(99)]
+    assert [future.result() for future in futures] == list(range(126))
+
+
+def test_the_largest_record_that_the_log_takes_goes_through(log: Log) -> None:
+    """To the byte; one more is refused."""
+    with log.appender(linger=FOR_EVER) as appender:
+        future = appender.append(b"x" * 936)
+        with pytest.raises(RecordTooLargeError):
+            appender.append(b"x" * 937)
+    assert future.result() == log.append(b"x" * 936) - 1
+    with pytest.raises(RecordTooLargeError):
+        log.append(b"x" * 937)
+
+
+def test_errors_reach_every_future_of_the_batch(log: Log) -> None:
+    """And `flush` and `close` still return."""
+    appender = log.appender(linger=FOR_EVER)
+    futures = [appender.append(b"a"), appender.append(b"b")]
+    log._log_dir.failed(OSError(5, "Input/output error"))
+    appender.flush()
+    for future in futures:
+        assert future.done()
+        with pytest.raises(LogDirOfflineError):
+            future.result()
+    appender.close()
+
+
+def test_many_threads_keep_their_own_order(log: Log) -> None:
+    """Every record once, each thread's in the order it gave them, each future its own offset."""
+    count, each = 8, 200
+    found: dict[int, list[int]] = {}
+
+    def give(number: int) -> None:
+        futures = [appender.append(b"%d %d" % (number, n)) for n in range(each)]
+        found[number] = [future.result(60) for future in futures]
+
+    with log.appender(linger=0.001, max_bytes=512) as appender:
+        threads = [threading.Thread(target=give, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert len(log) == count * each
+    for number, offsets in found.items():
+        assert offsets == sorted(offsets)
+        assert [log[at].value for at in offsets] == [b"%d %d" % (number, n) for n in range(each)]
+
+
+@pytest.mark.parametrize("linger", [-1, float("nan"), float("inf"), 1e30])
+def test_a_linger_that_is_no_time_is_refused(log: Log, linger: float) -> None:
+    """ValueError; so are batches of no bytes."""
+    with pytest.raises(ValueError, match="linger"):
+        log.appender(linger=linger)
+    with pytest.raises(ValueError, match="max_bytes"):
+        log.appender(max_bytes=0)
