@@ -118,6 +118,7 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
     log._check_readable(offset, offset)
     parts: list[bytes]
     while offset < log.log_end_offset:
+        log._check()
         segment = log._segment_at(offset)
         parts = []
         taken = 0

@@ -28,6 +28,8 @@ class LogReader(Replica):
 
     def record_at(self, offset: int) -> Record:
         """Give one record; raises OffsetOutOfRangeError where there is none."""
+        if type(offset) is not int:
+            offset = as_index(offset)
         segments, bases = self._view
         if offset >= self._log_start_offset and segments and not self._log_dir.is_offline:
             segment = segments[bisect_right(bases, offset) - 1]
@@ -86,6 +88,7 @@ class LogReader(Replica):
         self._refresh()
         self._check_readable(offset, offset + 1)
         while True:
+            self._check()
             segment = self._segment_at(offset)
             try:
                 entry = segment.offset_index(self._environment).lookup(offset - segment.base_offset)

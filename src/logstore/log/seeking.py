@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logstore.log.reader import LogReader
+    from logstore.log.segment import Segment
 
 
 def first_offset_at(log: LogReader, timestamp: int) -> int | None:
@@ -14,21 +15,31 @@ def first_offset_at(log: LogReader, timestamp: int) -> int | None:
     Timestamps need not be in order: segments and index entries that end before `timestamp` are
     passed over by their largest one, and what is left is looked at batch by batch.
     """
-    for segment in log._view[0]:
-        if segment.max_timestamp < timestamp or segment.end_offset <= log.log_start_offset:
-            continue
-        try:
-            relative = segment.offset_time_index(log._environment).start_for(timestamp)
-        except FileNotFoundError as error:
-            log._retry(segment, log.log_start_offset, error)
-            return first_offset_at(log, timestamp)
-        except OSError as error:
-            raise log._failed(error) from error
-        start = max(segment.base_offset + relative, log.log_start_offset)
-        for batch in log._range(start, max(segment.end_offset, start)):
-            if batch.header.max_timestamp < timestamp:
+    while True:
+        log._check()
+        for segment in log._view[0]:
+            if segment.max_timestamp < timestamp or segment.end_offset <= log.log_start_offset:
                 continue
-            late = (batch.timestamps >= timestamp).nonzero()[0]
-            if len(late):
-                return batch.offset_at(int(late[0]))
-    return None
+            start = _start_in(log, segment, timestamp)
+            if start is None:
+                break
+            for batch in log._range(start, max(segment.end_offset, start)):
+                if batch.header.max_timestamp < timestamp:
+                    continue
+                late = (batch.timestamps >= timestamp).nonzero()[0]
+                if len(late):
+                    return batch.offset_at(int(late[0]))
+        else:
+            return None
+
+
+def _start_in(log: LogReader, segment: Segment, timestamp: int) -> int | None:
+    """Give where to begin in a segment; None when it was dropped meanwhile."""
+    try:
+        relative = segment.offset_time_index(log._environment).start_for(timestamp)
+    except FileNotFoundError as error:
+        log._retry(segment, log.log_start_offset, error)
+        return None
+    except OSError as error:
+        raise log._failed(error) from error
+    return max(segment.base_offset + relative, log.log_start_offset)

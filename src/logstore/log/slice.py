@@ -58,6 +58,7 @@ class LogSlice:
                 raise ValueError("a log has no steps: slice it with step 1")
             start, stop, _ = index.indices(len(self))
             return LogSlice(self.log, self.start + start, self.start + stop)
+        index = as_index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} of a slice of {len(self)}")
         return self.log.record_at((self.stop if index < 0 else self.start) + index)

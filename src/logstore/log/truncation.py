@@ -39,6 +39,11 @@ def truncate_to(log: Log, offset: int) -> None:
             if not log._log_dir.is_offline:
                 _take_what_stands(log, offset)
             raise failure from error
+        except LogStoreError:
+            raise
+        except BaseException:  # interrupted
+            _take_what_stands(log, offset)
+            raise
 
 
 def _take_what_stands(log: Log, offset: int) -> None:

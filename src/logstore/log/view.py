@@ -28,6 +28,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import Record
 from logstore.log import trailer as trailers
+from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
@@ -180,8 +181,9 @@ class LogView(LogReader):
             facts = files.stat(segment.log_path)
             if facts.st_ino != row.inode:
                 raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
+            if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
+                segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: anything may stand in it
             segment.size_bytes, segment.end_offset = facts.st_size, next_base
-            segment.max_timestamp = max(segment.max_timestamp, 0) or 2**62
             segment.index = segment.time_index = None
         return segment
 

@@ -148,15 +148,20 @@ class LogWriter(LogReader):
                     files.write_fully(fd, [memoryview(data)[written:]], position + written)
             else:
                 size = files.write_fully(fd, data, position)  # type: ignore[arg-type]
+            if position - self._indexed_position >= self._index_interval_bytes or not position:
+                self._add_index_entry(active, base_offset, position)
+            if active.last_epoch != epoch:
+                active.last_epoch = epoch
+                if self._epochs.note(epoch, base_offset):
+                    self._epochs_changed = True
+            highest = max(active.max_timestamp, max_timestamp)
         except OSError as error:
-            raise self._undo_write(error, position) from error
-        if position - self._indexed_position >= self._index_interval_bytes or not position:
-            self._add_index_entry(active, base_offset, position)
-        if active.last_epoch != epoch:
-            active.last_epoch = epoch
-            if self._epochs.note(epoch, base_offset):
-                self._epochs_changed = True
-        active.max_timestamp = max(active.max_timestamp, max_timestamp)
+            failure = self._failed(error)
+            raise (self._undo_write(position) or failure) from error
+        except BaseException:  # interrupted: nobody is to find what was not published
+            self._undo_write(position)
+            raise
+        active.max_timestamp = highest
         active.last_position = position
         active.size_bytes = position + size
         active.end_offset = base_offset + last_offset_delta + 1
@@ -189,16 +194,15 @@ class LogWriter(LogReader):
         if len(index) >= self._index_entries_max:
             self._room_bytes = 0
 
-    def _undo_write(self, error: OSError, position: int) -> LogStoreError:
+    def _undo_write(self, position: int) -> LogStoreError | None:
         """Cut off what a failed write left behind the last whole batch (R7)."""
-        failure = self._failed(error)
         if not self._log_dir.is_offline:
             try:
                 if self._writer is not None:
                     files.ftruncate(self._writer.fd, position)
             except OSError as second:
-                failure = self._log_dir.flush_failed(second, self._active.log_path)
-        return failure
+                return self._log_dir.flush_failed(second, self._active.log_path)
+        return None
 
     def _make_room(self, size_bytes: int, is_due: bool) -> Segment:
         """Roll when a batch does not fit into the active segment; called under the lock."""
@@ -223,15 +227,19 @@ class LogWriter(LogReader):
         segment = Segment(self._directory, base_offset)
         try:
             writer = Handle(files.open_file(segment.log_path, files.CREATE))
+            self._environment.handles.put(segment.cached, WRITER, writer, 1)
+            self._names_changed = True
+            if self._active.size_bytes:
+                self._unflushed.append((self._active, self._writer))
+            if len(self._unflushed) > UNFLUSHED_SEGMENTS_MAX:
+                self._flush_at = 0
+            self._activate([*self._view[0], segment])
         except OSError as error:
             raise self._failed(error) from error
-        self._environment.handles.put(segment.cached, WRITER, writer, 1)
-        self._names_changed = True
-        if self._active.size_bytes:
-            self._unflushed.append((self._active, self._writer))
-        if len(self._unflushed) > UNFLUSHED_SEGMENTS_MAX:
-            self._flush_at = 0
-        self._activate([*self._view[0], segment])
+        except BaseException:  # interrupted: the name is to be free for the next try
+            if self._active is not segment:
+                files.remove_if_there(segment.log_path)
+            raise
 
     def _activate(self, segments: list[Segment]) -> None:
         """Make the last of some segments the active one, and show them to readers."""
@@ -239,19 +247,20 @@ class LogWriter(LogReader):
         if active.index is None or active.time_index is None:
             active.begin_indexes()
         assert active.index is not None
-        self._active, self._writer = active, None
         is_full = (
             len(active.index) >= self._index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
         )
-        self._room_bytes = 0 if is_full else self._segment_bytes
-        self._roll_at_ms = NEVER
+        room_bytes = 0 if is_full else self._segment_bytes
+        view, roll_at_ms = view_of(segments), NEVER
         if active.size_bytes and self._segment_ms < NEVER:
             active.first_time_ms = self._now_ms()
-            self._roll_at_ms = active.first_time_ms + self._segment_ms
-        self._indexed_position = active.index.positions[-1] if len(active.index) else 0
-        self._checkpointed_bytes = 0
-        self._view = view_of(segments)
+            roll_at_ms = active.first_time_ms + self._segment_ms
+        indexed_position = active.index.positions[-1] if len(active.index) else 0
+        # Nothing is called from here on, so that no interrupt leaves half of it.
+        self._active, self._writer, self._view = active, None, view
+        self._roll_at_ms, self._indexed_position = roll_at_ms, indexed_position
+        self._checkpointed_bytes, self._room_bytes = 0, room_bytes
 
     def _after_append(self, offset: int) -> None:
         """Wake who waits for records; flush when flush_messages or the open files ask for it."""
@@ -298,17 +307,25 @@ class LogWriter(LogReader):
         with self._flush_lock:
             if self._recovery_point >= offset and not self._names_changed:
                 return
-            with self._lock:
-                self._check()
-                end = self._active.end_offset
-                pending, self._unflushed = self._unflushed, []
-                if self._writer is not None:
-                    pending.append((self._active, self._writer))
-                    self._writer = None
-                self._environment.dirty.discard(self)
-                names_changed, self._names_changed = self._names_changed, False
-                epochs_changed, self._epochs_changed = self._epochs_changed, False
-            synced = self._sync(pending, names_changed, epochs_changed)
+            pending: list[Unflushed] = []
+            names_changed = epochs_changed = False
+            try:
+                with self._lock:
+                    self._check()
+                    end = self._active.end_offset
+                    pending, self._unflushed = self._unflushed, []
+                    if self._writer is not None:
+                        pending.append((self._active, self._writer))
+                        self._writer = None
+                    self._environment.dirty.discard(self)
+                    names_changed, self._names_changed = self._names_changed, False
+                    epochs_changed, self._epochs_changed = self._epochs_changed, False
+                synced = self._sync(pending, names_changed, epochs_changed)
+            except LogStoreError:
+                raise
+            except BaseException:  # interrupted: all of it is still to be synced
+                self._take_back(pending, names_changed, epochs_changed)
+                raise
             self._recovery_point = max(end, self._recovery_point)
             self._flush_at = (
                 end + self._flush_messages - 1 if self._flush_messages < NEVER else NEVER

@@ -1,0 +1,155 @@
+"""An interrupt (Ctrl-C) at any call leaves a log that keeps its promises when it is used on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError
+from logstore.disk import files
+from logstore.log.replica import Replica
+
+CONFIG = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
+
+
+def interrupt(patch: pytest.MonkeyPatch, name: str, number: int, *, is_before: bool) -> None:
+    """Let Ctrl-C come right before, or right after, the n-th of some call."""
+    real, calls = getattr(files, name), 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number and is_before:
+            raise KeyboardInterrupt
+        result = real(*arguments, **options)
+        if calls == number:
+            if name == "open_file":
+                os.close(result)
+            raise KeyboardInterrupt
+        return result
+
+    patch.setattr(files, name, call)
+
+
+def test_regression_an_interrupted_flush_is_made_up_for(tmp_path: Path) -> None:
+    """The next flush moved the recovery point without a sync."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0)
+        log.append(b"tea")
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, "fdatasync", 1, is_before=True)
+            with pytest.raises(KeyboardInterrupt):
+                log.flush()
+        synced: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "fdatasync", synced.append)
+            assert log.flush() == 1
+        assert len(synced) == 1
+
+
+def test_regression_an_interrupted_append_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Its batch stood behind the end of a segment, and the next one overlapped it."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=CONFIG)
+        log.append(b"first")
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, "pwrite", 1, is_before=False)
+            with pytest.raises(KeyboardInterrupt):
+                log.append(b"never acknowledged")
+        assert log.append(bytes(1_048_480)) == 1  # rolls
+    with LogStore.open(tmp_path) as store:
+        log = store.log("orders", 0)
+        assert not log.recovery.problems
+        assert log[1].value == bytes(1_048_480)
+        assert log.append(b"next") == 2
+
+
+def test_regression_an_interrupted_roll_can_be_made_again(tmp_path: Path) -> None:
+    """Its file was in the way of every later roll."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=CONFIG)
+        log.append(bytes(1_000_000))
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, "open_file", 1, is_before=False)
+            with pytest.raises(KeyboardInterrupt):
+                log.append(bytes(1_000_000))
+        assert log.append(bytes(1_000_000)) == 1
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("is_before", [True, False])
+def test_regression_an_interrupted_truncation_loses_no_later_append(
+    tmp_path: Path, number: int, is_before: bool
+) -> None:
+    """Appends went on into files that had no name any more."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=CONFIG)
+        for _ in range(30):
+            log.append(bytes(100_000))
+        log.flush()
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, "fsync", number, is_before=is_before)
+            with suppress(KeyboardInterrupt):
+                log.truncate_to(5)
+        assert 5 <= len(log) <= 30
+        offset = log.append(b"acknowledged", durable=True)
+        assert len(list(log)) == offset + 1
+    with LogStore.open(tmp_path) as store:
+        log = store.log("orders", 0)
+        assert not log.recovery.problems
+        assert log[-1].value == b"acknowledged" and log[-1].offset == offset
+
+
+def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
+    """Who was looking for a dropped segment looked for ever; by time, it ran out of stack."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=CONFIG)
+        for number in range(30):
+            log.append(bytes(100_000), timestamp=number)
+    with pytest.MonkeyPatch.context() as patch, LogStore.open(tmp_path) as store:
+        log = store.log("orders", 0)
+        may_fail, began = threading.Event(), threading.Event()
+        found: list[object] = []
+
+        def sync_names(fd: int) -> None:
+            began.set()
+            may_fail.wait(10)
+            raise files.SyncError(5, "the disk is gone")
+
+        def look(read: Any) -> None:
+            try:
+                found.append(read(15))
+            except (LogStoreError, RecursionError) as error:
+                found.append(type(error))
+
+        def truncate() -> None:
+            with pytest.raises(LogDirOfflineError):
+                log.truncate_to(1)
+
+        are_looking, looking, real = threading.Event(), set(), Replica._retry
+
+        def retry(*arguments: Any) -> None:
+            looking.add(threading.get_ident())
+            if len(looking) == 3:
+                are_looking.set()
+            real(*arguments)
+
+        patch.setattr(Replica, "_retry", retry)
+        patch.setattr(files, "sync_names", sync_names)
+        patch.setattr(files, "write_atomically", lambda path, data: None)
+        threads = [threading.Thread(target=truncate)]
+        threads[0].start()
+        assert began.wait(10)
+        for read in (log.record_at, log.read_raw, log.offset_for_timestamp):
+            threads.append(threading.Thread(target=look, args=(read,), daemon=True))
+            threads[-1].start()
+        assert are_looking.wait(10)
+        may_fail.set()
+        for thread in threads:
+            thread.join(10)
+        assert found == [LogDirOfflineError] * 3
