@@ -8,6 +8,7 @@ Prints what each read gave. The disk is cut by cutting the image under the loop 
 from __future__ import annotations
 
 import os
+import queue
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,15 +63,15 @@ READS: dict[str, Callable[[object], Iterator[int]]] = {
 
 def main() -> int:
     image, log_dir, other_dir, how = sys.argv[1:]
-    heard: list[object] = []
-    with LogStore.open([log_dir, other_dir], on_log_dir_failure=heard.append) as store:
+    heard: queue.Queue[object] = queue.Queue()  # the callback runs in a thread of its own
+    with LogStore.open([log_dir, other_dir], on_log_dir_failure=heard.put) as store:
         config = LogConfig(segment_bytes="4MiB")
         log = store.create("sick", 0, log_dir=log_dir, config=config)
         other = store.create("sound", 0, log_dir=other_dir)
         for _ in range(100):
             log.extend([VALUE] * 64)
         log.flush()
-    with LogStore.open([log_dir, other_dir], on_log_dir_failure=heard.append) as store:
+    with LogStore.open([log_dir, other_dir], on_log_dir_failure=heard.put) as store:
         log, other = store.log("sick", 0), store.log("sound", 0)
         reading = READS[how](log)
         next(reading)
@@ -92,7 +93,8 @@ def main() -> int:
             print("an offline log dir served a call")
             return 1
         assert other[other.append(b"alive", durable=True)].value == b"alive"
-        assert len(heard) == 1, heard
+        assert isinstance(heard.get(timeout=20), LogDirOfflineError)
+    assert heard.empty()
     print("alive")
     return 0
 
