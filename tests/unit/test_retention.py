@@ -1,0 +1,181 @@
+"""Retention drops whole segments by age and size, and readers are told or go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.errors import OffsetOutOfRangeError
+
+NOW_MS = 1_700_000_000_000
+BATCH_BYTES = 88 + 104
+
+
+class Clock:
+    """A clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Give the clock of the store."""
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[LogStore]:
+    """Give a new store of one log dir."""
+    with LogStore.open(tmp_path / "logs", clock=clock) as store:
+        yield store
+
+
+def filled(store: LogStore, clock: Clock, **config: Any) -> Log:
+    """Make a log of five segments of two records, a second between two records."""
+    log = store.create("orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES, **config))
+    for number in range(10):
+        log.append(b"%d" % number + bytes(100))
+        clock.ms += 1000
+    assert names(log) == [0, 2, 4, 6, 8]
+    return log
+
+
+def names(log: Log) -> list[int]:
+    """Give the base offsets of the segment files that are there."""
+    return sorted(int(name[:20]) for name in os.listdir(log.directory) if name.endswith(".log"))
+
+
+def numbers(log: Log) -> list[int]:
+    """Give the numbers of the records that are there."""
+    return [int((record.value or b"").strip(b"\0")) for record in log]
+
+
+def test_nothing_goes_without_a_limit(store: LogStore, clock: Clock) -> None:
+    """However old it is."""
+    log = filled(store, clock)
+    clock.ms += 10**12
+    assert log.apply_retention() == 0
+    assert numbers(log) == list(range(10))
+
+
+def test_what_is_older_goes_segment_by_segment(store: LogStore, clock: Clock) -> None:
+    """When a segment's latest record is too old; the active one stays in any case."""
+    log = filled(store, clock, retention_ms=10_000)
+    assert log.apply_retention() == 0
+    clock.ms += 1000
+    assert log.apply_retention() == 0  # its last record is 10 s old to the millisecond
+    clock.ms += 1
+    assert log.apply_retention() == 1
+    assert (log.log_start_offset, names(log)) == (2, [2, 4, 6, 8])
+    assert numbers(log) == list(range(2, 10))
+    clock.ms += 10**9
+    assert log.apply_retention() == 3
+    assert (numbers(log), names(log)) == ([8, 9], [8])
+    assert log.apply_retention() == 0
+
+
+def test_a_young_record_keeps_its_segment_and_those_behind(store: LogStore, clock: Clock) -> None:
+    """Segments go from the start of the log on, never out of its middle."""
+    log = store.create(
+        "orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=1000)
+    )
+    for time in (NOW_MS, 0, 0, 0, 0):
+        log.append(bytes(104), timestamp=time)
+    assert log.apply_retention() == 0
+    clock.ms += 2000
+    assert log.apply_retention() == 2
+
+
+def test_what_is_too_much_goes(store: LogStore, clock: Clock) -> None:
+    """As long as what is left has `retention_bytes` still."""
+    log = filled(store, clock, retention_bytes=4 * BATCH_BYTES)
+    assert log.apply_retention() == 3
+    assert log.size_bytes == 4 * BATCH_BYTES
+    assert numbers(log) == [6, 7, 8, 9]
+
+
+def test_what_went_stays_away(tmp_path: Path, clock: Clock) -> None:
+    """After closing and opening, too, and offsets go on."""
+    with LogStore.open(tmp_path / "logs", clock=clock) as store:
+        log = filled(store, clock, retention_bytes=4 * BATCH_BYTES)
+        log.apply_retention()
+        log.delete_records_before(7)
+    with LogStore.open(tmp_path / "logs", clock=clock) as store:
+        log = store.log("orders", 0)
+        assert (log.log_start_offset, log.log_end_offset, len(log)) == (7, 10, 3)
+        assert numbers(log) == [7, 8, 9]
+        assert log.append(b"10") == 10
+        assert log.verify() == []
+
+
+def test_deleting_up_to_an_offset_hides_the_rest_of_its_segment(
+    store: LogStore, clock: Clock
+) -> None:
+    """Whole segments free their space; at the log's end nothing is left to read."""
+    log = filled(store, clock)
+    log.delete_records_before(5)
+    assert (log.log_start_offset, names(log)) == (5, [4, 6, 8])
+    for offset in (0, 4):
+        for read in (log.read, log.read_raw, log.read_batches, log.__getitem__):
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                read(offset)
+            assert (caught.value.log_start_offset, caught.value.log_end_offset) == (5, 10)
+    assert log.offset_for_timestamp(0) == 5
+    assert numbers(log) == [5, 6, 7, 8, 9]
+    log.delete_records_before(3)  # before the start: nothing to do
+    assert log.log_start_offset == 5
+    log.delete_records_before(10)
+    assert (len(log), list(log), log.read(10)) == (0, [], [])
+    assert log.append(b"10") == 10
+
+
+@pytest.mark.parametrize("offset", [-1, 11, 2**70])
+def test_offsets_outside_are_refused(store: LogStore, clock: Clock, offset: int) -> None:
+    """Nothing is deleted."""
+    log = filled(store, clock)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.delete_records_before(offset)
+    with pytest.raises(TypeError):
+        log.delete_records_before(1.5)  # type: ignore[arg-type]
+    assert numbers(log) == list(range(10))
+
+
+def test_a_reader_whose_records_went_is_told(store: LogStore, clock: Clock) -> None:
+    """Once it comes to where there is nothing: an iteration never leaves records out silently."""
+    log = filled(store, clock)
+    reader = iter(log)
+    seen = [next(reader).offset]
+    log.delete_records_before(6)
+    with pytest.raises(OffsetOutOfRangeError):
+        for record in reader:
+            seen.append(record.offset)
+    assert seen == list(range(len(seen)))
+
+
+def test_a_reader_behind_what_went_goes_on(store: LogStore, clock: Clock) -> None:
+    """It does not notice."""
+    log = filled(store, clock)
+    reader = iter(log[6:])
+    assert next(reader).offset == 6
+    log.delete_records_before(6)
+    assert [record.offset for record in reader] == [7, 8, 9]
+
+
+def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
+    """The one that the new start falls into begins there."""
+    log = store.create("orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES))
+    for epoch in range(3):
+        log.leader_epoch = epoch
+        log.extend([bytes(104)])
+        log.append(bytes(104))
+    log.delete_records_before(3)
+    assert log._epochs.entries == [(1, 3), (2, 4)]

@@ -1,0 +1,131 @@
+"""A truncated log ends where it was told to, in every reading and after every opening."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.errors import OffsetOutOfRangeError
+
+CONFIG = LogConfig(segment_bytes=512, index_interval_bytes=128)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LogStore]:
+    """Give a new store of one log dir."""
+    with LogStore.open(tmp_path / "logs") as store:
+        yield store
+
+
+def filled(store: LogStore, codec: str = "none") -> Log:
+    """Make a log of several segments, with batches of one record and of four."""
+    config = LogConfig(**{**CONFIG.to_dict(), "compression_type": codec})
+    log = store.create("orders", 0, config=config)
+    for number in range(0, 30, 5):
+        cells = [b"%d" % at for at in range(number, number + 4)]
+        times = list(range(number, number + 4))
+        log.extend(cells, keys=cells, timestamps=times, headers=[{"h": cell} for cell in cells])
+        log.append(b"%d" % (number + 4), timestamp=number + 4)
+    return log
+
+
+def check(log: Log, end: int) -> None:
+    """Compare all that can be read with the numbers up to an end."""
+    assert (log.log_start_offset, log.log_end_offset, len(log)) == (0, end, end)
+    assert [record.value for record in log] == [b"%d" % at for at in range(end)]
+    assert [record.timestamp for record in log] == list(range(end))
+    assert [log[at].value for at in range(end)] == [b"%d" % at for at in range(end)]
+    assert [log.offset_for_timestamp(at) for at in range(end)] == list(range(end))
+    assert log.offset_for_timestamp(end) is None
+    with pytest.raises(OffsetOutOfRangeError):
+        log[end]
+    assert log.verify() == []
+
+
+@pytest.mark.parametrize("end", [0, 1, 3, 4, 5, 7, 14, 15, 26, 29, 30])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_log_ends_where_it_is_truncated(tmp_path: Path, end: int, codec: str) -> None:
+    """Between batches and inside one; now, after more records, and after an opening."""
+    with LogStore.open(tmp_path / "logs") as store:
+        log = filled(store, codec)
+        log.truncate_to(end)
+        check(log, end)
+        assert log.recovery_point <= end
+        assert not [name for name in os.listdir(log.directory) if name.endswith(".tmp")]
+    with LogStore.open(tmp_path / "logs") as store:
+        log = store.log("orders", 0)
+        check(log, end)
+        for number in range(end, 40):
+            assert log.append(b"%d" % number, timestamp=number) == number
+        check(log, 40)
+    with LogStore.open(tmp_path / "logs") as store:
+        check(store.log("orders", 0), 40)
+
+
+@pytest.mark.parametrize("offset", [-1, 31, 2**70])
+def test_offsets_outside_are_refused(store: LogStore, offset: int) -> None:
+    """Nothing is dropped."""
+    log = filled(store)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.truncate_to(offset)
+    with pytest.raises(TypeError):
+        log.truncate_to(1.5)  # type: ignore[arg-type]
+    check(log, 30)
+
+
+def test_before_the_log_start_is_outside(store: LogStore) -> None:
+    """What was deleted cannot be the end; the start itself can."""
+    log = filled(store)
+    log.delete_records_before(12)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.truncate_to(11)
+    log.truncate_to(12)
+    assert (log.log_start_offset, log.log_end_offset, list(log)) == (12, 12, [])
+    assert log.append(b"x") == 12 and log[12].value == b"x"
+
+
+def test_a_reader_inside_an_iteration_gives_no_record_twice(store: LogStore) -> None:
+    """It ends where the log ends by then, or goes on with what it holds in its hands."""
+    log = filled(store)
+    reader = iter(log)
+    seen = [next(reader).offset]
+    log.truncate_to(7)
+    seen += [record.offset for record in reader]
+    assert seen == list(range(len(seen))) and 7 <= len(seen) <= 30
+    check(log, 7)
+
+
+def test_what_is_appended_instead_is_what_is_read(store: LogStore) -> None:
+    """No cache keeps the records that were dropped."""
+    log = filled(store)
+    before = [log[at].value for at in range(30)]
+    log.truncate_to(2)
+    log.extend([b"new"] * 28)
+    assert [log[at].value for at in range(30)] == before[:2] + [b"new"] * 28
+    assert [record.value for record in log] == before[:2] + [b"new"] * 28
+
+
+def test_bytes_that_a_caller_looks_at_stay(store: LogStore) -> None:
+    """No file is shortened under a view of it."""
+    log = store.create("large", 0)
+    value = os.urandom(100_000)
+    log.extend([value, value])
+    (batch,) = log.read_batches(zero_copy=True)
+    log.truncate_to(1)
+    assert batch.values.to_list() == [value, value]
+    assert [record.value for record in log] == [value]
+
+
+def test_leader_epochs_end_with_the_log(store: LogStore) -> None:
+    """Those that began behind the new end never were."""
+    log = store.create("orders", 0)
+    for epoch in range(3):
+        log.leader_epoch = epoch
+        log.extend([b"x", b"x"])
+    log.truncate_to(3)
+    assert log._epochs.entries == [(0, 0), (1, 2)]
+    assert [batch.leader_epoch for batch in log.read_batches()] == [0, 1]
