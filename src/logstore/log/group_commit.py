@@ -7,7 +7,7 @@ the gate for the next, who finds the group done, opens it again, and so on. So a
 that arrived during the one before it, and threads are woken one after the other, not in a herd.
 
 A thread that is interrupted while it waits leaves its record behind; the group carries it all the
-same, and no thread depends on another but for passing the gate.
+same, and a stand-in passes the gate in its place.
 """
 
 from __future__ import annotations
@@ -69,11 +69,9 @@ class GroupCommit:
     ) -> int:
         """Append one record durably and give its offset; raises as `Log.append` does."""
         if not self._is_led:
-            with self._mutex:
-                is_alone = not self._is_led
-                self._is_led = True
-            if is_alone:
-                return self._append_alone(value, key, timestamp, headers)
+            offset = self._append_alone(value, key, timestamp, headers)
+            if offset is not None:
+                return offset
         value = encode.check_cell(value, "value")
         key = encode.check_cell(key, "key")
         timestamp = self._log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
@@ -92,12 +90,21 @@ class GroupCommit:
             if not self._is_led:  # the commit that ran was over meanwhile
                 self._is_led = True
                 self._waiting[0].gate.release()
-        with group.gate:
+        try:
+            self._pass(group)
+        except BaseException:  # Ctrl-C: somebody must stand in, or the group may have no leader
             if not group.is_done:
-                self._lead(group)
+                threading.Thread(target=self._pass, args=(group,), daemon=True).start()
+            raise
         if group.error is not None:
             raise group.error
         return group.offset + index
+
+    def _pass(self, group: _Group) -> None:
+        """Wait at a group's gate, and lead the group if nobody did."""
+        with group.gate:
+            if not group.is_done:
+                self._lead(group)
 
     def _last_with_room(self, size_bytes: int) -> _Group:
         """Give the last group that waits, or a new one when that is full; the mutex is held."""
@@ -113,15 +120,21 @@ class GroupCommit:
         key: bytes | None,
         timestamp: int | None,
         headers: encode.HeadersLike,
-    ) -> int:
-        """Append and sync with nobody else's record."""
-        log = self._log
+    ) -> int | None:
+        """Append and sync with nobody else's record; None when another commit runs by now."""
+        log, is_alone = self._log, False
         try:
+            with self._mutex:
+                is_alone = not self._is_led
+                self._is_led = True
+            if not is_alone:
+                return None
             offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
             log._flush_to(offset + 1)
+            return offset
         finally:
-            self._hand_on()
-        return offset
+            if is_alone:
+                self._hand_on()
 
     def _lead(self, group: _Group) -> None:
         """Commit a group; its gate is held, and nobody joins it any more."""

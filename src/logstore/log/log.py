@@ -282,6 +282,26 @@ class Log(LogWriter):
                     self._commit = GroupCommit(self)
         return self._commit
 
+    def flush_if_due(self, now_ms: int) -> bool:
+        """Flush when `flush_ms` is over, or sealed segments wait for it; True when it did."""
+        flush_ms = self.config.flush_ms
+        is_due = flush_ms is not None and now_ms - self._flushed_ms >= flush_ms
+        if not self._unflushed and not (is_due and self._writer is not None):
+            return False
+        self._flush_to(self.log_end_offset)
+        return True
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll when the active segment is older than `segment_ms`; True when it did."""
+        if now_ms < self._roll_at_ms:
+            return False
+        with self._lock:
+            self._check_writable()
+            if now_ms < self._roll_at_ms or not self._active.size_bytes:
+                return False
+            self._roll(self._active.end_offset)
+        return True
+
     def checkpoint(self, *, is_closing: bool = False) -> None:
         """Write down what is flushed, so that an open after a crash need not scan it."""
         sealing.checkpoint(self, is_closing=is_closing)
