@@ -121,8 +121,9 @@ class LogWriter(LogReader):
                 payload.max_timestamp,
                 self._leader_epoch,
             )
-        if offset >= self._flush_at or self._waiters:
-            self._after_append(offset)
+        last_offset = offset + payload.last_offset_delta
+        if last_offset >= self._flush_at or self._waiters:
+            self._after_append(last_offset)
         return offset
 
     def _write(
