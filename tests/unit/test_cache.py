@@ -1,0 +1,66 @@
+"""A cache keeps to its capacity, gives what was used a second chance, and shares what it has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore.log.cache import Cache, Handle
+
+
+def test_the_weight_stays_within_the_capacity() -> None:
+    """The oldest that was not used goes first."""
+    cache, home = Cache(3), dict[Any, Any]()
+    for key in "abc":
+        cache.put(home, key, key.upper(), 1)
+        home[key].is_used = False
+    home["a"].is_used = True
+    cache.put(home, "d", "D", 1)
+    assert set(home) == {"a", "c", "d"} and cache.weight == 3
+
+
+def test_the_first_of_two_values_stays() -> None:
+    """So that two threads that made the same share one."""
+    cache, home = Cache(3), dict[Any, Any]()
+    assert cache.put(home, "a", "first", 1) == "first"
+    assert cache.put(home, "a", "second", 1) == "first"
+    assert cache.weight == 1
+
+
+def test_what_is_larger_than_the_cache_stands_alone() -> None:
+    """Until something else comes."""
+    cache, home = Cache(3), dict[Any, Any]()
+    cache.put(home, "a", "A", 1)
+    cache.put(home, "large", "L", 100)
+    assert set(home) == {"large"}
+    cache.put(home, "b", "B", 1)
+    assert set(home) == {"b"} and cache.weight == 1
+
+
+def test_what_is_dropped_weighs_nothing() -> None:
+    """One by one, or a whole home; dropping what is not there is fine."""
+    cache, home, other = Cache(100), dict[Any, Any](), dict[Any, Any]()
+    for key in range(50):
+        cache.put(home, key, key, 1)
+    cache.put(other, 0, 0, 1)
+    cache.drop(home, 7)
+    cache.drop(home, 7)
+    assert cache.weight == 50 and 7 not in home
+    cache.drop_all(home)
+    assert (cache.weight, home, set(other)) == (1, {}, {0})
+    assert len(cache._ring) <= 3
+
+
+def test_a_handle_closes_when_nobody_holds_it(tmp_path: Path) -> None:
+    """And not while somebody does, whatever the cache does."""
+    fd = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
+    cache, home = Cache(1), dict[Any, Any]()
+    held = cache.put(home, "a", Handle(fd), 1)
+    cache.drop_all(home)
+    assert os.fstat(held.fd)
+    del held
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

@@ -1,0 +1,55 @@
+"""Columns of cells come back cell by cell, in one go, and in parts."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.format.columns import check_column, decode_column, encode_cells, encode_column
+
+CELLS = st.one_of(
+    st.lists(st.one_of(st.none(), st.binary(max_size=20))),
+    st.lists(st.binary(min_size=3, max_size=3)),
+    st.lists(st.just(b"")),
+    st.lists(st.none()),
+)
+
+
+@given(cells=CELLS)
+def test_cells_come_back(cells: list[bytes | None]) -> None:
+    """Whole, one by one, from the end, as a slice; and laid out again they are the same bytes."""
+    data = b"".join(encode_cells(cells))
+    assert len(data) % 8 == 0
+    column, end = decode_column(data, 0, len(data), len(cells))
+    check_column(column)
+    assert end == len(data) and len(column) == len(cells)
+    assert column == cells and list(column) == column.to_list() == cells
+    assert [column.cell(at) for at in range(len(cells))] == cells
+    assert [column[at - len(cells)] for at in range(len(cells))] == cells
+    assert column[1:-1] == cells[1:-1]
+    assert column.is_valid.tolist() == [cell is not None for cell in cells]
+    assert not cells or b"".join(encode_column(column)) == data
+    with pytest.raises(IndexError):
+        column[len(cells)]
+
+
+@given(cells=CELLS)
+def test_no_part_of_a_column_is_one(cells: list[bytes | None]) -> None:
+    """Where it must end before its data does, it is refused."""
+    data = b"".join(encode_cells(cells))
+    column, _ = decode_column(data, 0, len(data), len(cells))
+    least = len(data) - (-len(column.data) % 8)
+    for end in range(least):
+        with pytest.raises(ValueError, match="batch"):
+            decode_column(data, 0, end, len(cells))
+
+
+@pytest.mark.parametrize("cells", [["a"], [1], [b"a", None, "b"], [array("q", [1, 2])]])
+def test_what_is_no_bytes_is_refused(cells: Any) -> None:
+    """Text, numbers, arrays of wider items; beside nulls as well."""
+    with pytest.raises(TypeError):
+        encode_cells(cells)
