@@ -318,3 +318,14 @@ def test_a_tail_that_waits_is_told_when_its_log_is_closed(store: LogStore, log: 
     store.close()
     thread.join(60)
     assert not thread.is_alive() and len(caught) == 1
+
+
+def test_regression_a_log_that_was_closed_lets_its_store_close_in_order(tmp_path: Path) -> None:
+    """A log closed by hand is flushed: the store closes around it, and nothing is scanned later."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0)
+        log.append(b"a value")
+        log.close()
+    with LogStore.open(tmp_path) as store:
+        assert store.log("orders", 0).recovery.state == "clean"
+        assert store.log("orders", 0)[0].value == b"a value"

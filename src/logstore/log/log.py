@@ -74,6 +74,7 @@ class Log(LogWriter):
         if flush and not self._log_dir.is_offline:
             self.flush()
             self.checkpoint(is_closing=True)
+            self.is_closed_whole = True
         self.detach(LogClosedError(reason=f"the log {self.topic}-{self.partition} was closed"))
 
     def detach(self, reason: LogStoreError) -> None:

@@ -79,6 +79,8 @@ class LogWriter(LogReader):
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
+        # Set by a close that flushed everything: there is nothing left to do for this log then.
+        self.is_closed_whole = False
         self._epochs = LeaderEpochs(directory)
         self._epochs_changed = False
         self._leader_epoch = 0

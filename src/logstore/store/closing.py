@@ -68,6 +68,8 @@ def _for_logs(
     """Do something for every log of a log dir; one that fails does not stop the others."""
     failures = []
     for log in replicas.on(log_dir):
+        if log.is_closed_whole:
+            continue
         try:
             work(log)
         except LogStoreError as error:
