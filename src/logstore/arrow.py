@@ -32,6 +32,14 @@ SCHEMA = pa.schema(
 
 
 INT64, BINARY = pa.int64(), pa.binary()
+# The types whose layout is ours, and of what type the starts of their cells are.
+STARTS = {
+    pa.binary().id: np.int32,
+    pa.string().id: np.int32,
+    pa.large_binary().id: np.int64,
+    pa.large_string().id: np.int64,
+}
+KNOWN_COLUMNS = frozenset(("value", "key", "timestamp", "headers", "offset"))
 NULLS_MAX = 4096
 NULL_KEYS = pa.nulls(NULLS_MAX, BINARY)
 NULL_HEADERS = pa.nulls(NULLS_MAX, SCHEMA.field("headers").type)
@@ -121,35 +129,30 @@ def _as_batch(data: Any) -> pa.RecordBatch:
     raise ValueError("the table is too large for one batch: append its batches one by one")
 
 
+def _as_binary(array: pa.Array, name: str) -> pa.Array:
+    """Convert what is laid out otherwise; raises TypeError for what is no bytes and no text."""
+    kind, types = array.type, pa.types
+    if types.is_fixed_size_binary(kind) or types.is_null(kind):
+        return array.cast(pa.binary())
+    if types.is_dictionary(kind) or types.is_binary_view(kind) or types.is_string_view(kind):
+        return array.cast(pa.large_binary())
+    raise TypeError(f"column {name!r} is {kind}, not binary or string")
+
+
 def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     """Lay an Arrow column of bytes or text out as one of ours, without copying its data."""
-    kind = array.type
-    if (
-        pa.types.is_dictionary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_string_view(kind)
-    ):
-        array = array.cast(pa.large_binary())
-    elif pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
-        array = array.cast(pa.binary())
-    elif not (
-        pa.types.is_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_large_string(kind)
-    ):
-        raise TypeError(f"column {name!r} is {kind}, not binary or string")
-    count = len(array)
-    is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
-    buffers = array.buffers()
-    kind_of_starts = np.int64 if is_large else np.int32
-    starts: NDArray[Any] = np.zeros(1, kind_of_starts)
-    if buffers[1] is not None and buffers[1].size:
-        starts = np.frombuffer(buffers[1], kind_of_starts)[array.offset : array.offset + count + 1]
-    elif count:
+    kind_of_starts = STARTS.get(array.type.id)
+    if kind_of_starts is None:
+        array = _as_binary(array, name)
+        kind_of_starts = STARTS[array.type.id]
+    count, begin = len(array), array.offset
+    _, starts_buffer, cells_buffer = array.buffers()
+    if starts_buffer is not None and starts_buffer.size:
+        starts = np.frombuffer(starts_buffer, kind_of_starts)[begin : begin + count + 1]
+    else:
         starts = np.zeros(count + 1, kind_of_starts)
     first, last = int(starts[0]), int(starts[-1])
-    data = memoryview(buffers[2])[first:last] if buffers[2] is not None else memoryview(b"")
+    data = memoryview(b"") if cells_buffer is None else memoryview(cells_buffer)[first:last]
     is_valid = None
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -196,9 +199,7 @@ def build_payload(
     """Lay out Arrow rows as one batch; raises TypeError or ValueError with what is wrong."""
     batch = _as_batch(data)
     names = batch.schema.names
-    known = ("value", "key", "timestamp", "headers", "offset")
-    unknown = [name for name in names if name not in known]
-    if "value" not in names or unknown or len(set(names)) < len(names):
+    if "value" not in names or len(KNOWN_COLUMNS.intersection(names)) < len(names):
         raise ValueError(
             f"columns are value, and if wanted key, timestamp and headers; these are {names}"
         )
