@@ -218,7 +218,7 @@ class LogReader(Replica):
                     zero_copy=zero_copy,
                 ):
                     yield batch
-                    offset = batch.last_offset + 1
+                    offset = batch.header.last_offset + 1
                     if self._unavailable is not None or self._log_dir.is_offline:
                         self._check()
                     if segment.is_dropped:
