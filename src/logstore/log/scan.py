@@ -116,6 +116,10 @@ class Scan:
             header = columnar.sound_header(data, at, end, self.offset)
             if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
+            if header.last_offset >= self.limit_offset:
+                return (
+                    f"the batch reaches into the next segment, which begins at {self.limit_offset}"
+                )
             self._note(header, start + at)
             at += header.size_bytes
             self.position = self.good_end = start + at
@@ -150,13 +154,14 @@ class Scan:
             self.position = end
             return Damage(position, end, offset, None, reason)
         self.position, next_offset = found
-        if offset <= next_offset < self.limit_offset:
+        head = files.read_up_to(fd, columnar.HEADER_BYTES, self.position)
+        header = columnar.read_header(head, 0)
+        if offset <= next_offset and header.last_offset < self.limit_offset:
             self.offset = next_offset
             self.indexed_position = -self.interval_bytes  # the first one behind it gets an entry
             return Damage(position, self.position, offset, next_offset, reason)
         # A whole batch of offsets that stand elsewhere in the log: take it out as well.
-        head = files.read_up_to(fd, PREFIX_BYTES, self.position)
-        self.position += unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+        self.position += header.size_bytes
         return Damage(position, self.position, offset, offset, reason)
 
 
