@@ -187,6 +187,15 @@ def _timestamps(array: pa.Array) -> NDArray[np.int64]:
 def _header_parts(array: pa.Array) -> list[Buffer] | None:
     from logstore.log.encode import check_headers, encode_headers
 
+    kind = array.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    is_null = pa.types.is_null(kind)
+    if not is_null and not (
+        is_list
+        and pa.types.is_struct(kind.value_type)
+        and {field.name for field in kind.value_type} == {"key", "value"}
+    ):
+        raise TypeError(f"column 'headers' is {kind}, not a list of structs of key and value")
     rows = array.to_pylist()
     return encode_headers(
         [check_headers([(pair["key"], pair["value"]) for pair in row or ()]) for row in rows]

@@ -222,3 +222,15 @@ def test_log_append_time_wins(store: LogStore) -> None:
     log = store.create("stamped", 0, config=config)
     log.append_arrow(pa.table({"value": [b"x" * 500], "timestamp": [5]}))
     assert log[0].timestamp > 5 and log.size_bytes < 300
+
+
+def test_headers_of_another_shape_are_refused(tmp_path: Path) -> None:
+    """A list of structs without key and value is a TypeError that names the column."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0)
+        for headers in (pa.array([[{"name": "a"}]]), pa.array([["a"]]), pa.array([1])):
+            table = pa.table({"value": pa.array([b"v"]), "headers": headers})
+            with pytest.raises(TypeError, match="column 'headers'"):
+                log.append_arrow(table)
+        nothing = pa.table({"value": pa.array([b"v"]), "headers": pa.nulls(1)})
+        assert log.append_arrow(nothing) == range(1)
