@@ -5,8 +5,8 @@ kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_PO
 ctypes, which releases the lock and turns an unreadable page into EFAULT. Only then is it looked
 at, at once. Nothing keeps a view past the read unless the caller asked for zero-copy.
 
-Kernels before 5.14 answer EINVAL and some file systems have no maps: `MappedRange` then is read
-with `pread`, and so is a range that says EFAULT, because `pread` names the real error.
+Kernels before 5.14 answer EINVAL and some file systems have no maps: such a range is read with
+`pread`, and so is one that says EFAULT, because `pread` names the real error.
 """
 
 from __future__ import annotations
