@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import suppress
@@ -153,3 +154,27 @@ def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(10)
         assert found == [LogDirOfflineError] * 3
+
+
+def test_an_interrupt_on_top_of_a_failed_sync_hides_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a sync's error is being handled: the log dir is offline all the same."""
+
+    def fails(fd: int) -> None:
+        try:
+            raise OSError(errno.EIO, "the disk is gone")
+        except OSError:
+            raise KeyboardInterrupt from None  # the context stays, as the interpreter leaves it
+
+    store = LogStore.open(tmp_path)
+    log = store.create("orders", 0)
+    log.append(b"a value")
+    monkeypatch.setattr(files, "fdatasync", fails)
+    with pytest.raises(KeyboardInterrupt):
+        log.flush()
+    monkeypatch.undo()
+    with pytest.raises(LogDirOfflineError):
+        log.append(b"another", durable=True)
+    with suppress(LogDirOfflineError):
+        store.close()

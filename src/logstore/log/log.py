@@ -21,6 +21,7 @@ from logstore.log.writer import NEVER, LogWriter
 if TYPE_CHECKING:
     from logstore.log.appender import Appender
     from logstore.log.group_commit import GroupCommit
+    from logstore.log.repair import RepairReport
     from logstore.log.report import Problem
 
 
@@ -341,7 +342,7 @@ class Log(LogWriter):
 
         return verify(self, progress)
 
-    def repair(self) -> Any:
+    def repair(self) -> RepairReport:
         """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
         from logstore.log.repair import repair
 

@@ -326,7 +326,9 @@ class LogWriter(LogReader):
                 synced = self._sync(pending, names_changed, epochs_changed)
             except LogStoreError:
                 raise
-            except BaseException:  # interrupted: all of it is still to be synced
+            except BaseException as error:  # interrupted: all of it is still to be synced
+                if isinstance(error.__context__, OSError):  # as a sync failed: never again (R6)
+                    self._log_dir.flush_failed(error.__context__, self._directory)
                 self._take_back(pending, names_changed, epochs_changed)
                 raise
             self._recovery_point = max(end, self._recovery_point)

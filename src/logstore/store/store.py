@@ -30,6 +30,7 @@ from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
+    from logstore.log.repair import RepairReport
     from logstore.store.background import DirKeeper
     from logstore.store.loading import Loader, RecoveryProgress
     from logstore.store.opening import OpenedDirs
@@ -282,7 +283,7 @@ class LogStore(StoreReader):
         if keeper is not None and not self._replicas.is_a_dir_bad():
             keeper.purge(path)
 
-    def repair(self, topic: str, partition: int) -> object:
+    def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
         return self.log(topic, partition).repair()
 

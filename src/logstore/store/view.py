@@ -22,6 +22,7 @@ from logstore.errors import (
 )
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
+from logstore.log.repair import RepairReport
 from logstore.names import TopicPartition
 from logstore.store.describe import LogDirDescription
 from logstore.store.identity import resolve
@@ -182,7 +183,7 @@ class LogStoreView(LogStore):
         """Raise ReadOnlyStoreError."""
         self._refuse()
 
-    def repair(self, topic: str, partition: int) -> object:
+    def repair(self, topic: str, partition: int) -> RepairReport:
         """Raise ReadOnlyStoreError."""
         self._refuse()
 
