@@ -65,7 +65,9 @@ def longest_gap_ms(work: Callable[[], object]) -> tuple[float, float]:
     waited = waited_for_a_core_seconds()
     longest = 0.0
     thread.start()
-    while thread.is_alive():
+    is_running = True
+    while is_running:  # and once more behind the end: the work may stall even `start`
+        is_running = thread.is_alive()
         select.select([], [], [], TICK_SECONDS)
         now, before = time.perf_counter(), waited
         waited = waited_for_a_core_seconds()
