@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,9 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import OffsetOutOfRangeError
+from support.clock import NOW_MS, Clock
 
-NOW_MS = 1_700_000_000_000
 BATCH_BYTES = 88 + 104
-
-
-class Clock:
-    """A clock that is turned by hand."""
-
-    def __init__(self) -> None:
-        self.ms = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """Give the clock of the store."""
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[LogStore]:
-    """Give a new store of one log dir."""
-    with LogStore.open(tmp_path / "logs", clock=clock) as store:
-        yield store
 
 
 def filled(store: LogStore, clock: Clock, **config: Any) -> Log:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.format import columnar
-
-NOW_MS = 1_700_000_000_000
-
-
-class Clock:
-    """A clock that is turned by hand."""
-
-    def __init__(self) -> None:
-        self.ms = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """Give the clock of the store."""
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[LogStore]:
-    """Give a new store of one log dir."""
-    with LogStore.open(tmp_path / "logs", clock=clock) as store:
-        yield store
+from support.clock import Clock
 
 
 def create(store: LogStore, **config: Any) -> Log:
