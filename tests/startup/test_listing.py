@@ -10,9 +10,8 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 
 from logstore.disk import checkpoint
 from logstore.disk.log_dir import LogDir
+from logstore.log.metadata import DELETED_BY_USER, DELETION
 from logstore.store.listing import (
-    DELETED_BY_USER,
-    DELETION,
     list_log_dir,
     purge_tree,
     remove_leftovers,

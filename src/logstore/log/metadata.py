@@ -1,13 +1,19 @@
-"""Keep what a partition is: its topic id, generation, configuration and log start offset.
+"""Keep what a partition is: its topic id, generation, configuration, log start offset and move.
 
 One small checksummed file in the partition's directory (docs/FORMAT.md, section 7); it travels with
-every move of the replica.
+every move of the replica. What a move leaves in it, and where:
+
+    live dir       moving          which move builds a copy of it, and in which log dir
+                   superseded_by   (intent) which copy is about to take its place
+    .move dir      move_id, source_directory_id, move_state, source_end_offset
+    .delete dir    deletion        its user deleted it, or
+                   superseded_by   the intent, unchanged: the directory was only renamed
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from logstore.config import LogConfig
 from logstore.disk import checkpoint
@@ -16,6 +22,52 @@ from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 FILE_NAME = "partition.metadata"
 VERSION = 1
 
+DELETION = "deletion"
+DELETED_BY_USER = "user"
+NUMBERS = frozenset({"generation", "source_end_offset"})
+COPYING, CAUGHT_UP = "copying", "caught_up"
+
+
+class Moving(NamedTuple):
+    """Which move is under way, as the live copy says; durable before the `.move` exists."""
+
+    move_id: str  # 32 hex digits
+    target_directory_id: str
+
+
+class Superseded(NamedTuple):
+    """Which copy takes the place of this one."""
+
+    generation: int
+    directory_id: str
+
+
+class MoveRecord(NamedTuple):
+    """What a `.move` directory says of its move."""
+
+    move_id: str
+    source_directory_id: str
+    move_state: str  # COPYING or CAUGHT_UP
+    source_end_offset: int  # the source's log end offset when this was written
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Tell whether the copy had every record when it was written."""
+        return self.move_state == CAUGHT_UP
+
+
+def _read_parts(kind: type[Any], document: dict[str, Any]) -> Any:
+    """Make one of the tuples above of the keys of a document.
+
+    Raises:
+        KeyError, TypeError: a key is missing or of another type.
+    """
+    values = {name: document[name] for name in kind._fields}
+    for name, value in values.items():
+        if type(value) is not (int if name in NUMBERS else str):
+            raise TypeError(f"{name} is {value!r}")
+    return kind(**values)
+
 
 class PartitionMetadata(NamedTuple):
     """Carry the contents of `partition.metadata`.
@@ -23,8 +75,8 @@ class PartitionMetadata(NamedTuple):
     Attributes:
         topic_id: 16 bytes, given at creation; a topic made anew under the same name has another.
         generation: grows by one with each move of the replica.
-        moving: what move is under way, or None.
-        extra: keys that a `.move` or `.delete` directory has besides.
+        moving: which move is under way, or None.
+        extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
 
     topic: str
@@ -33,8 +85,42 @@ class PartitionMetadata(NamedTuple):
     generation: int = 0
     log_start_offset: int = 0
     config: LogConfig = LogConfig()
-    moving: dict[str, Any] | None = None
+    moving: Moving | None = None
     extra: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
+
+    @property
+    def move_record(self) -> MoveRecord | None:
+        """What a `.move` directory says of its move."""
+        if "move_id" not in self.extra:
+            return None
+        record: MoveRecord = _read_parts(MoveRecord, self.extra)
+        return record
+
+    @property
+    def superseded_by(self) -> Superseded | None:
+        """Which copy takes the place of this one."""
+        document = self.extra.get("superseded_by")
+        if document is None:
+            return None
+        superseded: Superseded = _read_parts(Superseded, document)
+        return superseded
+
+    @property
+    def is_deleted_by_user(self) -> bool:
+        """Tell whether its user deleted the partition."""
+        return self.extra.get(DELETION) == DELETED_BY_USER
+
+    def with_move_record(self, record: MoveRecord | None) -> Self:
+        """Give the metadata of a `.move` directory, or with None that of any other."""
+        extra = {key: value for key, value in self.extra.items() if key not in MoveRecord._fields}
+        return self._replace(extra=extra | (record._asdict() if record else {}))
+
+    def with_superseded_by(self, superseded: Superseded | None) -> Self:
+        """Give the metadata of a copy whose place another takes, or with None of one that stays."""
+        extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
+        if superseded is not None:
+            extra["superseded_by"] = superseded._asdict()
+        return self._replace(extra=extra)
 
     def to_document(self) -> dict[str, Any]:
         """Give the JSON document of the file."""
@@ -47,7 +133,7 @@ class PartitionMetadata(NamedTuple):
             "generation": self.generation,
             "log_start_offset": self.log_start_offset,
             "config": self.config.to_dict(),
-            "moving": self.moving,
+            "moving": self.moving._asdict() if self.moving else None,
         }
 
     def write(self, directory: str) -> None:
@@ -69,18 +155,21 @@ class PartitionMetadata(NamedTuple):
         if document.get("version") != VERSION:
             raise UnsupportedFormatError(path=path, version=document.get("version"))
         known = {*cls._fields, "version"}
+        moving = document.get("moving")
         try:
-            return cls(
+            metadata = cls(
                 document["topic"],
                 document["partition"],
                 bytes.fromhex(document["topic_id"]),
                 document["generation"],
                 document["log_start_offset"],
                 LogConfig.from_dict(document["config"]),
-                document["moving"],
+                _read_parts(Moving, moving) if moving is not None else None,
                 {key: value for key, value in document.items() if key not in known},
             )
+            _ = metadata.move_record, metadata.superseded_by  # they are whole, if they are there
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptCheckpointError(
                 path=path, position=0, reason=f"a field is missing or wrong: {error}"
             ) from error
+        return metadata

@@ -22,10 +22,9 @@ from logstore.errors import (
 )
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name
 from logstore.store.figures import allowance_bytes, choose_dir
-from logstore.store.listing import DELETED_BY_USER, DELETION
 from logstore.store.replicas import Replica, Replicas
 
 
@@ -133,7 +132,7 @@ def _note_deletion(log: Log) -> None:
 
 def is_deleted(log: Log) -> bool:
     """Tell whether a crash came between the note of a deletion and the renaming."""
-    return log._metadata.extra.get(DELETION) == DELETED_BY_USER
+    return log._metadata.is_deleted_by_user
 
 
 def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:

@@ -16,14 +16,12 @@ from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.log_dir import PROBE_PREFIX, LogDir
 from logstore.disk.meta_properties import FILE_NAME
 from logstore.errors import CorruptionError, UnsupportedFormatError
+from logstore.log.metadata import DELETED_BY_USER, DELETION
 from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.identity import PARTITION_METADATA
 from logstore.store.startup import ReplicaFacts
 
 OUR_FILES = frozenset({FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS})
-
-DELETION = "deletion"
-DELETED_BY_USER = "user"
 
 
 class Listing(NamedTuple):
