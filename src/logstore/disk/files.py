@@ -61,6 +61,7 @@ class Entry(NamedTuple):
     is_symlink: bool
     size_bytes: int
     inode: int
+    mtime_ns: int
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -241,6 +242,7 @@ def entries(path: str) -> list[Entry]:
                     stat_module.S_ISLNK(mode),
                     facts.st_size,
                     facts.st_ino,
+                    facts.st_mtime_ns,
                 )
             )
     return found

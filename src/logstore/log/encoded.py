@@ -119,6 +119,7 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
     parts: list[bytes]
     while offset < log.log_end_offset:
         log._check()
+        seen = log._view
         segment = log._segment_at(offset)
         parts = []
         taken = 0
@@ -136,7 +137,7 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
         except CorruptRecordBatchError as error:
             if parts:
                 return b"".join(parts)
-            log._look_twice(offset, error)
+            log._look_twice(offset, seen, error)
         except OSError as error:
             raise log._failed(error) from error
     return b""

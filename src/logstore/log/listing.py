@@ -13,13 +13,18 @@ SUFFIXES = (".log", ".index", ".timeindex")
 
 
 class SegmentFiles(NamedTuple):
-    """Carry the sizes of one segment's files, -1 for one that is not there, and the log's inode."""
+    """Carry the sizes of one segment's files, -1 for one that is not there.
+
+    Attributes:
+        inode, mtime_ns: of the `.log`; its size, inode and time tell it from one that replaced it.
+    """
 
     base_offset: int
     log_bytes: int
     index_bytes: int
     time_index_bytes: int
     inode: int
+    mtime_ns: int
 
 
 class Listing(NamedTuple):
@@ -41,14 +46,14 @@ class Listing(NamedTuple):
 def list_partition(directory: str) -> Listing:
     """List a partition directory; raises OSError."""
     sizes: dict[int, dict[str, int]] = {}
-    inodes: dict[int, int] = {}
+    identities: dict[int, tuple[int, int]] = {}
     temporary, warnings = [], []
     for entry in files.entries(directory):
         parsed = parse_segment_file_name(entry.name)
         if parsed is not None and parsed[1] in SUFFIXES and entry.is_file:
             sizes.setdefault(parsed[0], {})[parsed[1]] = entry.size_bytes
             if parsed[1] == SUFFIXES[0]:
-                inodes[parsed[0]] = entry.inode
+                identities[parsed[0]] = (entry.inode, entry.mtime_ns)
         elif entry.is_file and entry.name.endswith(".tmp"):
             temporary.append(entry.name)
         elif entry.is_file and entry.name.endswith(".quarantine"):
@@ -65,7 +70,7 @@ def list_partition(directory: str) -> Listing:
             found.get(".log", -1),
             found.get(".index", -1),
             found.get(".timeindex", -1),
-            inodes.get(base_offset, 0),
+            *identities.get(base_offset, (0, 0)),
         )
         (whole if row.log_bytes >= 0 else orphans).append(row)
     return Listing(whole, orphans, sorted(temporary), sorted(warnings))

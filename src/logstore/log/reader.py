@@ -79,16 +79,18 @@ class LogReader(Replica):
     def _segment_at(self, offset: int) -> Segment:
         """Give the segment that holds an offset; what looks like a gap is looked at twice."""
         while True:
+            seen = self._view
             try:
                 return self._segment_for(offset)
             except CorruptRecordBatchError as error:
-                self._look_twice(offset, error)
+                self._look_twice(offset, seen, error)
 
     def _record_from_disk(self, offset: int) -> Record:
         self._refresh()
         self._check_readable(offset, offset + 1)
         while True:
             self._check()
+            seen = self._view
             segment = self._segment_at(offset)
             try:
                 entry = segment.offset_index(self._environment).lookup(offset - segment.base_offset)
@@ -97,7 +99,7 @@ class LogReader(Replica):
                 self._retry(segment, offset, error)
                 continue
             except CorruptRecordBatchError as error:
-                self._look_twice(offset, error)
+                self._look_twice(offset, seen, error)
                 continue
             except OSError as error:
                 raise self._failed(error) from error
@@ -207,6 +209,7 @@ class LogReader(Replica):
             self._check()
             if offset < self._log_start_offset:
                 raise self._out_of_range(offset)
+            seen = self._view
             segment = self._segment_at(offset)
             try:
                 for batch in batches(
@@ -230,7 +233,7 @@ class LogReader(Replica):
                 self._retry(segment, offset, error)
                 continue
             except CorruptRecordBatchError as error:
-                self._look_twice(offset, error)
+                self._look_twice(offset, seen, error)
                 end_offset = min(end_offset, self.log_end_offset)
                 continue
             except OSError as error:

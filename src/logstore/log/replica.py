@@ -120,11 +120,16 @@ class Replica:
     def _stale(self, segment: Segment) -> None:
         """Wait until the view no longer holds a dropped segment."""
 
-    def _look_twice(self, offset: int, error: CorruptRecordBatchError) -> None:
-        """Return when damage was only the sight of a change; raises `error` when it is damage."""
+    def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
+        """Return when damage was only the sight of a change; raises `error` when it is damage.
+
+        Args:
+            seen: the view of before the read.
+        """
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
-        raise error
+        if self._view is seen:
+            raise error
 
     # --- helpers --------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ class Segment:
         "end_offset",
         "first_time_ms",
         "index",
+        "inode",
         "is_checked",
         "is_dropped",
         "last_epoch",
@@ -83,6 +84,8 @@ class Segment:
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
+        # The file that it must be; 0 when only this process puts files there.
+        self.inode = 0
         self.is_checked = False
         self.is_dropped = False
         self.cached: dict[Any, Cached] = {}
@@ -156,6 +159,8 @@ class Segment:
         handle = Handle(files.open_file(self.log_path, files.READ))
         if self.is_dropped:  # another file may stand under this name by now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
+        if self.inode and files.fstat(handle.fd).st_ino != self.inode:
+            raise FileNotFoundError(errno.ENOENT, "another file stands there now", self.log_path)
         if self.seal is not None and not self.is_checked:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True

@@ -4,6 +4,10 @@ Every read first looks whether the directory changed (rolled, truncated, retaine
 segment grew. A batch that is not whole at the very end means "not yet"; a file that is gone means
 look again, then OffsetOutOfRangeError; never a failure of the log dir. Appended records are seen
 before they are flushed: after a power cut the owner may give their offsets to others.
+
+A listing is no snapshot: its names are looked at one after the other while the owner works. So
+where a segment ends is believed only of a file and its successor that were there at one moment, and
+a segment whose file or successor is another one by now is taken anew.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import threading
 import time
 from bisect import bisect_right
 from os.path import join
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
@@ -26,6 +30,7 @@ from logstore.errors import (
     ReadOnlyStoreError,
     UnknownPartitionError,
 )
+from logstore.format import columnar
 from logstore.format.batch import Record
 from logstore.log import trailer as trailers
 from logstore.log.encode import TIMESTAMP_MAX
@@ -33,11 +38,11 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
-from logstore.log.replica import view_of
+from logstore.log.replica import View, view_of
 from logstore.log.report import Problem, RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
-from logstore.names import parse_dir_name
+from logstore.names import parse_dir_name, segment_file_name
 
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 # A directory that changed so recently may change again within the same tick of the clock.
@@ -68,6 +73,14 @@ def open_view(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogVie
     return view
 
 
+class Known(NamedTuple):
+    """Carry a segment of the view, and from which files it was learned."""
+
+    row: SegmentFiles
+    next_base: int | None
+    segment: Segment
+
+
 class LogView(LogReader):
     """Follow a log that another process writes; it reads as a `Log` does and refuses to write."""
 
@@ -81,11 +94,12 @@ class LogView(LogReader):
         super().__init__(log_dir, directory, metadata, environment)
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refreshing = threading.Lock()
-        self._known: dict[tuple[bytes, int, int], Segment] = {}
+        self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The walk along the last segment, and which segment that is.
+        # The walk along the last segment, which segment that is, and the last bytes walked over.
         self._scan: Scan | None = None
         self._last: Segment | None = None
+        self._last_bytes = b""
 
     # --- following ------------------------------------------------------------------------------
 
@@ -110,24 +124,21 @@ class LogView(LogReader):
         except OSError as error:
             raise self._failed(error) from error
 
-    def _look_twice(self, offset: int, error: CorruptRecordBatchError) -> None:
+    def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
         """Look at the directory anew: what seemed damaged may have been about to change."""
         before = self._facts_of(offset)
         self._seen = None
         self._refresh()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
-        if self._facts_of(offset) == before:
+        if self._view is seen and self._facts_of(offset) == before:
             raise error
 
-    def _facts_of(self, offset: int) -> tuple[object, ...]:
-        """Give what the view knows of the place of an offset; it changes when the owner does."""
+    def _facts_of(self, offset: int) -> tuple[int, int] | None:
+        """Give what may change of an offset's segment while the view stays the same one."""
         segments, bases = self._view
         number = bisect_right(bases, offset) - 1
-        if number < 0:
-            return (bases[:1], self._log_start_offset)
-        segment = segments[number]
-        return (id(segment), segment.size_bytes, segment.end_offset, bases[number + 1 : number + 2])
+        return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
 
     def _look(self) -> None:
         facts = files.stat(self._directory)
@@ -141,51 +152,64 @@ class LogView(LogReader):
 
     def _relist(self) -> None:
         """Take what stands in the directory now, keeping what is known of files that stayed."""
+        log_start_offset, old = self._log_start_offset, self._known
         try:
             metadata = PartitionMetadata.read(self._directory)
             if metadata is not None:
+                old = {} if metadata.topic_id != self.topic_id else old
                 self._metadata = metadata
-                self._log_start_offset = metadata.log_start_offset
+                log_start_offset = metadata.log_start_offset
         except CorruptCheckpointError as error:
             self.recovery.warnings = [str(error)]
         rows = list_partition(self._directory).segments
-        known: dict[tuple[bytes, int, int], Segment] = {}
-        for number, row in enumerate(rows):
-            key = (self._metadata.topic_id, row.base_offset, row.inode)
-            segment = self._known.get(key)
-            if segment is not None and row.log_bytes < segment.size_bytes:
-                segment = None  # another file by now, though its number is the same
-            is_last = number == len(rows) - 1
-            if is_last and segment is not None and segment.index is None and segment.seal is None:
-                segment = None  # its end was only guessed from what followed it
-            if segment is None or segment.index is not None or is_last:
-                next_base = None if is_last else rows[number + 1].base_offset
-                segment = self._take(row, segment, next_base)
-            known[key] = segment
-        for key, segment in self._known.items():
-            if known.get(key) is not segment:
-                segment.is_dropped = True
-                segment.forget(self._environment)
-        self._known = known
-        self._view = view_of(list(known.values()))
+        known = {
+            row.base_offset: self._take(row, old.get(row.base_offset), follower)
+            for row, follower in zip(rows, [*rows[1:], None], strict=False)
+        }
+        segments = [one.segment for one in known.values()]
+        stayed = set(map(id, segments))
+        for one in self._known.values():
+            if id(one.segment) not in stayed:
+                one.segment.is_dropped = True
+                one.segment.forget(self._environment)
+        self._known, self._log_start_offset = known, log_start_offset
+        if segments != list(self._view[0]):
+            self._view = view_of(segments)
 
-    def _take(self, row: SegmentFiles, known: Segment | None, next_base: int | None) -> Segment:
+    def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
         """Learn where a segment ends: from its trailer, from the next one, or by walking it."""
-        segment = known or Segment(self._directory, row.base_offset)
-        if known is None:
+        segment = None
+        if known is not None and known.row.inode == row.inode:
+            if follower is not None and known[:2] == (row, follower.base_offset):
+                return known
+            is_growing = known.segment is self._last and known.segment.index is not None
+            if is_growing and row.log_bytes >= known.segment.size_bytes:
+                segment = known.segment
+        if segment is None:
+            segment = Segment(self._directory, row.base_offset)
+            segment.inode = row.inode
             self._take_trailer(segment, row)
-        if next_base is None:
+        if follower is None:
             self._grow(segment)
-        elif segment.index is not None or segment.seal is None:
-            # The next one was begun after the last batch of this one: its size is final now.
-            facts = files.stat(segment.log_path)
-            if facts.st_ino != row.inode:
-                raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
-            if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
-                segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: anything may stand in it
-            segment.size_bytes, segment.end_offset = facts.st_size, next_base
-            segment.index = segment.time_index = None
-        return segment
+            return Known(row, None, segment)
+        if segment.seal is None:
+            self._settle(segment, row, follower)
+        return Known(row, follower.base_offset, segment)
+
+    def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
+        """Let a segment end where the next one begins, which was begun behind its last batch.
+
+        Both were there at one moment, if the file that was listed stands there still after the
+        next one was seen: a truncation removes that one first.
+        """
+        files.stat(join(self._directory, segment_file_name(follower.base_offset, ".log")))
+        facts = files.stat(segment.log_path)
+        if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
+            raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
+        if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
+            segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: anything may stand in it
+        segment.size_bytes, segment.end_offset = facts.st_size, follower.base_offset
+        segment.index = segment.time_index = None
 
     def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
@@ -204,7 +228,7 @@ class LogView(LogReader):
 
     def _begin_scan(self, segment: Segment) -> None:
         """Begin to follow the last segment, from what its index files know of it."""
-        self._last = segment
+        self._last, self._last_bytes = segment, b""
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
         if segment.seal is not None:
@@ -239,12 +263,21 @@ class LogView(LogReader):
         scan = self._scan
         assert scan is not None
         fd = segment.handle(self._environment).fd
+        if self._last_bytes and self._tail_of(fd, scan) != self._last_bytes:
+            self._last = None  # an inode's number is given again when its file is gone
+            raise FileNotFoundError(errno.ENOENT, "another file by now", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:
             before = scan.position
             scan.run(fd, end)
             if scan.position > before:
+                self._last_bytes = self._tail_of(fd, scan)
                 segment.take(scan)
+
+    def _tail_of(self, fd: int, scan: Scan) -> bytes:
+        """Read the checksum of the last batch walked over."""
+        size_bytes = min(scan.good_end, columnar.CHECKSUM_BYTES)
+        return files.read_up_to(fd, size_bytes, scan.good_end - size_bytes)
 
     def _stale(self, segment: Segment) -> None:
         self._seen = None

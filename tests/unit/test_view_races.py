@@ -1,0 +1,238 @@
+"""The owner changes a log at every point of a second process's look at it.
+
+Owner and view live in one process here. Before the n-th call of the view to the disk, for every n,
+the owner does what would have raced, and at the n-th one of the look that follows from it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logstore import LogConfig, LogStore, OffsetOutOfRangeError
+from logstore.disk import files
+from support.places import fast_directory
+
+CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=256)
+CALLS = ("scandir", "lstat", "stat", "fstat", "open_file", "pread")
+Act = Callable[[Any], None]
+
+
+def value_of(offset: int, generation: int) -> bytes:
+    """Make a value that names its record."""
+    return b"%d|%d|" % (offset, generation) + b"~" * (offset * 7 % 50)
+
+
+class Owner:
+    """Appends, and counts how often the log was truncated."""
+
+    def __init__(self, store: LogStore) -> None:
+        self.log = store.create("orders", 0, config=CONFIG)
+        self.generation = 0
+
+    def append(self, count: int = 1) -> None:
+        end = self.log.log_end_offset
+        self.log.extend([value_of(end + i, self.generation) for i in range(count)])
+
+    def fill(self, segments: int) -> None:
+        """Append until so many segments more were begun."""
+        wanted = len(self.log._view[0]) + segments
+        while len(self.log._view[0]) < wanted:
+            self.append()
+
+    def cut(self, records: int) -> None:
+        """Truncate, into the segment before the active one if that is far enough."""
+        self.log.truncate_to(self.log.log_end_offset - records)
+        self.generation += 1
+
+    def cut_and_meet(self) -> None:
+        """Truncate into the last sealed segment, then roll where it had rolled before."""
+        base = self.log._view[1][-1]
+        self.log.truncate_to(base - 2)
+        self.generation += 1
+        self.append(2)
+        self.fill(1)
+
+
+def roll(owner: Owner) -> None:
+    """Begin two segments."""
+    owner.fill(2)
+
+
+def cut_and_go_on(owner: Owner) -> None:
+    """Drop more than a segment and append as much again."""
+    owner.cut(owner.log.log_end_offset - owner.log._view[1][-1] + 3)
+    owner.fill(2)
+
+
+def cut_twice(owner: Owner) -> None:
+    """Replace one file two times."""
+    owner.cut(owner.log.log_end_offset - owner.log._view[1][-1] + 2)
+    owner.append(3)
+    owner.cut(2)
+    owner.append(4)
+
+
+def delete_first(owner: Owner) -> None:
+    """Drop the first segment."""
+    owner.log.delete_records_before(owner.log._view[1][1])
+    owner.append()
+
+
+ACTS = {
+    "roll": roll,
+    "cut and go on": cut_and_go_on,
+    "cut twice": cut_twice,
+    "cut and meet": Owner.cut_and_meet,
+    "delete": delete_first,
+}
+
+
+class Between:
+    """Runs an act before chosen calls of the view to the disk."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls, self.is_watching, self.plan = 0, False, dict[int, Callable[[], None]]()
+        for name in CALLS:
+            patch.setattr(files, name, self._wrapped(getattr(files, name)))
+
+    def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self.is_watching:
+                self.calls += 1
+                act = self.plan.pop(self.calls, None)
+                if act is not None:
+                    self.is_watching = False
+                    act()
+                    self.is_watching = True
+            return real(*arguments, **options)
+
+        return call
+
+    def watch(self, read: Callable[[], object], plan: dict[int, Callable[[], None]]) -> bool:
+        """Read with acts at the given calls; False when the read made fewer calls."""
+        self.calls, self.plan, self.is_watching = 0, plan, True
+        try:
+            read()
+        finally:
+            self.is_watching = False
+        return not self.plan
+
+
+def judge(records: list[Any]) -> None:
+    """Check that records stand at their offsets, in order."""
+    for record in records:
+        offset, generation, _ = record.value.split(b"|")
+        assert int(offset) == record.offset
+        assert record.value == value_of(record.offset, int(generation))
+    assert all(a.offset < b.offset for a, b in itertools.pairwise(records))
+
+
+def reads(view: Any, owner: Owner) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Give ways to read at places that acts change."""
+    last = owner.log._view[1][-1]
+    yield "the end of a sealed segment", lambda: judge([view[last - 1]])
+    yield "over the edge", lambda: judge(view.read(last - 3, max_bytes=4096))
+    yield "all", lambda: judge(list(view))
+    yield "by time", lambda: view.offset_for_timestamp(1)
+
+
+def run(
+    base: Path, between: Between, act: Act, second: Act | None, n: int, m: int, way: int
+) -> bool:
+    """Look with an act at the n-th call, and one at the m-th behind it; then look in peace."""
+    with LogStore.open(base) as store:
+        owner = Owner(store)
+        owner.fill(3)
+        owner.append(3)
+        with LogStore.open(base, read_only=True) as reader:
+            view: Any = reader.log("orders", 0)
+            view.read(0)
+            owner.fill(1)
+            owner.append(2)
+            plan = {n: lambda: act(owner)}
+            if second is not None:
+                plan[n + m] = lambda: second(owner)
+            read = list(reads(view, owner))[way][1]
+            try:
+                was_hit = between.watch(read, plan)
+            except OffsetOutOfRangeError:
+                was_hit = True
+            expected = {record.offset: record.value for record in owner.log}
+            assert {record.offset: record.value for record in view} == expected
+            for offset, value in expected.items():
+                assert view[offset].value == value
+            owner.fill(1)
+            assert view.read(view.log_end_offset - 2)[-1].value == owner.log[-1].value
+    return was_hit
+
+
+@pytest.mark.parametrize("name", ACTS)
+@pytest.mark.parametrize("way", range(4))
+def test_an_act_at_each_call(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call of the view lies so that what the owner does there is taken for damage."""
+    between = Between(monkeypatch)
+    with fast_directory() as base:
+        for n in itertools.count(1):
+            if not run(base / str(n), between, ACTS[name], None, n, 0, way):
+                break
+        assert n > 10
+
+
+@pytest.mark.parametrize("first", ACTS)
+@pytest.mark.parametrize("name", ACTS)
+def test_two_acts_in_one_look(first: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second act meets the look that the first one made necessary."""
+    between = Between(monkeypatch)
+    with fast_directory() as base:
+        for n, m in itertools.product(range(2, 30, 7), (1, 5, 12)):
+            run(base / f"{n}-{m}", between, ACTS[first], ACTS[name], n, m, (n // 2 + m) % 4)
+
+
+def test_an_inode_that_is_given_again_is_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may number a segment's new file as the one that is gone."""
+
+    def same_inode(facts: os.stat_result) -> Any:
+        names = ("st_mode", "st_size", "st_mtime_ns", "st_dev", "st_blocks")
+        return SimpleNamespace(st_ino=1, **{name: getattr(facts, name) for name in names})
+
+    with LogStore.open(tmp_path) as store:
+        owner = Owner(store)
+        owner.append(3)
+        with LogStore.open(tmp_path, read_only=True) as reader, monkeypatch.context() as patch:
+            for name in ("stat", "lstat", "fstat"):
+                real = getattr(files, name)
+                patch.setattr(files, name, lambda where, real=real: same_inode(real(where)))
+            view: Any = reader.log("orders", 0)
+            assert [record.value for record in view] == [record.value for record in owner.log]
+            view._view[0][-1].forget(view._environment)  # who holds a file keeps its number
+            owner.cut(2)
+            owner.append(5)
+            assert [record.value for record in view] == [record.value for record in owner.log]
+
+
+def test_readers_of_one_view_share_its_looks(tmp_path: Path) -> None:
+    """What one thread finds damaged in an old view is looked up in the new one of another."""
+    with LogStore.open(tmp_path) as store:
+        owner = Owner(store)
+        owner.fill(2)
+        with LogStore.open(tmp_path, read_only=True) as reader:
+            view: Any = reader.log("orders", 0)
+            batches = view.read_batches(0)
+            found = next(batches).records()
+            owner.log.truncate_to(3)
+            owner.generation += 1
+            owner.fill(2)
+            assert len(list(view)) == len(owner.log)
+            for batch in batches:
+                found += batch.records()
+            judge(found)
+            assert [r.value for r in found[3:]] == [r.value for r in owner.log[3 : len(found)]]
