@@ -1,0 +1,300 @@
+"""Choose which replica goes where: the fewest bytes that bring every log dir near its share.
+
+Plain numbers in, plain numbers out. A log dir's *share* is its part of all bytes, in proportion to
+what it can hold; its *band* is the share, give or take the tolerance. What may not give or receive
+keeps what it has, and the others share the rest. Dirs on one disk count as equally large.
+
+Up to `EXACT_REPLICAS_MAX` replicas the answer is searched for until it is proved to be the
+cheapest, or `NODES_MAX` assignments were looked at; it starts from, and for more replicas it is,
+what a greedy choice finds: the replica that closes the widest gap and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+EXACT_REPLICAS_MAX = 24
+NODES_MAX = 100_000
+
+
+class DirFacts(NamedTuple):
+    """One log dir as planning sees it."""
+
+    path: str
+    disk: str  # dirs with the same one share their free bytes
+    usable_bytes: int  # free on that disk, less what is to stay free
+    may_give: bool = True
+    may_receive: bool = True
+    is_leaving: bool = False  # everything is to go
+    why_not: str = ""  # why it does not give or receive
+
+
+class ReplicaFacts(NamedTuple):
+    """One replica: its name, where it is, how large it is."""
+
+    topic: str
+    partition: int
+    log_dir: str
+    size_bytes: int
+
+
+class Band(NamedTuple):
+    """How many bytes a log dir is to hold."""
+
+    low: float
+    share: float
+    high: float
+
+    def miss(self, size_bytes: int) -> float:
+        """Tell how many bytes lie outside of the band."""
+        return max(self.low - size_bytes, size_bytes - self.high, 0)
+
+
+# Where a replica is to be, by its place in the list of replicas; those not named stay.
+Assignment = dict[int, str]
+
+
+def bytes_on(
+    dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], assignment: Assignment
+) -> dict[str, int]:
+    """Sum up what each log dir holds once an assignment is done."""
+    sizes = {one.path: 0 for one in dirs}
+    for number, replica in enumerate(replicas):
+        sizes[assignment.get(number, replica.log_dir)] += replica.size_bytes
+    return sizes
+
+
+def bands(
+    dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
+) -> dict[str, Band]:
+    """Give the bands of the log dirs that take part; the others keep what they have."""
+    sizes = bytes_on(dirs, replicas, {})
+    room = _capacities(dirs, sizes)
+    leaving = [one for one in dirs if one.is_leaving and one.may_give]
+    sharing = [one for one in dirs if not one.is_leaving and (one.may_give or one.may_receive)]
+    while sharing:
+        pool = sum(sizes[one.path] for one in [*sharing, *leaving])
+        whole = sum(room[one.path] for one in sharing) or 1
+        shares = {one.path: pool * room[one.path] / whole for one in sharing}
+        stuck = [
+            (abs(sizes[one.path] - shares[one.path]), one)
+            for one in sharing
+            if (not one.may_receive and sizes[one.path] < shares[one.path])
+            or (not one.may_give and sizes[one.path] > shares[one.path])
+        ]
+        if not stuck:
+            break
+        sharing.remove(max(stuck)[1])
+    found = {
+        one.path: Band(
+            shares[one.path] * (1 - tolerance),
+            shares[one.path],
+            min(shares[one.path] * (1 + tolerance), room[one.path]),
+        )
+        for one in sharing
+    }
+    return found | {one.path: Band(0, 0, 0) for one in leaving}
+
+
+def _capacities(dirs: Sequence[DirFacts], sizes: dict[str, int]) -> dict[str, float]:
+    """Say what each log dir could hold: its part of what its disk could."""
+    on_disk: dict[str, list[DirFacts]] = {}
+    for one in dirs:
+        on_disk.setdefault(one.disk, []).append(one)
+    return {
+        one.path: (
+            max(min(other.usable_bytes for other in on_disk[one.disk]), 0)
+            + sum(sizes[other.path] for other in on_disk[one.disk])
+        )
+        / len(on_disk[one.disk])
+        for one in dirs
+    }
+
+
+class _Table:
+    """An assignment in the making: what is where, what it costs, how far it misses the bands."""
+
+    def __init__(
+        self, dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: dict[str, Band]
+    ) -> None:
+        self.replicas = replicas
+        self.wanted = wanted
+        receiving = [one for one in dirs if one.may_receive and not one.is_leaving]
+        self.targets = [one.path for one in receiving if one.path in wanted]
+        self.givers = {one.path for one in dirs if one.may_give and one.path in wanted}
+        self.leaving = {one.path for one in dirs if one.is_leaving and one.may_give}
+        self.movable = [n for n, one in enumerate(replicas) if one.log_dir in self.givers]
+        self.sizes = bytes_on(dirs, replicas, {})
+        self.assignment: Assignment = {}
+        self.cost = 0
+
+    def place(self, number: int, target: str) -> None:
+        """Put a replica somewhere, from wherever it was put before."""
+        replica = self.replicas[number]
+        before = self.assignment.get(number, replica.log_dir)
+        self.sizes[before] -= replica.size_bytes
+        self.sizes[target] += replica.size_bytes
+        changed = (target != replica.log_dir) - (before != replica.log_dir)
+        self.cost += replica.size_bytes * changed
+        if target == replica.log_dir:
+            self.assignment.pop(number, None)
+        else:
+            self.assignment[number] = target
+
+    def miss(self) -> float:
+        """Sum up what lies outside of the bands."""
+        return sum(band.miss(self.sizes[path]) for path, band in self.wanted.items())
+
+
+def choose(
+    dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
+) -> Assignment:
+    """Choose new places, so that every band is met at the lowest cost, or missed by little.
+
+    Replicas of a leaving dir for which nothing can receive stay where they are.
+    """
+    table = _Table(dirs, replicas, bands(dirs, replicas, tolerance))
+    if not table.targets:
+        return {}
+    _empty_the_leaving(table)
+    _close_gaps(table)
+    _take_back(table)
+    greedy, is_met = dict(table.assignment), table.miss() == 0
+    if len(table.movable) > EXACT_REPLICAS_MAX:
+        return greedy
+    best = table.cost if is_met else None
+    exact = _Search(_Table(dirs, replicas, table.wanted), best).run()
+    return greedy if exact is None else exact
+
+
+def _empty_the_leaving(table: _Table) -> None:
+    """Place what has to go, the largest first, each where the gap to the share is widest."""
+    numbers = [n for n in table.movable if table.replicas[n].log_dir in table.leaving]
+    for number in sorted(numbers, key=lambda n: -table.replicas[n].size_bytes):
+        table.place(number, _widest_gap(table, table.replicas[number].size_bytes))
+
+
+def _widest_gap(table: _Table, size_bytes: int) -> str:
+    """Find the dir that is furthest below its share, before those that it would overfill."""
+
+    def gap(path: str) -> tuple[bool, float]:
+        band, held = table.wanted[path], table.sizes[path]
+        return held + size_bytes <= band.high, band.share - held
+
+    return max(table.targets, key=gap)
+
+
+def _close_gaps(table: _Table) -> None:
+    """Move replicas from the fullest to the emptiest dir while that brings the bands nearer."""
+    for _ in range(4 * len(table.replicas)):
+        miss = table.miss()
+        if not miss or not _close_one(table, miss):
+            return
+
+
+def _close_one(table: _Table, miss: float) -> bool:
+    """Do the best single move between the fullest giver and the emptiest receiver."""
+    surplus = {path: table.sizes[path] - table.wanted[path].share for path in table.wanted}
+    givers = table.givers - table.leaving
+    for target in sorted(table.targets, key=lambda path: surplus[path]):
+        for source in sorted(givers, key=lambda path: -surplus[path]):
+            if source == target or surplus[source] <= surplus[target]:
+                continue
+            number = _fitting(table, source, target)
+            if number is None:
+                continue
+            before = table.assignment.get(number, source)
+            table.place(number, target)
+            if table.miss() < miss:
+                return True
+            table.place(number, before)
+    return False
+
+
+def _fitting(table: _Table, source: str, target: str) -> int | None:
+    """Find the replica that closes the gap between two dirs and moves little more than that."""
+    here = [
+        n
+        for n in table.movable
+        if table.replicas[n].size_bytes
+        and table.assignment.get(n, table.replicas[n].log_dir) == source
+    ]
+    here.sort(key=lambda n: table.replicas[n].size_bytes)
+    from_band, to_band = table.wanted[source], table.wanted[target]
+    need = max(table.sizes[source] - from_band.high, to_band.low - table.sizes[target])
+    limit = min(table.sizes[source] - from_band.low, to_band.high - table.sizes[target])
+    fits = [n for n in here if table.replicas[n].size_bytes <= limit]
+    enough = [n for n in fits if table.replicas[n].size_bytes >= need]
+    if enough:
+        return enough[0]
+    if fits:
+        return fits[-1]
+    return here[0] if here else None
+
+
+def _take_back(table: _Table) -> None:
+    """Undo what turned out not to be needed, the largest first."""
+    chosen = sorted(table.assignment, key=lambda n: -table.replicas[n].size_bytes)
+    for number in chosen:
+        target, home = table.assignment[number], table.replicas[number].log_dir
+        if home in table.leaving:
+            continue
+        miss = table.miss()
+        table.place(number, home)
+        if table.miss() > miss:
+            table.place(number, target)
+
+
+class _Search:
+    """Go through all assignments, largest replicas first, leaving out what cannot be better."""
+
+    def __init__(self, table: _Table, best_cost: int | None) -> None:
+        self._table = table
+        self._best_cost = best_cost
+        self._best: Assignment | None = None
+        self._nodes = 0
+        self._order = sorted(table.movable, key=lambda n: -table.replicas[n].size_bytes)
+        self._open = dict.fromkeys(table.wanted, 0)  # bytes that may still leave each dir
+        for number in table.movable:
+            replica = table.replicas[number]
+            self._open[replica.log_dir] += replica.size_bytes
+        self._open_bytes = sum(self._open.values())
+
+    def run(self) -> Assignment | None:
+        """Give the cheapest assignment that meets every band, if it is cheaper than known."""
+        self._visit(0)
+        return self._best
+
+    def _visit(self, depth: int) -> None:
+        table = self._table
+        self._nodes += 1
+        if self._nodes > NODES_MAX or self._is_hopeless():
+            return
+        if depth == len(self._order):
+            self._best, self._best_cost = dict(table.assignment), table.cost
+            return
+        number = self._order[depth]
+        replica = table.replicas[number]
+        home, size = replica.log_dir, replica.size_bytes
+        self._open[home] -= size
+        self._open_bytes -= size
+        if home not in table.leaving:
+            self._visit(depth + 1)
+        for target in table.targets:
+            if target != home:
+                table.place(number, target)
+                self._visit(depth + 1)
+                table.place(number, home)
+        self._open[home] += size
+        self._open_bytes += size
+
+    def _is_hopeless(self) -> bool:
+        """Tell whether no assignment from here on meets the bands for less than is known."""
+        must_go = 0.0
+        for path, band in self._table.wanted.items():
+            size, may_go = self._table.sizes[path], self._open[path]
+            if size - may_go > band.high or size + self._open_bytes - may_go < band.low:
+                return True
+            must_go += max(size - band.high, 0)
+        return self._best_cost is not None and self._table.cost + must_go >= self._best_cost

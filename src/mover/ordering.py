@@ -1,0 +1,78 @@
+"""Put moves into an order in which none ever over-fills its target.
+
+A move needs its bytes free on the target's disk before its first byte is copied, and gives the
+source's back when it is done. So one move may have to wait for the room that another makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SEARCH_MOVES_MAX = 12
+
+
+class Transfer(NamedTuple):
+    """What a move takes and gives back: bytes, and the disks of its source and target."""
+
+    source_disk: str
+    target_disk: str
+    size_bytes: int
+
+
+def in_order(
+    transfers: Sequence[Transfer], usable_bytes: dict[str, int]
+) -> tuple[list[int], list[int]]:
+    """Give the places of the transfers in an order that fits, and of those for which there is none.
+
+    Args:
+        usable_bytes: by disk, free bytes before the first transfer.
+    """
+    order, left = _by_greed(transfers, usable_bytes)
+    if left and len(transfers) <= SEARCH_MOVES_MAX:
+        found = _by_search(transfers, usable_bytes)
+        if len(found) > len(order):
+            order = found
+            left = [number for number in range(len(transfers)) if number not in set(found)]
+    return order, left
+
+
+def _by_greed(
+    transfers: Sequence[Transfer], usable_bytes: dict[str, int]
+) -> tuple[list[int], list[int]]:
+    """Take again and again what fits; first what takes from the disk that has the least left."""
+    order: list[int] = []
+    free, left = dict(usable_bytes), list(range(len(transfers)))
+    while True:
+        fitting = [n for n in left if transfers[n].size_bytes <= free[transfers[n].target_disk]]
+        if not fitting:
+            return order, left
+        chosen = min(fitting, key=lambda n: (free[transfers[n].source_disk], n))
+        order.append(chosen)
+        left.remove(chosen)
+        _do(transfers[chosen], free)
+
+
+def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
+    """Look for the longest order there is; what is free depends on which are done, not on how."""
+    best: list[int] = []
+    seen: set[frozenset[int]] = set()
+    waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]
+    while waiting and len(best) < len(transfers):
+        order, free = waiting.pop()
+        if len(order) > len(best):
+            best = order
+        for number, transfer in enumerate(transfers):
+            done = frozenset([*order, number])
+            if number in order or done in seen or transfer.size_bytes > free[transfer.target_disk]:
+                continue
+            seen.add(done)
+            after = dict(free)
+            _do(transfer, after)
+            waiting.append(([*order, number], after))
+    return best
+
+
+def _do(transfer: Transfer, free: dict[str, int]) -> None:
+    free[transfer.target_disk] -= transfer.size_bytes
+    free[transfer.source_disk] += transfer.size_bytes

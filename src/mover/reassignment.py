@@ -1,0 +1,133 @@
+"""Write and read moves as the JSON of kafka-reassign-partitions.
+
+    {"version": 1, "partitions": [
+      {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}
+
+`replicas` are broker ids, and `log_dirs` has one entry for each: an absolute path, or "any", with
+which nothing is asked for (KIP-113, "Scripts"). Only the entries of this store's broker count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from logstore.names import validate_partition, validate_topic
+
+if TYPE_CHECKING:
+    from mover.plan import PlannedMove, SkippedMove
+
+VERSION = 1
+ANY = "any"
+
+
+def to_json(moves: Iterable[PlannedMove], broker_id: int, indent: int | None = None) -> str:
+    """Write moves; the order in the document is the order of the plan."""
+    partitions = [
+        {
+            "topic": move.topic,
+            "partition": move.partition,
+            "replicas": [broker_id],
+            "log_dirs": [move.target],
+        }
+        for move in moves
+    ]
+    return json.dumps({"version": VERSION, "partitions": partitions}, indent=indent)
+
+
+def from_json(
+    text: str | bytes, broker_id: int | None
+) -> tuple[tuple[PlannedMove, ...], tuple[SkippedMove, ...], int]:
+    """Read moves, and what asks for nothing here; gives the broker id that counted too.
+
+    Raises:
+        ValueError: the document, or one of its entries, is not as it has to be.
+    """
+    entries = [_Entry(place, each) for place, each in enumerate(_partitions(text))]
+    if broker_id is None:
+        named = sorted({replica for entry in entries for replica in entry.replicas})
+        if len(named) > 1:
+            raise ValueError(f"the replicas of brokers {named} are named: say which is this store")
+        broker_id = named[0] if named else 0
+    _check_once(entries)
+    moves, skipped = [], []
+    for entry in entries:
+        result = entry.read(broker_id)
+        if isinstance(result, str):
+            skipped.append(_skipped(entry, result))
+        else:
+            moves.append(result)
+    return tuple(moves), tuple(skipped), broker_id
+
+
+def _skipped(entry: _Entry, reason: str) -> SkippedMove:
+    from mover.plan import SkippedMove
+
+    return SkippedMove("", reason, entry.topic, entry.partition)
+
+
+def _partitions(text: str | bytes) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"this is no JSON: {error}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
+        raise ValueError('this is no reassignment: it has no list "partitions"')
+    version = document.get("version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"reassignment version {version!r} is not known; only {VERSION} is")
+    partitions: list[Any] = document["partitions"]
+    return partitions
+
+
+def _check_once(entries: Sequence[_Entry]) -> None:
+    seen: dict[tuple[str, int], int] = {}
+    for entry in entries:
+        first = seen.setdefault((entry.topic, entry.partition), entry.place)
+        if first != entry.place:
+            raise ValueError(f"{entry.name} is named twice, at {first} and at {entry.place}")
+
+
+class _Entry:
+    """One element of the list "partitions"; raises ValueError, naming its place."""
+
+    def __init__(self, place: int, entry: Any) -> None:
+        self.place = place
+        self.name = f"partitions[{place}]"
+        if not isinstance(entry, dict):
+            raise ValueError(f"{self.name} is {entry!r}, and no object")
+        try:
+            self.topic = validate_topic(entry["topic"])
+            self.partition = validate_partition(entry["partition"])
+        except KeyError as error:
+            raise ValueError(f"{self.name} has no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.name}: {error}") from None
+        self.name = f"partitions[{place}] ({self.topic}-{self.partition})"
+        self.replicas = self._list(entry, "replicas", int)
+        self.log_dirs = self._list(entry, "log_dirs", str, [ANY] * len(self.replicas))
+        if len(self.replicas) != len(self.log_dirs):
+            raise ValueError(
+                f"{self.name} has {len(self.replicas)} replicas, but {len(self.log_dirs)} log_dirs"
+            )
+        for log_dir in self.log_dirs:
+            if log_dir != ANY and not log_dir.startswith("/"):
+                raise ValueError(f'{self.name}: {log_dir!r} is neither "any" nor an absolute path')
+
+    def _list(self, entry: Any, key: str, kind: type, default: Any = None) -> list[Any]:
+        cells = entry.get(key, default)
+        if not isinstance(cells, list) or not all(type(cell) is kind for cell in cells):
+            raise ValueError(f'{self.name}: "{key}" is no list of {kind.__name__}: {cells!r}')
+        return cells
+
+    def read(self, broker_id: int) -> PlannedMove | str:
+        """Give the move that this asks of a broker, or why it asks for none."""
+        from mover.plan import PlannedMove
+
+        if broker_id not in self.replicas:
+            return f"broker {broker_id} is not among its replicas {self.replicas}"
+        target = self.log_dirs[self.replicas.index(broker_id)]
+        if target == ANY:
+            return "any log dir will do"
+        return PlannedMove(self.topic, self.partition, target)
