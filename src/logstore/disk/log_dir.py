@@ -1,19 +1,14 @@
 """Follow the life of one log dir: identity, lock, probe, failure, checkpoints, free space.
 
 `failed` is the one place where an `OSError` of a log dir becomes an error of this library, and
-`take_offline` the one place where a log dir goes offline; it never comes back by itself.
-
-Threads: `is_offline` only ever goes from False to True, so hot paths read it without a lock. The
-other facts of a failure are written before it.
+`take_offline` the one place where a log dir goes offline; it never comes back by itself. What it
+can do otherwise, and why, is kept in `health`.
 """
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -21,8 +16,11 @@ from typing import NamedTuple
 from logstore.disk import files
 from logstore.disk.dir_lock import DirLock
 from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.health import Health
 from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
 from logstore.disk.offset_checkpoints import OffsetCheckpoints
+from logstore.disk.settings import SETTINGS_NAME, DirSettings, read_settings, write_settings
+from logstore.disk.states import Event, LogDirState
 from logstore.errors import (
     LogDirError,
     LogDirFullError,
@@ -34,15 +32,10 @@ from logstore.errors import (
 PROBE_PREFIX = ".probe-"
 _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
+# A full disk takes records again once this part of it is free; so it does not flutter.
+RETURN_PERCENT = 1
 
-class LogDirState(enum.Enum):
-    """The states of a log dir."""
-
-    ONLINE = "online"
-    READ_ONLY = "read-only"
-    CORDONED = "cordoned"
-    SUSPECT = "suspect"
-    OFFLINE = "offline"
+__all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
 
 
 class DiskUsage(NamedTuple):
@@ -52,7 +45,7 @@ class DiskUsage(NamedTuple):
     usable_bytes: int
 
 
-class LogDir:
+class LogDir(Health):
     """One directory on one disk, owned by one process."""
 
     def __init__(
@@ -62,12 +55,8 @@ class LogDir:
         on_failure: Callable[[LogDir], None] | None = None,
         read_only: bool = False,
     ) -> None:
-        self.path = path
+        super().__init__(path)
         self.read_only = read_only
-        self.state = LogDirState.ONLINE
-        self.since_ms = time.time_ns() // 1_000_000
-        self.offline_reason: str | None = None
-        self.is_offline = False
         self.cluster_id = ""
         self._directory_id = ""
         self.start_id = ""
@@ -78,13 +67,13 @@ class LogDir:
         self.warnings: list[str] = []
         self.lock = DirLock(path)
         self.checkpoints = OffsetCheckpoints(path)
+        self.settings = DirSettings()
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._failing = threading.Lock()
 
     def __repr__(self) -> str:
         """Show the path and the state, with its reason."""
-        reason = f": {self.offline_reason}" if self.offline_reason else ""
+        reason = f": {self.reason}" if self.reason else ""
         return f"<LogDir {self.path} {self.state.value}{reason}>"
 
     @property
@@ -99,25 +88,9 @@ class LogDir:
 
     # --- failure ----------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raise LogDirOfflineError when the dir is offline."""
-        if self.is_offline:
-            raise self.offline_error()
-
-    def offline_error(self) -> LogDirOfflineError:
-        """Make the error that callers of an offline dir get."""
-        return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
-
     def take_offline(self, reason: str) -> LogDirOfflineError:
         """Take the dir offline for good; the failure callback hears of it exactly once."""
-        with self._failing:
-            is_first = not self.is_offline
-            if is_first:
-                self.offline_reason = reason
-                self.state = LogDirState.OFFLINE
-                self.since_ms = time.time_ns() // 1_000_000
-                self.is_offline = True
-        if is_first and self._on_failure is not None:
+        if self.change(Event.FAILED, reason) and self._on_failure is not None:
             self._on_failure(self)
         return self.offline_error()
 
@@ -138,7 +111,7 @@ class LogDir:
             return self.flush_failed(error, path)
         reason, verdict = self._reason(error, path), verdict_of(error)
         if verdict is Verdict.FULL and error.errno != errno.EFBIG:
-            return LogDirFullError(path=self.path)
+            return self._full(reason)
         if verdict is Verdict.FULL or verdict is Verdict.PROCESS:
             return LogDirError(path=self.path, reason=reason, retriable=True)
         if verdict is Verdict.ASK:
@@ -234,10 +207,78 @@ class LogDir:
         with suppress(OSError):
             self.lock.release()
 
+    # --- what its user decided --------------------------------------------------------------------
+
+    def load_settings(self) -> None:
+        """Read the settings; a file that cannot be believed is a warning. Raises OSError."""
+        self.settings, warning = read_settings(self.path, self.directory_id)
+        if warning:
+            path = os.path.join(self.path, SETTINGS_NAME)
+            self.warnings.append(f"{path} is not used: {warning}")
+        if self.settings.is_cordoned:
+            self.change(Event.CORDON, "its user cordoned it")
+
+    def change_settings(self, settings: DirSettings) -> None:
+        """Replace the settings durably, then follow them; raises LogStoreError."""
+        self.check()
+        try:
+            self.check_place()
+            write_settings(self.path, self.directory_id, settings)
+        except OSError as error:
+            raise self.failed(error, os.path.join(self.path, SETTINGS_NAME)) from error
+        self.settings = settings
+        event = Event.CORDON if settings.is_cordoned else Event.UNCORDON
+        self.change(event, "its user cordoned it")
+
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Ask the disk for its space; every other reader takes the cached answer."""
+        """Ask the disk for its space; every other reader takes the cached answer.
+
+        A full disk that has room again takes records from here on. Raises OSError.
+        """
+        has_room = self._look_for_room()
+        if self.is_full and has_room:
+            self.change(Event.ROOM)
+        elif not has_room and not self.usage.usable_bytes and self.usage.total_bytes:
+            self.change(Event.FULL, "not a byte of it is free")
+        return self.usage
+
+    def _look_for_room(self) -> bool:
+        """Ask the disk for its space; tells whether enough is free, of bytes and of names."""
         facts = files.statvfs(self.path)
         self.usage = DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
-        return self.usage
+        names_free, names = facts.f_favail, facts.f_files
+        return self.usage.usable_bytes >= self.return_bytes and (
+            not names or names_free * 100 >= names * RETURN_PERCENT
+        )
+
+    @property
+    def return_bytes(self) -> int:
+        """So much must be usable before a full disk takes records again."""
+        return max(self.usage.total_bytes * RETURN_PERCENT // 100, 1)
+
+    def _full(self, reason: str) -> LogStoreError:
+        """Make the error of a write that found no room; the disk itself says whether it is full.
+
+        An append that is too big for the rest of the disk, or a quota, says nothing about others.
+        """
+        try:
+            if not self._look_for_room():
+                self.change(Event.FULL, reason)
+        except OSError as error:
+            return self.failed(error)
+        return LogDirFullError(path=self.path, reason=reason)
+
+    def check_appendable(self) -> None:
+        """Raise when the dir takes no records; a full one is asked whether it still is (R7)."""
+        self.check()
+        if not self.is_full:
+            return
+        try:
+            usage = self.refresh_usage()
+        except OSError as error:
+            raise self.failed(error) from error
+        if self.is_full:
+            reason = f"{usage.usable_bytes} bytes are free; from {self.return_bytes} on it writes"
+            raise LogDirFullError(path=self.path, reason=reason)

@@ -43,7 +43,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
     """Append batches verbatim; see `Log.append_as_follower`."""
     batches = parse(raw)
     with log._lock:
-        log._check_writable()
+        log._check_appendable()
         end = log.log_end_offset
         if not batches:
             return range(end, end)
@@ -91,7 +91,7 @@ def append_encoded(log: Log, raw: bytes) -> range:
         if len(data) > log._max_message_bytes:
             raise log._too_large(len(data))
     with log._lock:
-        log._check_writable()
+        log._check_appendable()
         first = log._active.end_offset
         for data, header in batches:
             offset, epoch = log._active.end_offset, log._leader_epoch

@@ -143,8 +143,12 @@ class Log(LogWriter):
             if size > self._max_message_bytes:
                 raise self._too_large(size)
             with self._lock:
-                if self._unavailable is not None or self._log_dir.is_offline or self._refusal:
-                    self._check_writable()
+                if (
+                    self._unavailable is not None
+                    or self._log_dir.is_refusing_appends
+                    or self._refusal
+                ):
+                    self._check_appendable()
                 active = self._active
                 if active.size_bytes + size > self._room_bytes or timestamp >= roll_at:
                     active = self._make_room(size, timestamp >= roll_at)

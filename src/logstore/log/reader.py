@@ -31,7 +31,7 @@ class LogReader(Replica):
         if type(offset) is not int:
             offset = as_index(offset)
         segments, bases = self._view
-        if offset >= self._log_start_offset and segments and not self._log_dir.is_offline:
+        if offset >= self._log_start_offset and segments and not self._log_dir.is_refusing:
             segment = segments[bisect_right(bases, offset) - 1]
             index = segment.index
             if index is None:
@@ -222,7 +222,7 @@ class LogReader(Replica):
                 ):
                     yield batch
                     offset = batch.header.last_offset + 1
-                    if self._unavailable is not None or self._log_dir.is_offline:
+                    if self._unavailable is not None or self._log_dir.is_refusing:
                         self._check()
                     if segment.is_dropped:
                         break

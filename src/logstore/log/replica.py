@@ -103,10 +103,10 @@ class Replica:
         return True
 
     def _check(self) -> None:
-        """Refuse to work when closed, forked or offline."""
+        """Refuse to work when closed, forked, offline or suspect."""
         if self._unavailable is not None:
             raise self._unavailable()
-        if self._log_dir.is_offline:
+        if self._log_dir.is_refusing:
             self._log_dir.check()
 
     def _failed(self, error: OSError) -> LogStoreError:

@@ -103,13 +103,19 @@ class LogWriter(LogReader):
                 topic=self.topic, partition=self.partition, reason=self._refusal
             )
 
+    def _check_appendable(self) -> None:
+        """Refuse to append; called under the lock. A full disk is asked whether it still is."""
+        self._check_writable()
+        if self._log_dir.is_refusing_appends:
+            self._log_dir.check_appendable()
+
     # --- how an append is done ------------------------------------------------------------------
 
     def _append_payload(self, payload: payloads.Payload) -> int:
         """Frame and write one batch; give its base offset."""
         size = payload.size_bytes
         with self._lock:
-            self._check_writable()
+            self._check_appendable()
             active = self._active
             if active.size_bytes + size > self._room_bytes or self._now_ms() >= self._roll_at_ms:
                 active = self._make_room(size, self._now_ms() >= self._roll_at_ms)

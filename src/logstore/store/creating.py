@@ -8,6 +8,7 @@ something that the next start knows to purge.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 from logstore.config import LogConfig
@@ -24,7 +25,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name
-from logstore.store.figures import allowance_bytes, choose_dir
+from logstore.store.figures import DirFigures, allowance_bytes, choose_dir
 from logstore.store.replicas import Replica, Replicas
 
 
@@ -53,12 +54,12 @@ def create(
     dir_name(*key)
     metadata = PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
     if log_dir is not None:
+        check_takes_replicas(log_dir)
         return _create_on(log_dir, replicas, environment, metadata)
-    good = [one for one in replicas.figures.values() if not one.log_dir.is_offline]
-    failure: LogDirError | None = None
+    good, failure = _candidates(replicas)
     while good:
         allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
-        chosen = choose_dir(good, allowance)
+        chosen = _wished(good, key) or choose_dir(good, allowance)
         good = [one for one in good if one.log_dir is not chosen]
         try:
             return _create_on(chosen, replicas, environment, metadata)
@@ -66,9 +67,49 @@ def create(
             failure = error
             # What stands on a dir that failed half way stays there: the next copy outranks it.
             metadata = metadata._replace(generation=metadata.generation + 1)
-    if failure is not None:
-        raise failure
-    raise replicas.log_dirs[0].offline_error()
+    assert failure is not None
+    raise failure
+
+
+def check_takes_replicas(log_dir: LogDir) -> None:
+    """Raise LogDirError when a log dir takes no new replica: bad, cordoned or full."""
+    log_dir.check()
+    if log_dir.is_cordoned:
+        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or take another")
+    log_dir.check_appendable()
+
+
+def _candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
+    """Name the log dirs that take new replicas, and why one that does not, does not.
+
+    What passes by itself is told first: that no disk has room, rather than that one is broken.
+    """
+    good: list[DirFigures] = []
+    failure: LogDirError | None = None
+    for one in replicas.figures.values():
+        try:
+            check_takes_replicas(one.log_dir)
+            good.append(one)
+        except LogDirError as error:
+            if failure is None or (error.retriable and not failure.retriable):
+                failure = error
+    return good, failure
+
+
+def _wished(good: Sequence[DirFigures], key: TopicPartition) -> LogDir | None:
+    """Find the log dir in which a partition was last wished to be created (KIP-113)."""
+    wished = [one.log_dir for one in good if key in one.log_dir.settings.preferred]
+    return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
+
+
+def _forget_wish(replicas: Replicas, key: TopicPartition) -> None:
+    """Drop the wish that has come true; where that fails it is only ever a wish."""
+    for log_dir in replicas.log_dirs:
+        settings = log_dir.settings
+        if key in settings.preferred and not log_dir.is_refusing:
+            rest = {other: ms for other, ms in settings.preferred.items() if other != key}
+            with suppress(LogStoreError):
+                log_dir.change_settings(settings._replace(preferred=rest))
 
 
 def _create_on(
@@ -96,6 +137,7 @@ def _create_on(
             _remove_unfinished(log_dir, path)
         raise
     replicas.add(key, log, log_dir)
+    _forget_wish(replicas, key)
     return log
 
 

@@ -15,13 +15,16 @@ from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_do
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.log_dir import PROBE_PREFIX, LogDir
 from logstore.disk.meta_properties import FILE_NAME
+from logstore.disk.settings import SETTINGS_NAME
 from logstore.errors import CorruptionError, UnsupportedFormatError
 from logstore.log.metadata import DELETED_BY_USER, DELETION
 from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.identity import PARTITION_METADATA
 from logstore.store.startup import ReplicaFacts
 
-OUR_FILES = frozenset({FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS})
+OUR_FILES = frozenset(
+    {FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS, SETTINGS_NAME}
+)
 
 
 class Listing(NamedTuple):

@@ -163,6 +163,7 @@ def _begin(opened: OpenedDirs, roll: Roll) -> None:
     def probe(log_dir: LogDir) -> None:
         try:
             log_dir.probe()
+            log_dir.load_settings()
             log_dir.refresh_usage()
         except OSError as error:
             log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")

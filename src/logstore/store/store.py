@@ -211,7 +211,6 @@ class LogStore(StoreReader):
         from logstore.store.closing import drop_logs
 
         error = log_dir.offline_error()
-        warn("%s", error)
         if self._callback is not None:
             try:
                 self._callback(error)

@@ -1,0 +1,120 @@
+"""Keep the state of one log dir: what holds, why, since when; each change is logged once.
+
+Threads: conditions change under a lock of their own that is never held over a disk call. The
+booleans made from them are plain attributes, which hot paths read without a lock; the reason is
+written before them, so that whoever sees a dir refuse finds out why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from logstore.disk.states import (
+    REMEDIES,
+    Conditions,
+    Event,
+    LogDirState,
+    after,
+    state_of,
+)
+from logstore.errors import LogDirError, LogDirOfflineError, LogDirSuspectError
+
+NOTHING: Conditions = frozenset()
+
+
+class Health:
+    """What a log dir is able to do.
+
+    Attributes:
+        is_refusing: offline or suspect: every call raises.
+        is_refusing_appends: the same, or full.
+        since_ms: when the state that is shown began, ms since the epoch.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.conditions = NOTHING
+        self.since_ms = time.time_ns() // 1_000_000
+        self.is_offline = False
+        self.is_suspect = False
+        self.is_full = False
+        self.is_cordoned = False
+        self.is_refusing = False
+        self.is_refusing_appends = False
+        self._reasons: dict[LogDirState, str] = {}
+        self._changing = threading.Lock()
+
+    @property
+    def state(self) -> LogDirState:
+        """The gravest condition that holds."""
+        return state_of(self.conditions)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is in the state that is shown; None when it is online."""
+        return self._reasons.get(self.state)
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why it is offline; None when it is not."""
+        return self._reasons.get(LogDirState.OFFLINE) if self.is_offline else None
+
+    def change(self, event: Event, reason: str = "") -> bool:
+        """Let something happen to the dir; tells whether that changed anything."""
+        with self._changing:
+            before, conditions = self.conditions, after(self.conditions, event)
+            if conditions == before:
+                return False
+            for state in conditions - before:
+                self._reasons[state] = reason
+            if state_of(conditions) is not state_of(before):
+                self.since_ms = time.time_ns() // 1_000_000
+            self._take(conditions)
+        self._tell(before, conditions, reason)
+        return True
+
+    def _take(self, conditions: Conditions) -> None:
+        """Show the conditions to everybody; the grave ones first."""
+        self.conditions = conditions
+        is_offline = LogDirState.OFFLINE in conditions
+        is_suspect = LogDirState.SUSPECT in conditions
+        is_full = LogDirState.READ_ONLY in conditions
+        self.is_refusing_appends = is_offline or is_suspect or is_full
+        self.is_refusing = is_offline or is_suspect
+        self.is_offline, self.is_suspect, self.is_full = is_offline, is_suspect, is_full
+        self.is_cordoned = LogDirState.CORDONED in conditions
+
+    def _tell(self, before: Conditions, conditions: Conditions, reason: str) -> None:
+        """Log one change, with what to do about it."""
+        import logging
+
+        warn = logging.getLogger("logstore").warning
+        for state in conditions - before:
+            warn("log dir %s is %s: %s; %s", self.path, state.value, reason, REMEDIES[state])
+        for state in before - conditions:
+            if LogDirState.OFFLINE not in conditions:
+                now = state_of(conditions).value
+                warn("log dir %s is %s no more, it is %s", self.path, state.value, now)
+
+    # --- what callers are told --------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise LogDirOfflineError or LogDirSuspectError when the dir serves nothing."""
+        if self.is_refusing:
+            raise self.refusal()
+
+    def refusal(self) -> LogDirError:
+        """Make the error that callers of a dir that serves nothing get."""
+        if self.is_offline:
+            return self.offline_error()
+        return self.suspect_error()
+
+    def offline_error(self) -> LogDirOfflineError:
+        """Make the error that callers of an offline dir get."""
+        return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
+
+    def suspect_error(self, more: str = "") -> LogDirSuspectError:
+        """Make the error that callers of a suspect dir get."""
+        reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
+        return LogDirSuspectError(path=self.path, reason=reason + more)

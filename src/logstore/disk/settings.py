@@ -1,0 +1,68 @@
+"""Keep what the user decided about one log dir: cordoned or not, and what is to be created in it.
+
+    log-dir-settings   {"version": 1, "directory_id", "is_cordoned",
+                        "preferred": [[topic, partition, wished_ms], ...]}
+
+A file that does not check out, or that belongs to another directory, counts as not there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from logstore.disk.checkpoint import VERSION, read_document, write_document
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+SETTINGS_NAME = "log-dir-settings"
+
+NO_WISHES: Mapping[TopicPartition, int] = {}
+
+
+class DirSettings(NamedTuple):
+    """What the user decided.
+
+    Attributes:
+        preferred: partitions that are to be created here, and when that was wished (ms).
+    """
+
+    is_cordoned: bool = False
+    preferred: Mapping[TopicPartition, int] = NO_WISHES
+
+
+def write_settings(dir_path: str, directory_id: str, settings: DirSettings) -> None:
+    """Replace the settings of a log dir durably; raises OSError."""
+    rows = [[topic, partition, ms] for (topic, partition), ms in settings.preferred.items()]
+    document = {
+        "version": VERSION,
+        "directory_id": directory_id,
+        "is_cordoned": settings.is_cordoned,
+        "preferred": rows,
+    }
+    write_document(os.path.join(dir_path, SETTINGS_NAME), document)
+
+
+def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
+    """Read the settings of a log dir, and why they cannot be believed where they cannot.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    path = os.path.join(dir_path, SETTINGS_NAME)
+    try:
+        document = read_document(path)
+        if document is None:
+            return DirSettings(), ""
+        if document.get("directory_id") != directory_id:
+            return DirSettings(), f"it is of log dir {document.get('directory_id')}"
+        preferred = {
+            TopicPartition(str(topic), int(partition)): int(wished_ms)
+            for topic, partition, wished_ms in document["preferred"]
+        }
+        return DirSettings(bool(document["is_cordoned"]), preferred), ""
+    except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
+        return DirSettings(), str(error)
+    except (ValueError, TypeError, KeyError):
+        return DirSettings(), "its rows are not topic, partition, time"

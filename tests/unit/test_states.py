@@ -1,0 +1,79 @@
+"""The table of a log dir's states, whole: every set of conditions against every event."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+
+from logstore.disk.states import (
+    REMEDIES,
+    TABLE,
+    Conditions,
+    Event,
+    LogDirState,
+    after,
+    state_of,
+)
+
+ONLINE, READ_ONLY, CORDONED = LogDirState.ONLINE, LogDirState.READ_ONLY, LogDirState.CORDONED
+SUSPECT, OFFLINE = LogDirState.SUSPECT, LogDirState.OFFLINE
+KINDS = (READ_ONLY, CORDONED, SUSPECT, OFFLINE)
+
+ALL = [
+    frozenset(some)
+    for some in chain.from_iterable(combinations(KINDS, count) for count in range(len(KINDS) + 1))
+]
+# An offline dir is neither full nor suspect any more.
+REAL = [some for some in ALL if OFFLINE not in some or not some & {READ_ONLY, SUSPECT}]
+
+
+def expected(before: Conditions, event: Event) -> Conditions:
+    """Say the rules once more, in other words than the table's."""
+    if event is Event.CORDON:
+        return before | {CORDONED}
+    if event is Event.UNCORDON:
+        return before - {CORDONED}
+    if event is Event.FAILED:
+        return (before & {CORDONED}) | {OFFLINE}
+    if OFFLINE in before:
+        return before
+    if event is Event.STUCK:
+        return before | {SUSPECT}
+    if event is Event.ANSWERED:
+        return before - {SUSPECT}
+    if event is Event.FULL:
+        return before | {READ_ONLY}
+    assert event is Event.ROOM
+    return before - {READ_ONLY}
+
+
+@pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
+@pytest.mark.parametrize("before", REAL, ids=lambda some: "+".join(s.name for s in some) or "none")
+def test_every_event_in_every_state(before: Conditions, event: Event) -> None:
+    """Each does what the rules say, leads to real conditions, and does it once."""
+    once = after(before, event)
+    assert once == expected(before, event)
+    assert once in REAL
+    assert after(once, event) == once
+
+
+def test_offline_never_ends() -> None:
+    """Whatever happens in whatever order, only a dir opened anew serves again."""
+    for event in Event:
+        for other in Event:
+            assert OFFLINE in after(after(frozenset({OFFLINE}), event), other)
+
+
+def test_every_event_has_a_row_and_every_state_a_remedy() -> None:
+    """Nothing is left to chance."""
+    assert set(TABLE) == set(Event)
+    assert set(REMEDIES) == set(LogDirState)
+
+
+def test_the_gravest_condition_is_shown() -> None:
+    """Offline before suspect before full before cordoned before online."""
+    assert state_of(frozenset()) is ONLINE
+    order = [CORDONED, READ_ONLY, SUSPECT, OFFLINE]
+    for number, state in enumerate(order):
+        assert state_of(frozenset(order[: number + 1])) is state
