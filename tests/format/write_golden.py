@@ -62,9 +62,7 @@ def write_sound(root: Path) -> None:
     """A store stopped in order: three codecs, several segments, deleted records."""
     with LogStore.open(root) as store:
         for partition, codec in enumerate(CODECS):
-            config = LogConfig(
-                segment_bytes=4096, index_interval_bytes=512, compression_type=codec
-            )
+            config = LogConfig(segment_bytes=4096, index_interval_bytes=512, compression_type=codec)
             log = store.create("orders", partition, config=config)
             fill(log, partition)
         store.log("orders", 2).delete_records_before(20)

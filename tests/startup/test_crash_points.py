@@ -61,7 +61,7 @@ class Life:
 
     def run(self, turn: int) -> None:
         """Create, append, delete, create anew, close."""
-        self.store = LogStore.open(self.dirs, config=QUIET)
+        self.store = LogStore.open(self.dirs, config=QUIET, admin_socket=False)
         for number in range(2):
             self.create(TopicPartition(f"t{turn}", number))
         self.delete(TopicPartition(f"t{turn}", 0))

@@ -77,9 +77,11 @@ def decompress(codec: int, data: bytes) -> bytes:
     """Undo the codec of a payload by Kafka's number for it."""
     if codec == 3:
         import lz4.frame
+
         return bytes(lz4.frame.decompress(data))
     if codec == 4:
         from backports import zstd
+
         return bytes(zstd.decompress(data))
     raise Damage(f"codec {codec}")
 
@@ -88,8 +90,25 @@ def read_batch(data: bytes, position: int, expected: int | None) -> Batch:
     """Read the batch at a position; raises Damage when there is none."""
     if len(data) - position < HEADER.size + 8:
         raise Damage("fewer bytes than a header")
-    (base, length, epoch, magic, version, attributes, count, last_delta, stored, first_time,
-     max_time, _, _, zero_1, _, payload_bytes, zero_2) = HEADER.unpack_from(data, position)
+    (
+        base,
+        length,
+        epoch,
+        magic,
+        version,
+        attributes,
+        count,
+        last_delta,
+        stored,
+        first_time,
+        max_time,
+        _,
+        _,
+        zero_1,
+        _,
+        payload_bytes,
+        zero_2,
+    ) = HEADER.unpack_from(data, position)
     size = length + 12
     if magic != 0x4C or version != 1 or zero_1 or zero_2 or attributes >> 8:
         raise Damage("no header")

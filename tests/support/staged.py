@@ -118,9 +118,7 @@ class Staged:
                     found.append(facts(record))
             assert found == [self.records[o] for o in good if o < lost[0]]
 
-    def check_repair(
-        self, good: list[int], lost: list[int], end: int, is_missing: bool
-    ) -> None:
+    def check_repair(self, good: list[int], lost: list[int], end: int, is_missing: bool) -> None:
         """Repair: quarantined by renaming, later records keep their offsets, and it lasts."""
         with LogStore.open(self.root) as store:
             store.repair("orders", 0)

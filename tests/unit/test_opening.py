@@ -53,7 +53,7 @@ def crashes(dirs: list[str], *, format_new: bool = False) -> int:
         with pytest.MonkeyPatch.context() as patch:
             calls = crash_at(patch, number)
             try:
-                store = LogStore.open(dirs, format_new=format_new)
+                store = LogStore.open(dirs, format_new=format_new, admin_socket=False)
             except CrashError:
                 assert len(calls) == number
                 number += 1
@@ -79,7 +79,7 @@ def test_a_crash_at_any_single_point_of_forming_is_completed(fast_path: Path) ->
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
-                LogStore.open(dirs).close()
+                LogStore.open(dirs, admin_socket=False).close()
                 break
             except CrashError:
                 pass
@@ -99,7 +99,7 @@ def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
-                LogStore.open(dirs, format_new=True).close()
+                LogStore.open(dirs, format_new=True, admin_socket=False).close()
                 break
             except CrashError:
                 pass

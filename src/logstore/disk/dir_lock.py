@@ -1,6 +1,7 @@
 """Hold a log dir for one process: `flock` on `.lock`, which a killed owner cannot leave behind.
 
-    .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id"}
+    .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
+                        "admin_socket": path or null}
     .clean-shutdown    {"version": 1, "start_id"}
 
 `.lock` names the owner's process and *start*. The clean-shutdown marker counts only when it names
@@ -14,7 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from logstore.disk import files
 from logstore.disk.checkpoint import (
@@ -43,16 +44,37 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
 
 def lock_hint(dir_path: str) -> Hint:
     """Read which identity the last owner of a log dir wrote into its lock file."""
-    path = os.path.join(dir_path, LOCK_NAME)
-    try:
-        document = _decode(files.read_file(path), path)
-    except (FileNotFoundError, IsADirectoryError):
-        document = {}
+    document = _read_lock(dir_path)
     cluster_id, directory_id = document.get("cluster_id"), document.get("directory_id")
     return Hint(
         cluster_id if is_id(cluster_id) else None,
         directory_id if is_id(directory_id) else None,
     )
+
+
+class Owner(NamedTuple):
+    """Whom a lock file names: it may have ended since."""
+
+    pid: int | None
+    admin_socket: str | None
+
+
+def read_owner(dir_path: str) -> Owner:
+    """Read who owned a log dir last, and where it is or was to be reached; raises OSError."""
+    document = _read_lock(dir_path)
+    pid, path = document.get("pid"), document.get("admin_socket")
+    return Owner(
+        pid if isinstance(pid, int) else None,
+        path if isinstance(path, str) and os.path.isabs(path) else None,
+    )
+
+
+def _read_lock(dir_path: str) -> dict[str, Any]:
+    path = os.path.join(dir_path, LOCK_NAME)
+    try:
+        return _decode(files.read_file(path), path)
+    except (FileNotFoundError, IsADirectoryError):
+        return {}
 
 
 _held: set[DirLock] = set()
@@ -72,12 +94,17 @@ os.register_at_fork(after_in_child=_drop_after_fork)
 
 
 class DirLock:
-    """The lock of one log dir, from `acquire` to `release`."""
+    """The lock of one log dir, from `acquire` to `release`.
+
+    Attributes:
+        admin_socket: where the owner is to be reached; written by `begin`.
+    """
 
     def __init__(self, dir_path: str) -> None:
         self.dir_path = dir_path
         self.path = os.path.join(dir_path, LOCK_NAME)
         self.marker_path = os.path.join(dir_path, MARKER_NAME)
+        self.admin_socket: str | None = None
         self._fd = -1
 
     @property
@@ -123,6 +150,7 @@ class DirLock:
             "start_id": start_id,
             "cluster_id": cluster_id,
             "directory_id": directory_id,
+            "admin_socket": self.admin_socket,
         }
         data = encode_document(document)
         files.write_fully(self._fd, [data], 0)

@@ -46,6 +46,7 @@ def disown(log: Log) -> None:
 def _in_child() -> None:
     for store in list(_open_stores):
         store._closed = REASON
+        store.admin.drop()
         for replica in list(store._replicas.opened.values()):
             disown(replica.log)
     _open_stores.clear()

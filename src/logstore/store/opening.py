@@ -36,9 +36,17 @@ class OpenedDirs(NamedTuple):
 
 
 def open_log_dirs(
-    configured: Configured, *, broker_id: int, format_new: bool, on_failure: FailureHandler
+    configured: Configured,
+    *,
+    broker_id: int,
+    format_new: bool,
+    on_failure: FailureHandler,
+    admin_socket: str | None = None,
 ) -> OpenedDirs:
     """Take possession of all log dirs that can serve.
+
+    Args:
+        admin_socket: where the owner will be reached, written into each lock.
 
     Raises:
         LogDirLockedError: another process has one of them open; nothing was changed.
@@ -49,6 +57,8 @@ def open_log_dirs(
         facts = look_at(configured)
         roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
         opened = _make(configured, roll, on_failure=on_failure, read_only=False)
+        for log_dir in opened.log_dirs:
+            log_dir.lock.admin_socket = admin_socket
         try:
             _lock(opened, roll)
             # Between the first look and the lock another process may have formatted a dir.

@@ -46,12 +46,17 @@ class LogStore(StoreReader):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
+
+    Attributes:
+        admin: the commands by which it is operated from outside, through its socket.
     """
 
     def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
+        from logstore.store.admin import Admin
         from logstore.store.recovery_report import RecoveryReport
 
+        self.admin = Admin()
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
@@ -109,7 +114,7 @@ class LogStore(StoreReader):
             return view
         store = cls(config, on_log_dir_failure)
         watch(store)
-        store._open(log_dirs, format_new, progress, clock)
+        store._open(log_dirs, format_new, admin_socket, progress, clock)
         return store
 
     def __repr__(self) -> str:
@@ -123,24 +128,29 @@ class LogStore(StoreReader):
         self,
         log_dirs: StrPath | Iterable[StrPath],
         format_new: bool,
+        admin_socket: bool,
         progress: Callable[[RecoveryProgress], None] | None,
         clock: Clock | None,
     ) -> None:
         """Take possession of the log dirs and load what is in them."""
+        from logstore.store.admin_commands import register_all
         from logstore.store.identity import resolve
         from logstore.store.opening import open_log_dirs
 
+        register_all(self.admin, self)
         began = time.monotonic()
         opened = open_log_dirs(
             resolve(log_dirs),
             broker_id=self.config.broker_id,
             format_new=format_new,
             on_failure=self._log_dir_failed,
+            admin_socket=self.admin.choose_place() if admin_socket else None,
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         try:
             loader = self._load(opened, progress)
+            self.admin.listen()
         except BaseException:
             self._closed = "opening the store failed"
             self._abandon()
@@ -155,6 +165,7 @@ class LogStore(StoreReader):
         for log_dir in opened.log_dirs:
             if log_dir.is_offline:
                 self._log_dir_failed(log_dir)
+        self.admin.start()
 
     def _load(
         self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
@@ -187,6 +198,7 @@ class LogStore(StoreReader):
         """Let go of everything without a word to the disks: as after a crash."""
         from logstore.store.opening import release_all
 
+        self.admin.stop()
         for replica in list(self._replicas.opened.values()):
             with suppress(LogStoreError):
                 replica.log.close(flush=False)
@@ -326,6 +338,7 @@ class LogStore(StoreReader):
                 return ()
             self._closed = "the store was closed"
             self._is_armed = False
+        self.admin.stop()
         for keeper in self._keepers.values():
             keeper.stop()
         left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]

@@ -1,0 +1,125 @@
+"""Reach the process that owns a store, by the socket that its log dirs' locks name."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from logstore.disk.dir_lock import read_owner
+from logstore.errors import LogStoreError
+from logstore.store import admin_place
+from logstore.store.admin_protocol import decode_error, decode_line, encode_line
+
+RECEIVE_BYTES = 1 << 16
+LOOK_SECONDS_MAX = 5.0  # a log dir whose lock cannot be read in this time hangs
+
+
+class AdminClient:
+    """Calls the commands of a store that another process owns; a connection for each call.
+
+    Attributes:
+        pid: the owner.
+    """
+
+    def __init__(self, path: str, pid: int | None = None) -> None:
+        self.path = path
+        self.pid = pid
+
+    def __repr__(self) -> str:
+        """Show whom it calls."""
+        return f"<AdminClient of process {self.pid} at {self.path}>"
+
+    def call(
+        self,
+        command: str,
+        arguments: dict[str, Any] | None = None,
+        progress: Callable[[Any], object] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Have the owner run a command, and give its result.
+
+        Args:
+            arguments: what JSON has words for.
+            progress: called with what the command tells on the way.
+            timeout: seconds without a word from the owner; None waits, as a move takes its time.
+
+        Raises:
+            LogStoreError: what the owner raised; or it has gone, or said nothing for too long.
+            ValueError, TypeError: the arguments are wrong.
+        """
+        for answer in self._answers({**(arguments or {}), "command": command}, timeout):
+            if "error" in answer:
+                raise decode_error(answer["error"])
+            if "progress" not in answer:
+                return answer.get("result")
+            if progress is not None:
+                progress(answer["progress"])
+        raise self._lost("went away before it answered")
+
+    def _answers(self, request: dict[str, Any], timeout: float | None) -> Iterator[dict[str, Any]]:
+        """Send a request and go through the lines of the answer."""
+        try:
+            with admin_place.connect(self.path) as connection:
+                connection.settimeout(timeout)
+                with suppress(BrokenPipeError, ConnectionResetError):  # it said why before
+                    connection.sendall(encode_line(request))
+                for line in _lines(connection):
+                    yield decode_line(line)
+        except TimeoutError as error:
+            raise self._lost(f"said nothing for {timeout} s") from error
+        except (OSError, ValueError) as error:
+            raise self._lost(f"cannot be talked to ({error})") from error
+
+    def _lost(self, reason: str) -> LogStoreError:
+        return LogStoreError(f"process {self.pid}, which owns the store, {reason}")
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Go through the lines of an answer."""
+    rest = bytearray()
+    while data := connection.recv(RECEIVE_BYTES):
+        *lines, last = data.split(b"\n")
+        for line in lines:
+            yield bytes(rest) + line
+            rest.clear()
+        rest += last
+
+
+def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
+    """Find the process that owns a store and serves an admin socket; None when there is none.
+
+    The locks are read all at once, and the first that names a living socket will do: a hung disk
+    among them keeps nobody from asking about it.
+    """
+    paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
+    found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
+    for path in paths:
+        threading.Thread(target=lambda at=path: found.put(_owner_of(at)), daemon=True).start()
+    deadline = time.monotonic() + LOOK_SECONDS_MAX
+    for _ in paths:
+        try:
+            client = found.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        if client is not None:
+            return client
+    return None
+
+
+def _owner_of(log_dir: str) -> AdminClient | None:
+    """Look whom one log dir's lock names, and whether it listens."""
+    try:
+        owner = read_owner(log_dir)
+        if owner.admin_socket is None:
+            return None
+        admin_place.connect(owner.admin_socket).close()
+    except OSError:
+        return None
+    return AdminClient(owner.admin_socket, owner.pid)

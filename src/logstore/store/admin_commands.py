@@ -1,0 +1,78 @@
+"""Say which commands every store has: what its methods do, in JSON's types.
+
+A request's keys are the arguments of the function beside its name; an unknown one is a TypeError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from logstore.config import LogConfig
+
+if TYPE_CHECKING:
+    from logstore.store.admin import Admin, Arguments, Request
+    from logstore.store.store import LogStore
+
+Row = dict[str, Any]
+
+
+def ping(store: LogStore) -> Row:
+    """Tell who answers."""
+    return {"pid": os.getpid(), "log_dirs": list(store.log_dirs)}
+
+
+def describe_dirs(store: LogStore, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()) -> Row:
+    """Give KIP-113's document."""
+    return store.describe_dirs(log_dirs, topics).to_dict()
+
+
+def create(
+    store: LogStore,
+    topic: str,
+    partition: int,
+    log_dir: str | None = None,
+    config: Row | None = None,
+    is_new: bool = False,
+) -> Row:
+    """Create a partition and say where it is."""
+    settings = None if config is None else LogConfig(**config)
+    log = store.create(topic, partition, log_dir=log_dir, config=settings, is_new=is_new)
+    return {"topic": topic, "partition": partition, "log_dir": log.log_dir}
+
+
+def delete(store: LogStore, topic: str, partition: int) -> Row:
+    """Delete a partition."""
+    store.delete(topic, partition)
+    return {"topic": topic, "partition": partition}
+
+
+def repair(store: LogStore, topic: str, partition: int) -> Row:
+    """Repair a partition and say what was taken out of it."""
+    report = store.repair(topic, partition)
+    return {
+        "topic": topic,
+        "partition": partition,
+        "quarantined": report.quarantined,
+        "lost": [[offsets.start, offsets.stop] for offsets in report.lost],
+    }
+
+
+QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs)
+SLOW: tuple[Callable[..., Row], ...] = (create, delete, repair)
+
+
+def register_all(admin: Admin, store: LogStore) -> None:
+    """Give a store its commands."""
+    for function in (*QUICK, *SLOW):
+        admin.register(
+            function.__name__, partial(_call, function, store), is_quick=function in QUICK
+        )
+
+
+def _call(
+    function: Callable[..., Row], store: LogStore, arguments: Arguments, request: Request
+) -> Row:
+    return function(store, **arguments)
