@@ -18,8 +18,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from logstore.config import parse_rate
+
+AUTOMATIC = "auto"
+RATE_BEFORE_PILOT = 1 << 20  # of an automatic ceiling until it is steered
 
 BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
@@ -46,11 +50,22 @@ def check_rate(rate: Rate) -> int | None:
     return bytes_per_second
 
 
+class Pilot(Protocol):
+    """Steer automatic ceilings."""
+
+    def start(self, throttle: Throttle) -> None:
+        """Steer until nothing is taken any more; called at each chunk."""
+
+    def stop(self) -> None:
+        """Stop steering."""
+
+
 class _Ceiling:
     """Count what was asked for against what a rate allows; the throttle's lock is held."""
 
-    def __init__(self, rate: int | None, now: float) -> None:
-        self.rate = rate
+    def __init__(self, rate: Rate, now: float) -> None:
+        self.is_automatic = rate == AUTOMATIC
+        self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
         self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS behind what is served
         self._at = now
@@ -93,7 +108,8 @@ class Throttle:
 
     Args:
         rate: bytes per second for all moves together (`intra.broker.throttled.rate` of KIP-113),
-            or text like "50MB/s"; None sets no ceiling.
+            or text like "50MB/s"; None sets no ceiling, "auto" one that a pilot steers.
+        pilot: steers what is "auto"; without one that stays at 1 MiB/s.
         clock: seconds that never go back.
         changed: notified when a wait may be over sooner; waiting on it takes the clock's seconds.
     """
@@ -104,10 +120,15 @@ class Throttle:
         *,
         clock: Clock = time.monotonic,
         changed: threading.Condition | None = None,
+        pilot: Pilot | None = None,
     ) -> None:
         self._clock = clock
         self._changed = threading.Condition() if changed is None else changed
-        self._store = _Ceiling(check_rate(rate), clock())
+        self._pilot = pilot
+        self._automatic: set[_Ceiling] = set()
+        self.waiting = 0  # moves that wait for a chunk now
+        self.taken_bytes = 0  # of all chunks that went
+        self._store = self._ceiling(rate)
         self._dirs: dict[str, _Ceiling] = {}
 
     def __repr__(self) -> str:
@@ -122,11 +143,26 @@ class Throttle:
 
     def set_rate(self, rate: Rate, log_dir: str | None = None) -> None:
         """Set the ceiling of the store or of one log dir, for what waits already too."""
-        bytes_per_second = check_rate(rate)
         with self._changed:
             ceiling = self._store if log_dir is None else self._dir(log_dir)
-            ceiling.set_rate(bytes_per_second, self._clock())
+            self._set_rate(ceiling, rate)
+
+    def set_automatic_rate(self, rate: int | None) -> None:
+        """Set every ceiling that is "auto"; for the pilot."""
+        with self._changed:
+            for ceiling in self._automatic:
+                ceiling.set_rate(rate, self._clock())
             self._changed.notify_all()
+
+    @property
+    def is_automatic(self) -> bool:
+        """Tell whether there is a ceiling to steer."""
+        return bool(self._automatic)
+
+    def close(self) -> None:
+        """Stop steering."""
+        if self._pilot is not None:
+            self._pilot.stop()
 
     def wake(self) -> None:
         """Let every move that waits look at once whether it is to stop."""
@@ -135,13 +171,31 @@ class Throttle:
 
     def for_move(self, log_dirs: Iterable[str] = (), rate: Rate = None) -> MoveThrottle:
         """Give a move between log dirs its share, under a ceiling of its own if wanted."""
-        own = _Ceiling(check_rate(rate), self._clock())
         with self._changed:
+            own = self._ceiling(rate)
             ceilings = [self._store, own, *(self._dir(path) for path in dict.fromkeys(log_dirs))]
         return MoveThrottle(self, own, ceilings)
 
     def _dir(self, log_dir: str) -> _Ceiling:
-        return self._dirs.setdefault(log_dir, _Ceiling(None, self._clock()))
+        if log_dir not in self._dirs:
+            self._dirs[log_dir] = self._ceiling(None)
+        return self._dirs[log_dir]
+
+    def _ceiling(self, rate: Rate) -> _Ceiling:
+        ceiling = _Ceiling(rate, self._clock())
+        if ceiling.is_automatic:
+            self._automatic.add(ceiling)
+        return ceiling
+
+    def _set_rate(self, ceiling: _Ceiling, rate: Rate) -> None:
+        """Set a ceiling to a rate, or have it steered; the lock is held."""
+        is_automatic = rate == AUTOMATIC
+        bytes_per_second = RATE_BEFORE_PILOT if is_automatic else check_rate(rate)
+        if not (is_automatic and ceiling.is_automatic):
+            ceiling.set_rate(bytes_per_second, self._clock())
+        ceiling.is_automatic = is_automatic
+        (self._automatic.add if is_automatic else self._automatic.discard)(ceiling)
+        self._changed.notify_all()
 
 
 class MoveThrottle:
@@ -170,10 +224,13 @@ class MoveThrottle:
 
     def set_rate(self, rate: Rate) -> None:
         """Set the ceiling of this move alone."""
-        bytes_per_second = check_rate(rate)
         with self._changed:
-            self._own.set_rate(bytes_per_second, self._clock())
-            self._changed.notify_all()
+            self._throttle._set_rate(self._own, rate)
+
+    def close(self) -> None:
+        """End the move: its own ceiling need not be steered any more."""
+        with self._changed:
+            self._throttle._automatic.discard(self._own)
 
     def take(self, size_bytes: int, is_stopped: Callable[[], bool]) -> bool:
         """Wait until a chunk may go; False when `is_stopped` says so first, and nothing is taken.
@@ -181,11 +238,15 @@ class MoveThrottle:
         `is_stopped` is asked before the wait and whenever `Throttle.wake` is called. It is called
         under the throttle's lock, so it must not wait.
         """
+        throttle = self._throttle
+        if throttle._automatic and throttle._pilot is not None:
+            throttle._pilot.start(throttle)
         with self._changed:
             if is_stopped():
                 return False
             now = self._clock()
             tickets = [(ceiling, ceiling.ask(size_bytes, now)) for ceiling in self._ceilings]
+            throttle.waiting += 1
             try:
                 while seconds := max(ceiling.seconds_until(at, now) for ceiling, at in tickets):
                     self._changed.wait(min(seconds, WAIT_SECONDS_MAX))
@@ -196,6 +257,9 @@ class MoveThrottle:
             except BaseException:  # interrupted: it will not go
                 self._give_back(size_bytes)
                 raise
+            finally:
+                throttle.waiting -= 1
+            throttle.taken_bytes += size_bytes
         return True
 
     def _give_back(self, size_bytes: int) -> None:

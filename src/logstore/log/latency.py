@@ -1,0 +1,78 @@
+"""Time the writes and syncs of a log for whoever watches it; costs nothing while nobody does.
+
+A watched log gets timed functions in front of its own, on the one object alone. What is timed is
+the disk's part of an append (with the wait for the interpreter behind it), and whole syncs.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from logstore.log.writer import LogWriter
+
+STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
+BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
+TIMED = ("_write", "_sync")
+
+
+class Latencies:
+    """Count latencies in classes; any thread notes, one thread takes.
+
+    Two threads that note at once may lose one of the two: for a quantile that is no matter.
+    """
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+
+    def note(self, seconds: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+
+    def take(self) -> list[int]:
+        """Give the counts so far and begin anew."""
+        counts, self._counts = self._counts, [0] * (len(BOUNDS) + 1)
+        return counts
+
+
+def quantile(counts: list[int], part: float) -> float | None:
+    """Give the seconds that a part of all were not above; None when there were none."""
+    left = part * sum(counts)
+    for number, count in enumerate(counts):
+        left -= count
+        if count and left <= 1e-9:
+            return BOUNDS[min(number, len(BOUNDS) - 1)]
+    return None
+
+
+def count_above(counts: list[int], seconds: float) -> int:
+    """Count those above a bound."""
+    return sum(counts[bisect_left(BOUNDS, seconds) + 1 :])
+
+
+def watch(log: LogWriter, writes: Latencies, syncs: Latencies) -> None:
+    """Time every write and sync of a log from now on; watching it twice changes nothing."""
+    for name, latencies in zip(TIMED, (writes, syncs), strict=True):
+        if name not in log.__dict__:
+            setattr(log, name, _timed(getattr(log, name), latencies))
+
+
+def unwatch(log: LogWriter) -> None:
+    """Take the timing away again."""
+    for name in TIMED:
+        log.__dict__.pop(name, None)
+
+
+def _timed(work: Callable[..., Any], latencies: Latencies) -> Callable[..., Any]:
+    clock, note = time.perf_counter, latencies.note
+
+    def timed(*arguments: Any) -> Any:
+        started = clock()
+        done = work(*arguments)
+        note(clock() - started)
+        return done
+
+    return timed

@@ -1,0 +1,229 @@
+"""Find the rate that leaves the foreground its latency: `throttled_rate="auto"`.
+
+What counts is how the store's own appends and flushes fare, not how a probe does: a probe waits
+behind the move's own write-back and would hold the move back on an idle disk. Before a move
+copies, and for a moment every `LEARN_SECONDS_MIN` while it does, it stands still and the p99 of
+writes and of syncs is learned. From then on each tick counts how many are slower than `factor`
+times that. More than `SLOW_PART` of them, and the rate falls; else it rises. Without foreground
+there is nothing to protect, and no ceiling.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
+from mover.throttle import RATE_BEFORE_PILOT
+
+if TYPE_CHECKING:
+    from logstore import LogStore
+    from mover.throttle import Throttle
+
+FACTOR = 2.0
+QUANTILE = 0.99
+SLOW_PART = 0.007  # of all; a p99 allows a hundredth
+
+TICK_SECONDS = 0.1
+LEARN_TICKS = 3  # what was copied before still ends in the first of them
+LEARN_TICKS_MAX = 10
+LEARN_SAMPLES = 50
+LEARN_EVERY_TICKS = 100
+BASELINES = 5
+JUDGED_MIN = 8  # of fewer a hundredth cannot be told
+IDLE_TICKS = 10  # without one append: nobody is there to protect
+MEMORY = 0.9  # of what was counted, from tick to tick
+SETTLE_TICKS = 2
+RECENT_TICKS = 10
+
+RATE_MIN = RATE_BEFORE_PILOT
+RATE_FIRST = 64 << 20
+RATE_NONE = 16 << 30  # above it there is no ceiling
+FALL, RISE = 0.7, 1.1
+FALLS_MAX = 6  # with few rises between, and it is not the copy that makes the foreground slow
+
+
+class _Kind:
+    """What is known of one kind of latency, writes or syncs."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._baselines: deque[float] = deque(maxlen=BASELINES)
+        self._heard: list[int] = []
+        self._count = self._slow = 0.0
+
+    def hear(self, counts: list[int]) -> None:
+        """Take in a tick in which nothing was copied."""
+        self._heard = [a + b for a, b in zip(self._heard or [0] * len(counts), counts, strict=True)]
+
+    def heard(self) -> int:
+        """Count what was heard since learning began."""
+        return sum(self._heard)
+
+    def learn(self) -> None:
+        """Make a baseline of what was heard."""
+        seconds = quantile(self._heard, QUANTILE)
+        if seconds is not None:
+            self._baselines.append(seconds)
+        self._heard, self._count, self._slow = [], 0.0, 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether there is a baseline."""
+        return bool(self._baselines)
+
+    def judge(self, counts: list[int]) -> bool:
+        """Take in a tick in which something was copied; True when too many were slow."""
+        if not self._baselines:
+            return False
+        self._count = self._count * MEMORY + sum(counts)
+        slow = count_above(counts, median(self._baselines) * self._factor)
+        self._slow = self._slow * MEMORY + slow
+        return self._count >= JUDGED_MIN and slow > 0 and self._slow > self._count * SLOW_PART
+
+    def forget(self, *, is_all: bool) -> None:
+        """Forget what was counted, as the rate has just fallen for it; the baselines too if all."""
+        self._count = self._slow = 0.0
+        if is_all:
+            self._baselines.clear()
+
+
+class AutoRate:
+    """Decide on the rate, tick by tick; knows nothing of stores, threads and clocks.
+
+    Attributes:
+        rate: bytes per second; None for no ceiling.
+    """
+
+    def __init__(self, factor: float = FACTOR) -> None:
+        self._kinds = (_Kind(factor), _Kind(factor))
+        self._best = float(RATE_FIRST)
+        self._learning = 1  # ticks spent on it, 0 when not learning
+        self._since_learned = 0
+        self._quiet = 0
+        self._settling = 0
+        self._falls = 0.0
+        self._copied: deque[float] = deque(maxlen=RECENT_TICKS)
+        self.rate: float | None = RATE_MIN
+
+    def tick(self, counts: Sequence[list[int]], copied_bytes: float) -> float | None:
+        """Take in the latencies and copied bytes of one tick; give the rate of the next."""
+        heard = sum(map(sum, counts))
+        self._copied.append(copied_bytes / TICK_SECONDS)
+        self._quiet = 0 if heard else self._quiet + 1
+        if self._learning:
+            self._learn(counts)
+        elif self._quiet >= IDLE_TICKS:
+            self._rise(2.0, is_free=True)
+        elif self._since_learned >= LEARN_EVERY_TICKS or (heard and not self._is_known()):
+            self._learning, self.rate = 1, RATE_MIN
+        else:
+            self._judge(counts)
+        self._since_learned += 1
+        return self.rate
+
+    def _is_known(self) -> bool:
+        """Tell whether there is a baseline of any kind."""
+        return any(kind.is_known for kind in self._kinds)
+
+    def _learn(self, counts: Sequence[list[int]]) -> None:
+        if self._learning > 1:  # in the first tick the last chunks end
+            for kind, counted in zip(self._kinds, counts, strict=True):
+                kind.hear(counted)
+        self._learning += 1
+        heard = sum(kind.heard() for kind in self._kinds)
+        is_enough = heard >= LEARN_SAMPLES and self._learning > LEARN_TICKS
+        is_silent = not heard and self._learning > LEARN_TICKS
+        if is_enough or is_silent or self._learning > LEARN_TICKS_MAX:
+            for kind in self._kinds:
+                kind.learn()
+            self._learning, self._since_learned, self._settling = 0, 0, SETTLE_TICKS
+            self._falls = 0.0
+            self.rate = self._best if heard else None
+
+    def _judge(self, counts: Sequence[list[int]]) -> None:
+        verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
+        if self._settling:
+            self._settling -= 1
+        elif any(verdicts):
+            # A ceiling that nothing reached is no rate to fall from. One tick says little of what
+            # was reached: a copy stands still while it syncs.
+            reached = max(self._copied)
+            rate = reached if self.rate is None else min(self.rate, reached)
+            self.rate = self._best = max(rate * FALL, RATE_MIN)
+            self._settling = SETTLE_TICKS
+            self._falls += 1
+            for kind in self._kinds:
+                kind.forget(is_all=self._falls > FALLS_MAX)
+        else:
+            self._falls = max(self._falls - 0.25, 0.0)
+            self._rise(RISE)
+
+    def _rise(self, by: float, *, is_free: bool = False) -> None:
+        """Raise the ceiling, but not far above what is made use of."""
+        if self.rate is None:
+            return
+        if is_free or max(self._copied) > self.rate / 2:
+            self.rate *= by
+        if not is_free:
+            self._best = self.rate
+        if self.rate > RATE_NONE:
+            self.rate = None
+
+
+class Pilot:
+    """Steer the automatic ceilings of a throttle, in a thread that runs while moves copy."""
+
+    def __init__(self, store: LogStore, factor: float = FACTOR) -> None:
+        self._store = store
+        self._factor = factor
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self, throttle: Throttle) -> None:
+        """Begin to steer, unless it is done already."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._stop.clear()
+                self._thread = threading.Thread(
+                    target=self._run, args=(throttle,), name="mover-auto-rate", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Stop steering; the logs are not timed any more on return."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._stop.set()
+        if thread is not None:
+            thread.join()
+
+    def _run(self, throttle: Throttle) -> None:
+        writes, syncs = Latencies(), Latencies()
+        auto = AutoRate(self._factor)
+        taken = throttle.taken_bytes
+        idle_ticks = 0
+        try:
+            while not self._stop.wait(TICK_SECONDS) and throttle.is_automatic:
+                self._watch_all(writes, syncs)
+                before, taken = taken, throttle.taken_bytes
+                idle_ticks = 0 if taken > before or throttle.waiting else idle_ticks + 1
+                if idle_ticks > IDLE_TICKS:
+                    break
+                rate = auto.tick([writes.take(), syncs.take()], taken - before)
+                throttle.set_automatic_rate(None if rate is None else round(rate))
+        finally:
+            self._unwatch_all()
+            throttle.set_automatic_rate(RATE_MIN)
+
+    def _watch_all(self, writes: Latencies, syncs: Latencies) -> None:
+        for replica in list(self._store._replicas.opened.values()):
+            watch(replica.log, writes, syncs)
+
+    def _unwatch_all(self) -> None:
+        for replica in list(self._store._replicas.opened.values()):
+            unwatch(replica.log)

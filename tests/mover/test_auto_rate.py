@@ -1,0 +1,239 @@
+"""Steer a model of a disk: no clock, no thread but in the last test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import LogStore
+from logstore.log.latency import BOUNDS, STEP, Latencies, count_above, quantile, unwatch, watch
+from mover.auto_rate import RATE_MIN, TICK_SECONDS, AutoRate, Pilot
+from mover.throttle import AUTOMATIC, Throttle
+
+MB = 1_000_000
+FAST, SLOW = 20e-6, 900e-6
+APPENDS = 200  # of each tick
+
+
+class Disk:
+    """A disk on which appends are slow while more than `knee` bytes per second are copied."""
+
+    def __init__(self, knee: float, width: float = 1000 * MB) -> None:
+        self.knee, self.width = knee, width
+        self.appends = APPENDS
+        self.idle_seconds = FAST
+        self.slow = self.all = 0
+        self.rates: list[float] = []
+
+    def tick(self, auto: AutoRate) -> None:
+        rate = min(self.width, auto.rate or self.width)
+        is_slow = rate > self.knee
+        writes = Latencies()
+        for number in range(self.appends):
+            writes.note(SLOW if is_slow and not number % 20 else self.idle_seconds)
+        if self.appends and is_slow:
+            self.slow += self.appends // 20
+        self.all += self.appends
+        self.rates.append(rate)
+        auto.tick([writes.take(), Latencies().take()], rate * TICK_SECONDS)
+
+    def run(self, auto: AutoRate, ticks: int) -> float:
+        """Run on; give the bytes per second of these ticks."""
+        for _ in range(ticks):
+            self.tick(auto)
+        return sum(self.rates[-ticks:]) / ticks
+
+
+@pytest.mark.parametrize("knee", [20 * MB, 150 * MB, 600 * MB])
+def test_it_uses_what_is_left_and_no_more(knee: int) -> None:
+    """Over a minute: more than half of what the disk has to spare, less than 1 % slow appends."""
+    disk, auto = Disk(knee), AutoRate()
+    disk.run(auto, 100)
+    disk.slow = disk.all = 0
+    assert disk.run(auto, 600) > knee / 2
+    assert disk.slow <= disk.all * 0.01
+
+
+def test_without_foreground_there_is_no_ceiling() -> None:
+    """Nothing is appended: full speed after the first look, and for as long as it is so."""
+    disk, auto = Disk(10 * MB), AutoRate()
+    disk.appends = 0
+    disk.run(auto, 5)
+    assert auto.rate is None
+    assert disk.run(auto, 300) > 0.9 * disk.width
+
+
+def test_foreground_that_begins_is_noticed() -> None:
+    """The first appends stop the copy for a moment to learn; from then on they are protected."""
+    disk, auto = Disk(100 * MB), AutoRate()
+    disk.appends = 0
+    disk.run(auto, 20)
+    disk.appends = APPENDS
+    disk.run(auto, 40)
+    disk.slow = disk.all = 0
+    assert disk.run(auto, 400) > 50 * MB
+    assert disk.slow <= disk.all * 0.01
+
+
+def test_foreground_that_ends_is_noticed() -> None:
+    """When appends end, the ceiling goes."""
+    disk, auto = Disk(100 * MB), AutoRate()
+    disk.run(auto, 100)
+    disk.appends = 0
+    disk.run(auto, 30)
+    assert auto.rate is None
+
+
+def test_an_undisturbed_foreground_does_not_hold_a_move_back() -> None:
+    """Where copying harms nobody the ceiling ends above what the disk gives."""
+    disk, auto = Disk(2000 * MB), AutoRate()
+    disk.run(auto, 100)
+    assert disk.run(auto, 300) > 0.9 * disk.width
+
+
+def test_a_foreground_that_is_slower_by_itself_is_learned_anew() -> None:
+    """Appends that take four times as long without any copy are no reason to starve the move."""
+    disk, auto = Disk(100 * MB), AutoRate()
+    disk.run(auto, 100)
+    disk.idle_seconds = 4 * FAST
+    disk.run(auto, 400)
+    assert disk.run(auto, 300) > 50 * MB
+
+
+def test_what_a_lower_rate_does_not_mend_is_learned_anew() -> None:
+    """Appends that are slow whatever the rate do not bring the move to a standstill."""
+    disk, auto = Disk(100 * MB), AutoRate()
+    disk.run(auto, 60)
+    disk.idle_seconds = 4 * FAST
+    disk.run(auto, 35)
+    assert min(disk.rates[60:]) >= RATE_MIN
+    assert disk.run(auto, 30) > 20 * MB
+
+
+def test_a_few_appends_a_second_are_not_enough_to_judge() -> None:
+    """With less than one append a tick the move still goes on."""
+    disk, auto = Disk(100 * MB), AutoRate()
+    disk.appends = 1
+    disk.run(auto, 100)
+    assert disk.run(auto, 300) > 10 * MB
+
+
+def test_quantiles_are_right_within_a_class() -> None:
+    """The p99 of a thousand known latencies, and the count above a bound."""
+    latencies = Latencies()
+    for number in range(1000):
+        latencies.note(1e-5 if number < 985 else 1e-3)
+    counts = latencies.take()
+    assert quantile(counts, 0.98) == pytest.approx(1e-5, rel=STEP - 1)
+    assert quantile(counts, 0.99) == pytest.approx(1e-3, rel=STEP - 1)
+    assert count_above(counts, 1e-4) == 15
+    assert quantile(latencies.take(), 0.99) is None
+    latencies.note(10 * BOUNDS[-1])
+    assert quantile(latencies.take(), 0.5) == BOUNDS[-1]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LogStore]:
+    with LogStore.open(tmp_path / "logs") as store:
+        yield store
+
+
+def test_a_watched_log_tells_its_writes_and_syncs(store: LogStore) -> None:
+    """Every way to append is timed, the object is as before when nobody watches any more."""
+    log = store.create("t", 0)
+    log.append(b"before")
+    names = set(log.__dict__)
+    writes, syncs = Latencies(), Latencies()
+    watch(log, writes, syncs)
+    watch(log, writes, syncs)
+    log.append(b"one")
+    log.extend([b"two", b"three"])
+    log.append(b"four", durable=True)
+    assert (sum(writes.take()), sum(syncs.take())) == (3, 1)
+    unwatch(log)
+    unwatch(log)
+    log.append(b"five", durable=True)
+    assert (sum(writes.take()), sum(syncs.take())) == (0, 0)
+    assert set(log.__dict__) - names <= {"_commit"}
+    assert log.log_end_offset == 6
+
+
+class Ticks:
+    """Stand in for the pilot's clock: each tick comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.due = threading.Semaphore(0)
+        self.done = threading.Semaphore(0)
+        self.is_over = False
+
+    def is_set(self) -> bool:
+        return self.is_over
+
+    def wait(self, _: float) -> bool:
+        self.done.release()
+        assert self.due.acquire(timeout=60)
+        return self.is_over
+
+    def set(self) -> None:
+        self.is_over = True
+        self.due.release()
+
+    def clear(self) -> None:
+        self.is_over = False
+
+
+@pytest.fixture
+def steered(store: LogStore) -> Iterator[tuple[Throttle, Callable[[int], None]]]:
+    """Give an automatic throttle and a function that lets its pilot do some ticks."""
+    pilot, ticks = Pilot(store), Ticks()
+    pilot._stop = ticks  # type: ignore[assignment]
+    throttle = Throttle(AUTOMATIC, pilot=pilot)
+
+    def tick(count: int) -> None:
+        for _ in range(count):
+            assert ticks.done.acquire(timeout=60)
+            ticks.due.release()
+
+    yield throttle, tick
+    throttle.close()
+
+
+def test_the_pilot_steers_while_chunks_are_taken(
+    store: LogStore, steered: tuple[Throttle, Callable[[int], None]]
+) -> None:
+    """It starts with a chunk, times the logs, lifts the ceiling, and ends with the move."""
+    throttle, tick = steered
+    log = store.create("t", 0)
+    move = throttle.for_move()
+    assert move.rate == RATE_MIN
+    assert move.take(1, lambda: False)
+    tick(3)
+    assert "_write" in log.__dict__
+    assert move.take(1, lambda: False)
+    tick(3)
+    assert throttle.rate_of() is None  # nothing is appended
+    pilot = throttle._pilot
+    assert isinstance(pilot, Pilot) and pilot._thread is not None
+    pilot._stop.due.release(100)  # type: ignore[attr-defined]
+    pilot._thread.join(60)
+    assert not pilot._thread.is_alive()
+    assert throttle.rate_of() == RATE_MIN
+    assert "_write" not in log.__dict__
+
+
+def test_automatic_is_one_rate_among_others(store: LogStore) -> None:
+    """A ceiling becomes automatic and fixed again; others are left alone; a move ends its own."""
+    throttle = Throttle(50 * MB)
+    move = throttle.for_move(["/disk1"], AUTOMATIC)
+    throttle.set_rate(AUTOMATIC, log_dir="/disk1")
+    throttle.set_automatic_rate(7)
+    assert (throttle.rate_of(), throttle.rate_of("/disk1"), move.rate) == (50 * MB, 7, 7)
+    throttle.set_rate(9, log_dir="/disk1")
+    throttle.set_automatic_rate(20)
+    assert (throttle.rate_of("/disk1"), move.rate) == (9, 9)
+    assert throttle.is_automatic
+    move.close()
+    assert not throttle.is_automatic
