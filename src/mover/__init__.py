@@ -1,4 +1,4 @@
-"""Move replicas between the log dirs of a store while they are being written."""
+"""Move replicas between the log dirs of a store while they are being written (KIP-113)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,49 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mover.errors import (
+        IllegalTransitionError,
+        MoveCancelledError,
+        MoveError,
+        TargetFullError,
+        TargetUnfitError,
+    )
+    from mover.move import Move, MoveProgress
+    from mover.mover import ReplicaMover
     from mover.plan import MovePlan, plan_moves
+    from mover.response import ChangeReplicaDirResponse
+    from mover.state import MoveState
 
 # Where each public name stands; a module is imported when one of its names is asked for.
 _PLACES = {
+    "ChangeReplicaDirResponse": "mover.response",
+    "IllegalTransitionError": "mover.errors",
+    "Move": "mover.move",
+    "MoveCancelledError": "mover.errors",
+    "MoveError": "mover.errors",
     "MovePlan": "mover.plan",
+    "MoveProgress": "mover.move",
+    "MoveState": "mover.state",
+    "ReplicaMover": "mover.mover",
+    "TargetFullError": "mover.errors",
+    "TargetUnfitError": "mover.errors",
     "plan_moves": "mover.plan",
 }
 
-__all__ = ["MovePlan", "plan_moves"]
+__all__ = [
+    "ChangeReplicaDirResponse",
+    "IllegalTransitionError",
+    "Move",
+    "MoveCancelledError",
+    "MoveError",
+    "MovePlan",
+    "MoveProgress",
+    "MoveState",
+    "ReplicaMover",
+    "TargetFullError",
+    "TargetUnfitError",
+    "plan_moves",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -139,5 +139,5 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
                 return b"".join(parts)
             log._look_twice(offset, seen, error)
         except OSError as error:
-            raise log._failed(error) from error
+            log._take_failure(segment, offset, error)
     return b""

@@ -78,12 +78,18 @@ class Log(LogWriter):
             self.is_closed_whole = True
         self.detach(LogClosedError(reason=f"the log {self.topic}-{self.partition} was closed"))
 
-    def detach(self, reason: LogStoreError) -> None:
-        """Let go of every file at once; from now on every call raises a copy of `reason`."""
-        if self._unavailable is not None:
-            return
+    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
+        """Let go of every file at once; from now on every call raises a copy of `reason`.
+
+        Args:
+            of: only if the log is in this log dir: it may just have been moved away from it.
+        """
         kind, message, facts = type(reason), str(reason), reason.facts
-        self._unavailable = lambda: kind(message, **facts)
+        with self._appended:
+            if self._unavailable is not None or (of is not None and of is not self._log_dir):
+                return
+            self._is_left_by_dir = of is not None
+            self._unavailable = lambda: kind(message, **facts)
         for segment in self._view[0]:
             segment.forget(self._environment)
         self._unflushed = []

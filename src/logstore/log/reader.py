@@ -102,7 +102,8 @@ class LogReader(Replica):
                 self._look_twice(offset, seen, error)
                 continue
             except OSError as error:
-                raise self._failed(error) from error
+                self._take_failure(segment, offset, error)
+                continue
             if offset >= block.end_offset:
                 raise self._out_of_range(offset)
             return self._record_in(block, offset)
@@ -237,7 +238,8 @@ class LogReader(Replica):
                 end_offset = min(end_offset, self.log_end_offset)
                 continue
             except OSError as error:
-                raise self._failed(error) from error
+                self._take_failure(segment, offset, error)
+                continue
             if not segment.is_dropped:
                 offset = max(offset, segment.end_offset)
             else:

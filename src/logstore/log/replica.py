@@ -158,6 +158,17 @@ class Replica:
             outside = end_offset if self.log_start_offset <= offset <= end else offset
             raise self._out_of_range(outside)
 
+    def _take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
+        """Raise for a file of this log; of one that it has no more, the disk is another's matter.
+
+        A reader may still stand in the directory that a move left, on a disk that fails now.
+        """
+        if not segment.is_dropped:
+            raise self._failed(error) from error
+        self._stale(segment)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise self._out_of_range(offset) from error
+
     def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
         """Go on after a file was gone: dropped by us it is looked up anew, else it is damage."""
         if not segment.is_dropped:

@@ -41,5 +41,6 @@ def _start_in(log: LogReader, segment: Segment, timestamp: int) -> int | None:
         log._retry(segment, log.log_start_offset, error)
         return None
     except OSError as error:
-        raise log._failed(error) from error
+        log._take_failure(segment, log.log_start_offset, error)
+        return None
     return max(segment.base_offset + relative, log.log_start_offset)

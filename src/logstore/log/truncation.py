@@ -63,7 +63,8 @@ def _truncate(log: Log, offset: int) -> None:
     Whatever needs a descriptor or space is got before the first file goes.
     """
     limit = min(offset, log._recovery_point)
-    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit})
+    # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
+    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
     segments = log._view[0]
     kept = [segment for segment in segments if segment.base_offset < offset]
     gone = segments[len(kept) :]

@@ -12,6 +12,7 @@ segment with bytes that may not be on the disk is in `_unflushed` or is the acti
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from logstore.config import LogConfig
@@ -42,6 +43,7 @@ NEVER = 2**63
 Unflushed = tuple[Segment, "Handle | None"]
 
 UNFLUSHED_SEGMENTS_MAX = 16
+SWAP_PAUSE_SECONDS = 0.0005
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
@@ -79,6 +81,8 @@ class LogWriter(LogReader):
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
+        # Set with `_unavailable`: only its log dir is gone, and a move may still save the log.
+        self._is_left_by_dir = False
         # Set by a close that flushed everything: there is nothing left to do for this log then.
         self.is_closed_whole = False
         self._epochs = LeaderEpochs(directory)
@@ -291,6 +295,11 @@ class LogWriter(LogReader):
                 self._waiters -= 1
         self._check()
         return self.log_end_offset > offset
+
+    def _stale(self, segment: Segment) -> None:
+        """Wait while a swap is between its two renames; else the segment is out of view already."""
+        if segment in self._view[0]:
+            time.sleep(SWAP_PAUSE_SECONDS)
 
     # --- durability -----------------------------------------------------------------------------
 

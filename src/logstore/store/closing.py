@@ -57,7 +57,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
     for log in replicas.on(log_dir):
         try:
-            log.detach(log_dir.offline_error())
+            log.detach(log_dir.offline_error(), of=log_dir)
         except Exception:  # noqa: BLE001 - the next one must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
 

@@ -10,7 +10,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
@@ -34,6 +34,25 @@ class OfflineReplica(NamedTuple):
     open_again: Callable[[], None] | None = None
 
 
+class RunningMove(Protocol):
+    """A move that has not ended, as the store sees it."""
+
+    @property
+    def target_dir(self) -> str:
+        """Path of the log dir that it copies to."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the copy."""
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes that the copy still misses."""
+
+    def stop(self, reason: str) -> None:
+        """Cancel it, and return when nothing of it is left."""
+
+
 def key_of(log: Log) -> TopicPartition:
     """Give the topic and partition of a log."""
     return TopicPartition(log.topic, log.partition)
@@ -49,6 +68,8 @@ class Replicas:
         self.offline: dict[TopicPartition, OfflineReplica] = {}
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
+        # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
+        self.running_moves: dict[TopicPartition, RunningMove] = {}
         self._changes = threading.Condition()
         self._reserved: set[TopicPartition] = set()
 
@@ -79,6 +100,17 @@ class Replicas:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
         self.offline.pop(key, None)
+
+    def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
+        """Note that a log is in another log dir now; the key is reserved."""
+        log, old_dir = self.opened[key]
+        self._on[log_dir.path][key] = log
+        self.figures[log_dir.path].add(log)
+        self.opened[key] = Replica(log, log_dir)
+        del self._on[old_dir.path][key]
+        self.figures[old_dir.path].remove(log)
+        if log_dir.is_offline:  # who went through its logs before this one was among them
+            log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
         """Serve an opened replica no more; its log dir goes on."""
@@ -156,6 +188,18 @@ class Replicas:
         log_dir = self.find_dir(path)
         assert log_dir is not None
         return log_dir
+
+    @contextmanager
+    def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
+        """Reserve a replica as `reserved` does, and cancel a move of it before."""
+        while True:
+            move = self.running_moves.get(key)
+            if move is not None:
+                move.stop(reason)
+            with self.reserved(key):
+                if key not in self.running_moves:
+                    yield
+                    return
 
     @contextmanager
     def reserved(self, key: TopicPartition) -> Iterator[None]:

@@ -66,6 +66,8 @@ class LogStore(StoreReader):
         self._lifecycle = threading.Lock()
         self._is_armed = False
         self._reported: dict[str, threading.Thread] = {}
+        # What runs on the store and has to stop before its logs are closed: movers.
+        self._before_close: list[Callable[[], object]] = []
 
     @classmethod
     def open(
@@ -283,7 +285,7 @@ class LogStore(StoreReader):
         self._check()
         key = TopicPartition(topic, partition)
         self._replicas.lookup(topic, partition)
-        with self._replicas.reserved(key):
+        with self._replicas.reserved_unmoved(key, "the partition is deleted"):
             replica = self._replicas.opened.get(key)
             if replica is None:  # another thread was faster
                 raise UnknownPartitionError(topic=topic, partition=partition)
@@ -333,6 +335,8 @@ class LogStore(StoreReader):
 
         if self._closed is not None:  # in a forked child the lock below may be held for ever
             return ()
+        for prepare in list(self._before_close):
+            prepare()
         with self._lifecycle:
             if self._closed is not None:
                 return ()

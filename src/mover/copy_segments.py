@@ -1,0 +1,298 @@
+"""Copy one segment's batches to a file of the target, in the kernel, and check each on the way.
+
+The bytes stand at the same positions in both files. Each chunk is read back from the page cache as
+soon as it is there and walked batch by batch, which also makes the indexes; then the disk is asked
+to take it, so that the sync at the end is short. Nothing here holds a lock of the log.
+
+Invariant: `scan.good_end <= position`; what stands before `good_end` was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import CorruptRecordBatchError, LogStoreError
+from logstore.log import trailer
+from logstore.log.cache import Handle
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.scan import Scan
+from logstore.log.segment import Segment
+
+if TYPE_CHECKING:
+    from mover.throttle import MoveThrottle
+
+WRITEBACK_BYTES = 8 << 20
+COMPARE_BYTES = 1 << 20
+
+
+class StoppedError(Exception):
+    """Says that the move is to stop: it was paused or cancelled. No user sees it."""
+
+
+class SourceChangedError(Exception):
+    """Says that a segment of the source is another one now: look again. No user sees it."""
+
+
+class Ends:
+    """What a copy has at its two ends, and whom to ask before each chunk.
+
+    Attributes:
+        is_stopped: tells whether the move is to stop.
+        progress: called with the bytes copied since its last call.
+        is_verified: whether batches are checked on the way; off only to measure what it costs.
+    """
+
+    def __init__(
+        self,
+        source: LogDir,
+        target: LogDir,
+        throttle: MoveThrottle,
+        is_stopped: Callable[[], bool],
+        progress: Callable[[int], None],
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.throttle = throttle
+        self.is_stopped = is_stopped
+        self.progress = progress
+        self.is_verified = True
+
+    def check(self) -> None:
+        """Raise when there is no going on."""
+        if self.is_stopped():
+            raise StoppedError
+        self.source.check()
+        self.target.check()
+
+
+class SegmentCopy:
+    """The copy of one segment; `segment` is the one that the log will have after the swap."""
+
+    def __init__(self, directory: str, base_offset: int, interval_bytes: int) -> None:
+        self.segment = Segment(directory, base_offset)
+        self.interval_bytes = interval_bytes
+        self.source: Segment | None = None
+        self.position = 0
+        self.is_sealed = False
+        self.is_synced = True
+        self._written_back = 0
+        self._handle: Handle | None = None
+        self._begin_scan()
+
+    def __repr__(self) -> str:
+        return f"SegmentCopy({self.segment.base_offset}, {self.position} bytes)"
+
+    def _begin_scan(self) -> None:
+        index, time_index = self.segment.begin_indexes()
+        self.scan = Scan(
+            self.segment.base_offset,
+            index=index,
+            time_index=time_index,
+            interval_bytes=self.interval_bytes,
+        )
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the file; it is opened at its first use."""
+        if self._handle is None:
+            self._handle = Handle(files.open_file(self.segment.log_path, files.READ_WRITE))
+        return self._handle.fd
+
+    def create(self) -> None:
+        """Make the empty file."""
+        self._handle = Handle(files.open_file(self.segment.log_path, files.REPLACE))
+        self.is_synced = False
+
+    def let_go(self) -> None:
+        """Close the file."""
+        self._handle = None
+
+    # --- copying --------------------------------------------------------------------------------
+
+    def copy_to(self, end: int, source_fd: int, ends: Ends, *, is_throttled: bool = True) -> None:
+        """Copy up to a batch's end, and check what was copied.
+
+        Raises:
+            StoppedError: the move is to stop.
+            SourceChangedError: the source's file is another one by now.
+            CorruptRecordBatchError: a batch of the source is damaged.
+            LogStoreError: a disk failed or is full.
+        """
+        while self.position < end:
+            ends.check()
+            assert self.source is not None
+            if self.source.is_dropped:
+                raise SourceChangedError
+            size = end - self.position
+            if is_throttled:
+                size = min(ends.throttle.chunk_bytes, size)
+                if not ends.throttle.take(size, ends.is_stopped):
+                    raise StoppedError
+            self._copy_chunk(size, source_fd, ends)
+        self._judge(end, source_fd, ends)
+
+    def _copy_chunk(self, size_bytes: int, source_fd: int, ends: Ends) -> None:
+        self.is_synced = False
+        end = self.position + size_bytes
+        while self.position < end:
+            try:
+                copied = files.send(self.fd, source_fd, self.position, end - self.position)
+            except OSError as error:
+                raise self._blame(error, source_fd, ends) from error
+            if copied == 0:
+                self._source_ended(source_fd, ends)
+            self.position += copied
+            ends.progress(copied)
+        try:
+            if ends.is_verified:
+                self.scan.run(self.fd, self.position)
+            if self.position - self._written_back >= WRITEBACK_BYTES:
+                size_bytes = self.position - self._written_back
+                files.start_writeback(self.fd, self._written_back, size_bytes)
+                self._written_back = self.position
+        except OSError as error:
+            raise ends.target.failed(error, self.segment.log_path) from error
+
+    def _blame(self, error: OSError, source_fd: int, ends: Ends) -> LogStoreError:
+        """Find out whose disk a failed copy is about: the one call touches both."""
+        assert self.source is not None
+        try:
+            files.pread(source_fd, COMPARE_BYTES, self.position)
+        except OSError as second:
+            return ends.source.failed(second, self.source.log_path)
+        return ends.target.failed(error, self.segment.log_path)
+
+    def _source_ended(self, source_fd: int, ends: Ends) -> NoReturn:
+        """Tell why the source has no byte where it ought to have more."""
+        source = self.source
+        assert source is not None
+        if source.is_dropped:
+            raise SourceChangedError
+        raise CorruptRecordBatchError(
+            path=source.log_path,
+            position=self.position,
+            reason=f"the file ends before {source.size_bytes}, as if somebody had cut it",
+        )
+
+    def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
+        """Make sure that all up to `end` are whole batches; else say where the first is not."""
+        if not ends.is_verified:
+            return
+        source = self.source
+        assert source is not None
+        try:
+            reason = self.scan.run(self.fd, end)
+        except OSError as error:
+            raise ends.target.failed(error, self.segment.log_path) from error
+        if reason is None:
+            return
+        if source.is_dropped:
+            raise SourceChangedError
+        position = self.scan.position
+        same = _common_bytes(source_fd, self.fd, position, end, ends, lambda: None)
+        blamed = source if same >= end else self.segment
+        raise CorruptRecordBatchError(
+            path=blamed.log_path,
+            position=position,
+            reason=f"the batch for offset {self.scan.offset} cannot be moved: {reason}",
+        )
+
+    # --- following a source that changed ----------------------------------------------------------
+
+    def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
+        """Take another segment for the source: keep what is the same, cut off the rest.
+
+        So begins a copy that is resumed, and so it goes on when the source was truncated,
+        repaired or compacted: whatever the history, only the bytes count.
+        """
+        self.source = source
+        try:
+            size_bytes = files.fstat(self.fd).st_size
+            end = min(size_bytes, source.size_bytes)
+            same = _common_bytes(source_fd, self.fd, 0, end, ends, ends.check)
+            self._begin_scan()
+            self.scan.run(self.fd, same)
+            position = self.scan.good_end
+            if position < size_bytes:
+                self.is_synced = False
+                files.remove_if_there(self.segment.index_path)
+                files.remove_if_there(self.segment.time_index_path)
+                files.ftruncate(self.fd, position)
+        except OSError as error:
+            raise ends.target.failed(error, self.segment.log_path) from error
+        self.position = self._written_back = position
+        self.is_sealed = False
+
+    # --- making it durable ------------------------------------------------------------------------
+
+    def sync(self, ends: Ends) -> None:
+        """Make the copied bytes durable, with a probe (R1)."""
+        if not self.is_synced:
+            try:
+                files.sync_data(self.fd)
+            except OSError as error:
+                raise ends.target.failed(error, self.segment.log_path) from error
+            self.is_synced = True
+
+    def take(self) -> Segment:
+        """Give the segment with the facts that the walk found."""
+        self.segment.take(self.scan)
+        return self.segment
+
+    def seal(self, metadata: PartitionMetadata, ends: Ends) -> None:
+        """Sync a segment that grows no more, then write its indexes: their trailer vouches for it.
+
+        Raises:
+            SourceChangedError: the copy does not end where the source's next segment begins.
+        """
+        assert self.source is not None
+        self.sync(ends)
+        segment = self.take()
+        segment.end_offset = max(segment.end_offset, self.source.end_offset)
+        try:
+            snapshot = trailer.index_files(segment, self.fd, metadata, is_sealed=True)
+            trailer.write_index_files(segment.index_path, segment.time_index_path, *snapshot)
+        except OSError as error:
+            raise ends.target.failed(error, segment.index_path) from error
+        self.is_sealed = True
+        self.let_go()
+
+    def remove(self, ends: Ends) -> None:
+        """Remove the files: the source has this segment no more."""
+        self.let_go()
+        try:
+            for path in self.segment.paths:
+                files.remove_if_there(path)
+        except OSError as error:
+            raise ends.target.failed(error, self.segment.log_path) from error
+
+
+def _common_bytes(
+    source_fd: int, target_fd: int, start: int, end: int, ends: Ends, check: Callable[[], None]
+) -> int:
+    """Tell up to where two files are the same; raises OSError for the target's disk only."""
+    position = start
+    while position < end:
+        check()
+        size = min(COMPARE_BYTES, end - position)
+        try:
+            expected = files.read_up_to(source_fd, size, position)
+        except OSError as error:
+            raise ends.source.failed(error) from error
+        found = files.read_up_to(target_fd, size, position)
+        if expected != found:
+            return position + _same_bytes(expected, found)
+        position += size
+    return end
+
+
+def _same_bytes(one: bytes, other: bytes) -> int:
+    """Tell at which byte two differ, or where the shorter one ends."""
+    size = min(len(one), len(other))
+    pairs = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
+    return int(pairs.argmax()) if pairs.any() else size

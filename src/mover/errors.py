@@ -1,0 +1,67 @@
+"""Name what can go wrong with a move, beside what can go wrong with its log dirs and its log.
+
+MoveError(topic, partition)
+├── IllegalTransitionError(state, wanted)
+├── TargetFullError(path, needed_bytes, usable_bytes, reserved_bytes)
+├── TargetUnfitError(path, reason)         cordoned, read-only or slow
+└── MoveCancelledError(reason)
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from logstore.errors import LogStoreError
+
+
+class MoveError(LogStoreError):
+    """Base of the errors of moves."""
+
+    topic: str
+    partition: int
+    reason: str
+    _template = "{reason}"
+    _defaults: ClassVar[dict[str, Any]] = {"topic": "", "partition": -1, "reason": ""}
+
+
+class IllegalTransitionError(MoveError):
+    """Tell of something asked of a move that its state does not allow; nothing was changed."""
+
+    state: str
+    wanted: str
+    _template = "a move that is {state} cannot become {wanted}"
+    _defaults: ClassVar[dict[str, Any]] = {**MoveError._defaults, "state": "", "wanted": ""}
+
+
+class TargetFullError(MoveError):
+    """Tell that a move does not fit beside the others; not a byte of it was written."""
+
+    path: str
+    needed_bytes: int
+    usable_bytes: int
+    reserved_bytes: int
+    _template = (
+        "{topic}-{partition} needs {needed_bytes} bytes in {path}, where {usable_bytes} are free "
+        "and {reserved_bytes} of them are reserved for other moves"
+    )
+    _defaults: ClassVar[dict[str, Any]] = {
+        **MoveError._defaults,
+        "path": "",
+        "needed_bytes": 0,
+        "usable_bytes": 0,
+        "reserved_bytes": 0,
+    }
+
+
+class TargetUnfitError(MoveError):
+    """Tell that a log dir takes no replicas now; not a byte was written."""
+
+    path: str
+    _template = "{topic}-{partition} cannot be moved to {path}: {reason}"
+    _defaults: ClassVar[dict[str, Any]] = {**MoveError._defaults, "path": ""}
+
+
+class MoveCancelledError(MoveError):
+    """Tell that a move was cancelled, by whom or because of what."""
+
+    _template = "the move of {topic}-{partition} was cancelled: {reason}"

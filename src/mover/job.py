@@ -1,0 +1,197 @@
+"""Run one move in the thread that took it: marks, copy, catch up, swap; or give it up.
+
+marks     `moving` in the live copy, then the `.move` directory with its record
+give up   the `.move` goes only once the live copy no longer names it, and never while it may
+          be the better copy: the source's disk is gone, or a swap broke off half way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from logstore.disk.log_dir import LogDir, LogDirState
+from logstore.errors import (
+    LogClosedError,
+    LogDirFullError,
+    LogDirSuspectError,
+    LogStoreError,
+    UnknownPartitionError,
+)
+from logstore.log import moving
+from logstore.log.log import Log
+from logstore.log.metadata import Moving
+from logstore.store.replicas import Replicas
+from mover.catch_up import copy_all
+from mover.copy_segments import Ends, StoppedError
+from mover.errors import MoveCancelledError, TargetUnfitError
+from mover.move import Move, Wanted
+from mover.state import MoveState
+from mover.swap import LOCKED_BYTES_MAX, Swap
+from mover.target import Target
+
+
+def check_fit(move: Move, target: LogDir) -> None:
+    """Refuse a log dir that takes no replicas now.
+
+    Raises:
+        LogDirOfflineError, LogDirSuspectError, LogDirFullError: of the target.
+        TargetUnfitError: it is cordoned.
+    """
+    target.check()
+    if target.state is LogDirState.SUSPECT:
+        raise LogDirSuspectError(path=target.path)
+    if target.state is LogDirState.READ_ONLY:
+        raise LogDirFullError(path=target.path)
+    if target.state is LogDirState.CORDONED:
+        raise TargetUnfitError(
+            topic=move.topic, partition=move.partition, path=target.path, reason="it is cordoned"
+        )
+
+
+class Job:
+    """One run of a move, from its first byte or from where the last run left it.
+
+    Args:
+        purge: called with the log dir and the path of what a swap left to be removed.
+    """
+
+    def __init__(
+        self,
+        move: Move,
+        replicas: Replicas,
+        target: LogDir,
+        purge: Callable[[LogDir, str], None],
+        is_verified: bool,
+    ) -> None:
+        self.move = move
+        self.replicas = replicas
+        self.purge = purge
+        replica = replicas.opened.get(move.key)
+        if replica is None:
+            raise UnknownPartitionError(topic=move.topic, partition=move.partition)
+        self.log: Log = replica.log
+        self.source = replica.log_dir
+        move.source_dir = self.source.path
+        self.ends = Ends(self.source, target, move.throttle, move.is_stopped, move.advance)
+        self.ends.is_verified = is_verified
+        self.target = Target(
+            self.ends, move.key, move.move_id, self.log.config.index_interval_bytes
+        )
+        self._swap: Swap | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the replica is where it is to go already."""
+        return self.source is self.ends.target
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Move the replica.
+
+        Raises:
+            StoppedError: it was asked to pause or to be given up.
+            LogStoreError: it failed.
+        """
+        self.begin()
+        self.copy()
+        while not self.swap():
+            self.catch_up()
+
+    def begin(self) -> None:
+        """Set the marks, or take up the copy that is there."""
+        self.ends.check()
+        check_fit(self.move, self.ends.target)
+        self._claim()
+        self.target.begin(moving.metadata_of(self.log))
+        self._count()
+
+    def _claim(self) -> None:
+        moving.set_moving(self.log, Moving(self.move.move_id, self.ends.target.directory_id))
+
+    def _count(self) -> None:
+        self.move.bytes_total = self.log.size_bytes
+        self.move.bytes_done = self.target.copied_bytes
+
+    def copy(self) -> None:
+        """Copy the segments that stand now."""
+        copy_all(self.log, self.target, self.ends)
+        self._count()
+        self.move.go(MoveState.CATCHING_UP)
+
+    def catch_up(self) -> None:
+        """Copy what was appended meanwhile, until little is missing."""
+        while True:
+            # A truncation clears the mark; the copy follows it, and then may be gone on with again.
+            missing = copy_all(self.log, self.target, self.ends)
+            self.target.sync()
+            self._claim()
+            self._count()
+            if missing <= LOCKED_BYTES_MAX:
+                return
+
+    def swap(self) -> bool:
+        """Put the copy in the source's place; False when it has to catch up again first."""
+        self.move.go(MoveState.SWAPPING)
+        self._swap = Swap(self.log, self.target, self.ends, self.move.key)
+        with self.replicas.reserved(self.move.key):
+            if not self._swap.run():
+                self.move.go(MoveState.CATCHING_UP)
+                return False
+            self.replicas.moved(self.move.key, self.ends.target)
+        self._count()
+        self.target.let_go()
+        with suppress(LogStoreError):  # the marks mislead nobody; the next change drops them too
+            moving.settle(self.log)
+        self.purge(self.source, self._swap.doomed_path)
+        return True
+
+    # --- giving up --------------------------------------------------------------------------------
+
+    def give_up(self) -> None:
+        """Remove the copy and its marks, as far as that is safe and the disks allow."""
+        self.target.let_go()
+        if self._swap is not None and self._swap.is_undecided:
+            return
+        with suppress(LogStoreError):
+            moving.set_moving(self.log, None)
+            self.target.remove()
+        self.move.bytes_done = 0
+
+    def leave(self) -> None:
+        """Keep the copy, to be gone on with."""
+        self.target.let_go()
+
+
+End = Callable[[Move, MoveState, "LogStoreError | None"], None]
+
+
+def run(move: Move, job: Job, end: End) -> None:
+    """Run a move that was taken for a thread, until `end` is told what became of it."""
+    state: MoveState = MoveState.DONE
+    error: LogStoreError | None = None
+    try:
+        job.run()
+    except StoppedError:
+        if move.wanted is Wanted.CANCEL:
+            job.give_up()
+            state, error = MoveState.CANCELLED, cancelled(move)
+        else:
+            job.leave()
+            state = MoveState.PAUSED
+    except LogClosedError:  # the store was closed over it: the next one goes on
+        job.leave()
+        state = MoveState.PAUSED
+    except LogStoreError as failure:
+        job.give_up()
+        state, error = MoveState.FAILED, failure
+    except BaseException:
+        job.leave()
+        raise
+    end(move, state, error)
+
+
+def cancelled(move: Move) -> MoveCancelledError:
+    """Make the error of a move that was cancelled."""
+    return MoveCancelledError(topic=move.topic, partition=move.partition, reason=move.cancel_reason)

@@ -1,0 +1,272 @@
+"""Give one move its public face: its state, how far it is, and what may be asked of it.
+
+Threads: the state changes under the mover's condition; `bytes_done` and the like are written by
+the thread that runs the move and read by anybody. What is asked of a running move is a flag that
+its thread looks at before each chunk.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import threading
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from logstore.errors import LogStoreError
+from logstore.names import TopicPartition
+from mover.errors import IllegalTransitionError
+from mover.state import MoveState, check_transition
+from mover.throttle import MoveThrottle, Rate
+
+RATE_SECONDS = 5.0
+SAMPLE_SECONDS = 0.1
+
+
+class Wanted(enum.Enum):
+    """What was asked of a move that runs."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class MoveProgress(NamedTuple):
+    """How far a move is.
+
+    Attributes:
+        bytes_done, bytes_total: of record batches; the total grows with the log.
+        lag_bytes: what the copy misses of the log as it is now.
+        bytes_per_second: over the last seconds.
+        eta_seconds: at this rate; None where there is none.
+    """
+
+    bytes_done: int
+    bytes_total: int
+    lag_bytes: int
+    bytes_per_second: float
+    eta_seconds: float | None
+
+
+class Controller(Protocol):
+    """What a move asks of the mover that runs it."""
+
+    changed: threading.Condition
+
+    def enqueue(self, move: Move) -> None:
+        """Have it run when it is its turn."""
+
+    def discard(self, move: Move) -> None:
+        """Remove what there is of a move that no thread runs."""
+
+    def wake(self) -> None:
+        """Let the moves that wait for their throttle look at what was asked of them."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing runs any more."""
+
+
+class Move:
+    """The move of one replica from one log dir to another; made by `ReplicaMover.move`."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        key: TopicPartition,
+        source_dir: str,
+        target_dir: str,
+        throttle: MoveThrottle,
+        size_bytes: int,
+    ) -> None:
+        self.topic, self.partition = key
+        self.source_dir = source_dir
+        self.target_dir = target_dir
+        self.throttle = throttle
+        self.move_id = os.urandom(16).hex()
+        self.error: LogStoreError | None = None
+        self.bytes_done = 0
+        self.bytes_total = size_bytes
+        # Whether it waits for room that moves before it will make, instead of being refused.
+        self.waits_for_room = False
+        self.cancel_reason = ""
+        self.wanted: Wanted | None = None
+        self._controller = controller
+        self._changed = controller.changed
+        self._state = MoveState.PLANNED
+        self._is_ending = False
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Move {self.topic}-{self.partition} {self.source_dir} -> {self.target_dir} "
+            f"{self.state.value}, {self.bytes_done} of {self.bytes_total} bytes>"
+        )
+
+    @property
+    def key(self) -> TopicPartition:
+        """The replica that it moves."""
+        return TopicPartition(self.topic, self.partition)
+
+    # --- how far it is ----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> MoveState:
+        """Where it stands."""
+        return self._state
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the copy."""
+        return self.bytes_done
+
+    @property
+    def lag_bytes(self) -> int:
+        """What the copy misses."""
+        return max(self.bytes_total - self.bytes_done, 0)
+
+    @property
+    def bytes_left(self) -> int:
+        """What it still has to write."""
+        return self.lag_bytes
+
+    def progress(self) -> MoveProgress:
+        """Tell how far it is."""
+        rate = self._rate()
+        lag = self.lag_bytes
+        eta = 0.0 if not lag else lag / rate if rate else None
+        return MoveProgress(self.bytes_done, self.bytes_total, lag, rate, eta)
+
+    def _rate(self) -> float:
+        samples = list(self._samples)
+        if not self._state.is_running or len(samples) < 2:
+            return 0.0
+        (began, first), (ended, last) = samples[0], samples[-1]
+        return (last - first) / (ended - began) if ended > began else 0.0
+
+    def advance(self, size_bytes: int) -> None:
+        """Count copied bytes; its thread calls it."""
+        self.bytes_done += size_bytes
+        now, samples = time.monotonic(), self._samples
+        if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
+            samples.append((now, self.bytes_done))
+            while now - samples[0][0] > RATE_SECONDS and len(samples) > 2:
+                samples.popleft()
+
+    # --- what may be asked of it ------------------------------------------------------------------
+
+    def is_stopped(self) -> bool:
+        """Tell whether it is to stop."""
+        return self.wanted is not None
+
+    def wait(self, timeout: float | None = None) -> MoveState:
+        """Wait until it has ended, or its mover was closed; give the state that it is in."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state.is_end or self._is_left, timeout)
+            return self._state
+
+    @property
+    def _is_left(self) -> bool:
+        return self._controller.is_closed and not self._state.is_running
+
+    def pause(self) -> None:
+        """Stop within one chunk and keep what was copied; returns when it has stopped.
+
+        Raises:
+            IllegalTransitionError: it has ended.
+        """
+        with self._changed:
+            if self._state is MoveState.PAUSED:
+                return
+            if self._state is MoveState.PLANNED and not self._is_ending:
+                self.go(MoveState.PAUSED)
+                return
+            self._check(MoveState.PAUSED)
+            if self.wanted is None:
+                self.wanted = Wanted.PAUSE
+        self._controller.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._state.is_running)
+
+    def resume(self) -> None:
+        """Go on with a paused move; nothing happens to one that is not paused.
+
+        Raises:
+            IllegalTransitionError: it has ended.
+        """
+        with self._changed:
+            if self._state.is_end:
+                self._check(MoveState.PLANNED)
+            if self._state is not MoveState.PAUSED or self._is_ending:
+                return
+            self.wanted = None
+            self.go(MoveState.PLANNED)
+        self._controller.enqueue(self)
+
+    def cancel(self, reason: str = "by its user") -> None:
+        """Give it up and its space back, and return when that is done; after its end, nothing."""
+        with self._changed:
+            if self._state.is_end:
+                return
+            is_mine = not self._state.is_running and not self._is_ending
+            self._is_ending |= is_mine
+            self.wanted, self.cancel_reason = Wanted.CANCEL, reason
+        if is_mine:
+            self._controller.discard(self)
+            return
+        self._controller.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._state.is_end)
+
+    def stop(self, reason: str) -> None:
+        """Cancel it because of something else, as the deletion of its partition."""
+        self.cancel(reason)
+
+    def retry(self) -> None:
+        """Begin a failed move anew.
+
+        Raises:
+            IllegalTransitionError: it has not failed.
+        """
+        with self._changed:
+            self._check(MoveState.PLANNED, only_from=MoveState.FAILED)
+            self.error, self.wanted, self._is_ending = None, None, False
+            self.move_id = os.urandom(16).hex()
+            self.bytes_done = 0
+            self._samples.clear()
+            self.go(MoveState.PLANNED)
+        self._controller.enqueue(self)
+
+    def set_throttled_rate(self, rate: Rate) -> None:
+        """Hold this move alone to a rate, in bytes per second; None for no ceiling of its own."""
+        self.throttle.set_rate(rate)
+
+    # --- its states -------------------------------------------------------------------------------
+
+    def _check(self, wanted: MoveState, only_from: MoveState | None = None) -> None:
+        if only_from is not None and self._state is not only_from:
+            raise IllegalTransitionError(
+                topic=self.topic,
+                partition=self.partition,
+                state=self._state.value,
+                wanted=wanted.value,
+            )
+        check_transition(self._state, wanted)
+
+    def go(self, state: MoveState, error: LogStoreError | None = None) -> None:
+        """Change the state; whoever runs the move calls it."""
+        with self._changed:
+            check_transition(self._state, state)
+            self._state = state
+            if error is not None:
+                self.error = error
+            self._changed.notify_all()
+
+    def try_begin(self) -> bool:
+        """Take a planned move for a thread; False when it was paused or cancelled meanwhile."""
+        with self._changed:
+            if self._state is not MoveState.PLANNED or self._is_ending:
+                return False
+            self.wanted = None
+            self.go(MoveState.COPYING)
+            return True

@@ -1,0 +1,373 @@
+"""Move replicas between the log dirs of an open store: `ReplicaMover`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError, ReadOnlyStoreError, ReplicaOfflineError
+from logstore.log import moving
+from logstore.names import TopicPartition
+from logstore.store.store import LogStore, StrPath
+from logstore.store.view import LogStoreView
+from mover import job as jobs
+from mover.errors import MoveError, TargetFullError
+from mover.move import Move
+from mover.pool import ReplicaMoveThreadPool
+from mover.reservation import Reservations
+from mover.response import ChangeReplicaDirResponse
+from mover.state import MoveState
+from mover.throttle import Rate, Throttle
+
+if TYPE_CHECKING:
+    from mover.plan import MovePlan
+
+NUM_REPLICA_MOVE_THREADS = 2
+PURGE_SECONDS_MAX = 30.0
+ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
+    "name": lambda move: move.key,
+    "smallest": lambda move: (move.bytes_left, move.key),
+}
+
+
+class ReplicaMover:
+    """Moves replicas of one store in threads of its own; use it in a `with` block, or close it.
+
+    Args:
+        num_replica_move_threads: so many moves run at once.
+        intra_broker_throttled_rate: bytes per second for all of them together.
+        order: "name" (topic, then partition, as KIP-113 has it) or "smallest" first.
+        moves_per_disk_max: so many moves may read from or write to one log dir at once.
+        verify: check every batch on the way; without it a bad one is found by who reads it.
+
+    Unfinished moves of an earlier process go on at once. Closing it, or the store, pauses what
+    runs; the next mover goes on with it.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        num_replica_move_threads: int = NUM_REPLICA_MOVE_THREADS,
+        intra_broker_throttled_rate: Rate = None,
+        *,
+        order: str = "name",
+        moves_per_disk_max: int | None = None,
+        verify: bool = True,
+    ) -> None:
+        if isinstance(store, LogStoreView):
+            raise ReadOnlyStoreError(path=store.log_dirs[0])
+        if order not in ORDERS:
+            raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
+        if moves_per_disk_max is not None and moves_per_disk_max < 1:
+            raise ValueError(f"moves_per_disk_max {moves_per_disk_max} is less than 1")
+        self.store = store
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self.throttle = Throttle(intra_broker_throttled_rate)
+        self._replicas = store._replicas
+        self._order = ORDERS[order]
+        self._moves_per_disk_max = moves_per_disk_max
+        self._is_verified = verify
+        self._reservations = Reservations()
+        self._moves: list[Move] = []
+        self._queue: list[Move] = []
+        self._taking = threading.Lock()
+        self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
+            num_replica_move_threads, self._take, self._run, self.changed, self._broke
+        )
+        store._check()
+        store._before_close.append(self.close)
+        self._resume_all()
+
+    def __repr__(self) -> str:
+        running = sum(not move.state.is_end for move in self._moves)
+        return f"<ReplicaMover {running} of {len(self._moves)} moves under way>"
+
+    # --- asking for moves -------------------------------------------------------------------------
+
+    def move(
+        self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
+    ) -> Move:
+        """Move a replica to another log dir; a move of it to elsewhere is cancelled first.
+
+        What the disks refuse (a target that is full, cordoned or offline) is a move that has
+        FAILED, with its error; a replica that is there already is one that is DONE.
+
+        Args:
+            throttled_rate: bytes per second for this move alone.
+
+        Raises:
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: no log to move.
+            LogDirError: the store has no such log dir.
+        """
+        return self._submit(topic, partition, log_dir, throttled_rate, waits_for_room=False)
+
+    def execute(self, plan: MovePlan) -> list[Move]:
+        """Move as a plan has it, in its order; each waits for the room that those before it make.
+
+        Raises:
+            As `move` does; what was begun before goes on.
+        """
+        return [
+            self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
+            for one in plan.moves
+        ]
+
+    def change_replica_dirs(
+        self, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
+    ) -> ChangeReplicaDirResponse:
+        """Do what a ChangeReplicaDirRequest asks for (KIP-113).
+
+        An offline source or target is the result of its partition, and so is a cancellation.
+        """
+        moves: dict[TopicPartition, Move] = {}
+        results: dict[TopicPartition, LogStoreError | None] = {}
+        for log_dir, keys in assignment.items():
+            for topic, partition in keys:
+                key = TopicPartition(topic, partition)
+                try:
+                    moves[key] = self.move(topic, partition, log_dir)
+                except LogStoreError as error:
+                    results[key] = error
+        return ChangeReplicaDirResponse(moves, results)
+
+    def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
+        """Hold all moves, or those from and to one log dir, to a rate; None lets them go.
+
+        Raises:
+            LogDirError: the store has no such log dir.
+        """
+        path = None if log_dir is None else self.store._dir_named(log_dir).path
+        self.throttle.set_rate(rate, path)
+
+    def moves(self) -> list[Move]:
+        """List the moves that were asked for or resumed, those that ended too."""
+        return list(self._moves)
+
+    def _submit(
+        self,
+        topic: str,
+        partition: int,
+        log_dir: StrPath,
+        rate: Rate,
+        *,
+        waits_for_room: bool,
+    ) -> Move:
+        self._check_open()
+        target = self.store._dir_named(log_dir)
+        log = self.store.log(topic, partition)
+        key = TopicPartition(log.topic, log.partition)
+        throttle = self.throttle.for_move((log.log_dir, target.path), rate)
+        running = self._replicas.running_moves.get(key)
+        if running is not None and running not in self._moves:
+            reason = f"another mover moves {key} to {running.target_dir}"
+            raise MoveError(topic=topic, partition=partition, reason=reason)
+        if isinstance(running, Move) and running.target_dir == target.path:
+            return running
+        with self._replicas.reserved_unmoved(key, f"it is to go to {target.path} now"):
+            source = self._replicas.lookup(topic, partition).log_dir
+            move = Move(self, key, source.path, target.path, throttle, log.size_bytes)
+            move.waits_for_room = waits_for_room
+            self._moves.append(move)
+            if source is not target:
+                self._replicas.running_moves[key] = move
+        if source is target:
+            move.go(MoveState.DONE)
+            return move
+        self._admit(move, target)
+        return move
+
+    def _check_open(self) -> None:
+        self.store._check()
+        if self.is_closed:
+            raise MoveError(reason="the mover was closed")
+
+    def _admit(self, move: Move, target: LogDir) -> None:
+        """Queue a move, or fail it before its first byte."""
+        try:
+            jobs.check_fit(move, target)
+            if not move.waits_for_room:
+                self._reservations.reserve(move, target)
+        except LogStoreError as error:
+            self._end(move, MoveState.FAILED, error)
+            return
+        self.enqueue(move)
+
+    # --- what the moves ask for -------------------------------------------------------------------
+
+    def enqueue(self, move: Move) -> None:
+        """Have a planned move run when it is its turn."""
+        self._replicas.running_moves.setdefault(move.key, move)
+        with self.changed:
+            if move not in self._queue:
+                self._queue.append(move)
+        self._pool.wake()
+
+    def discard(self, move: Move) -> None:
+        """Cancel a move that no thread runs, and remove what there is of it."""
+        with suppress(LogStoreError):
+            self._job(move).give_up()
+        self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
+
+    def wake(self) -> None:
+        """Let the moves that wait for their throttle look at what was asked of them."""
+        self.throttle.wake()
+
+    # --- running them -----------------------------------------------------------------------------
+
+    def _take(self) -> Move | None:
+        """Give the next move that may run, in order; a plan's moves wait for one another's room."""
+        with self._taking:
+            with self.changed:
+                if self.is_closed:
+                    return None
+                queued = sorted(
+                    (move for move in self._queue if not move.waits_for_room), key=self._order
+                )
+                queued += [move for move in self._queue if move.waits_for_room]
+            for move in queued:
+                if not self._may_run(move):
+                    continue
+                if move.waits_for_room and not self._has_room(move):
+                    return None
+                self._dequeue(move)
+                if move.try_begin():
+                    return move
+            return None
+
+    def _dequeue(self, move: Move) -> None:
+        with self.changed:
+            if move in self._queue:
+                self._queue.remove(move)
+
+    def _may_run(self, move: Move) -> bool:
+        if move.state is not MoveState.PLANNED:
+            self._dequeue(move)
+            return False
+        limit = self._moves_per_disk_max
+        if limit is None:
+            return True
+        busy = [
+            path for m in self._moves if m.state.is_running for path in (m.source_dir, m.target_dir)
+        ]
+        return all(busy.count(path) < limit for path in (move.source_dir, move.target_dir))
+
+    def _has_room(self, move: Move) -> bool:
+        """Hold room for a move of a plan; one that nothing will make room for any more fails."""
+        target = self._replicas.dir_of(move.target_dir)
+        is_last_try = not any(one.state.is_running for one in self._moves)
+        if is_last_try:
+            for keeper in list(self.store._keepers.values()):
+                keeper.wait_idle(PURGE_SECONDS_MAX)  # what was moved away is being purged
+        try:
+            self._reservations.reserve(move, target)
+        except TargetFullError as error:
+            if is_last_try:
+                self._dequeue(move)
+                self._end(move, MoveState.FAILED, error)
+                self._pool.wake()
+            return False
+        except LogStoreError as error:
+            self._dequeue(move)
+            self._end(move, MoveState.FAILED, error)
+            self._pool.wake()
+            return False
+        return True
+
+    def _job(self, move: Move) -> jobs.Job:
+        target = self._replicas.dir_of(move.target_dir)
+        return jobs.Job(move, self._replicas, target, self._purge, self._is_verified)
+
+    def _run(self, move: Move) -> None:
+        """Run a move that was taken."""
+        try:
+            job = self._job(move)
+            self._reservations.reserve(move, self._replicas.dir_of(move.target_dir))
+        except LogStoreError as error:
+            self._end(move, MoveState.FAILED, error)
+            return
+        jobs.run(move, job, self._end)
+
+    def _broke(self, move: Move, error: Exception) -> None:
+        """See to a move whose thread met what nobody expected: it is kept, and says why."""
+        from logstore.store.background import warn
+
+        warn("the move of %s broke off", move.key, exc_info=True)
+        if not move.state.is_end:
+            reason = f"{type(error).__name__}: {error}"
+            failure = MoveError(topic=move.topic, partition=move.partition, reason=reason)
+            self._end(move, MoveState.FAILED, failure)
+
+    def _end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
+        """Let go of what a move that has ended or is paused no longer needs; then say so."""
+        if state.is_end:
+            self._reservations.release(move)
+            if self._replicas.running_moves.get(move.key) is move:
+                del self._replicas.running_moves[move.key]
+        move.go(state, error)
+
+    def _purge(self, log_dir: LogDir, path: str) -> None:
+        """Have what a swap left removed in the background."""
+        keeper = self.store._keepers.get(log_dir.path)
+        if keeper is not None:
+            keeper.purge(path)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def _resume_all(self) -> None:
+        """Go on with the moves that the live copies name."""
+        by_id = {log_dir.directory_id: log_dir for log_dir in self._replicas.log_dirs}
+        for key, (log, source) in sorted(self._replicas.opened.items()):
+            mark = moving.moving_of(log)
+            if mark is None or key in self._replicas.running_moves:
+                continue
+            target = by_id.get(mark.target_directory_id)
+            path = target.path if target is not None else mark.target_directory_id
+            throttle = self.throttle.for_move((source.path, path))
+            move = Move(self, key, source.path, path, throttle, log.size_bytes)
+            move.move_id = mark.move_id
+            self._moves.append(move)
+            self._replicas.running_moves[key] = move
+            if target is not None:
+                self._admit(move, target)
+                continue
+            reason = f"its target, the log dir with id {path}, is not there"
+            error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
+            self._end(move, MoveState.FAILED, error)
+
+    def close(self) -> None:
+        """Pause what runs, and end the threads; twice is fine. The next mover goes on."""
+        with self.changed:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            running = [move for move in self._moves if not move.state.is_end]
+        for move in running:
+            with suppress(MoveError):
+                move.pause()
+        self._pool.close()
+        for move in running:
+            if self._replicas.running_moves.get(move.key) is move:
+                del self._replicas.running_moves[move.key]
+            self._reservations.release(move)
+        with suppress(ValueError):
+            self.store._before_close.remove(self.close)
+        with self.changed:
+            self.changed.notify_all()
+
+    def __enter__(self) -> Self:
+        """Give the mover itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,73 @@
+"""Run moves in a few threads, which begin with the first move and end when the pool is closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Task = TypeVar("Task")
+
+
+class ReplicaMoveThreadPool(Generic[Task]):
+    """`num.replica.move.threads` ReplicaMoveThreads (KIP-113, section 2).
+
+    Args:
+        take: gives the next task, or None when there is none that may run now.
+        run: runs it; what it raises ends no thread.
+        changed: notified when `take` may give something.
+        failed: told what `run` raised.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        take: Callable[[], Task | None],
+        run: Callable[[Task], None],
+        changed: threading.Condition,
+        failed: Callable[[Task, Exception], None],
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"num_replica_move_threads {count} is less than 1")
+        self.count = count
+        self._take, self._run, self._failed = take, run, failed
+        self._changed = changed
+        self._threads: list[threading.Thread] = []
+        self._wakeups = 0
+        self._is_closed = False
+
+    def wake(self) -> None:
+        """Have the threads look for a task."""
+        with self._changed:
+            self._wakeups += 1
+            if not self._is_closed and len(self._threads) < self.count:
+                name = f"ReplicaMoveThread-{len(self._threads)}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        seen = -1
+        while True:
+            with self._changed:
+                while not self._is_closed and self._wakeups == seen:
+                    self._changed.wait()
+                if self._is_closed:
+                    return
+                seen = self._wakeups
+            while (task := self._take()) is not None:
+                try:
+                    self._run(task)
+                except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
+                    self._failed(task, error)
+                self.wake()
+
+    def close(self) -> None:
+        """Take no more tasks, and wait until those that run have stopped."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()

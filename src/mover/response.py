@@ -1,0 +1,72 @@
+"""Answer a ChangeReplicaDirRequest (KIP-113): complete when every partition's result is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.names import TopicPartition
+from mover.move import Move
+
+# Kafka's numbers for what may come of a partition.
+NONE, UNKNOWN, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND = 0, -1, 3, 56, 57
+
+
+def error_code(error: LogStoreError | None) -> int:
+    """Give Kafka's number for a result."""
+    if error is None:
+        return NONE
+    if isinstance(error, UnknownPartitionError):
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if isinstance(error, LogDirOfflineError):
+        return KAFKA_STORAGE_ERROR
+    return LOG_DIR_NOT_FOUND if isinstance(error, LogDirError) else UNKNOWN
+
+
+class ChangeReplicaDirResponse:
+    """The results of a request, some of them still to come.
+
+    Attributes:
+        moves: what is under way, or over, for the partitions that could be begun.
+    """
+
+    def __init__(
+        self,
+        moves: Mapping[TopicPartition, Move],
+        results: Mapping[TopicPartition, LogStoreError | None],
+    ) -> None:
+        self.moves = dict(moves)
+        self._results = dict(results)
+
+    def __repr__(self) -> str:
+        count = len(self.moves) + len(self._results)
+        return f"<ChangeReplicaDirResponse {len(self.results)} of {count} partitions>"
+
+    @property
+    def results(self) -> dict[TopicPartition, LogStoreError | None]:
+        """What came of each partition whose result is known: None, or an error."""
+        ended = {key: move.error for key, move in self.moves.items() if move.state.is_end}
+        return {**self._results, **ended}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the result of every partition is known."""
+        return all(move.state.is_end for move in self.moves.values())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until every result is known; tells whether that is so."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for move in self.moves.values():
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            move.wait(left)
+        return self.is_complete
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give KIP-113's ChangeReplicaDirResponse."""
+        rows = [
+            {"topic": topic, "partition": partition, "error_code": error_code(error)}
+            for (topic, partition), error in sorted(self.results.items())
+        ]
+        return {"error_code": NONE, "partitions": rows}

@@ -1,0 +1,198 @@
+"""Put a copy in the place of its source: the one moment at which a move holds the log's lock.
+
+    before the lock   the target's checkpoints forget the name; epochs, data and names are durable;
+                      room for the mark; the intent in the source's metadata
+    1  under the lock copy the last bytes, sync them with a probe
+    2                 overwrite the mark: caught up; sync it with a probe
+    3                 rename the source to `.delete`, sync its log dir with a probe
+    4                 rename the `.move` to the live name, sync its log dir with a probe
+    5                 point the log at the new segments
+    after the lock    the marks go from the new metadata; the `.delete` is purged
+
+A crash before 3 is durable leaves the source, and a `.move` that goes on as a copy. A crash between
+3 and 4 leaves no live name; start-up finishes the swap, because the mark and the intent agree. No
+order of syncs leaves two live names with one generation (KIP-113 section 3; ADR on the swap).
+
+What if a call fails: before 3 nothing has happened. At 3 the disk of the source decides. At 4
+the source takes its name back, with a generation that outranks what may stand at the target.
+"""
+
+from __future__ import annotations
+
+import os
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.log import moving
+from logstore.log.cache import Handle
+from logstore.log.log import Log
+from logstore.log.metadata import Moving, Superseded
+from logstore.names import TopicPartition, delete_dir_name, dir_name
+from mover.catch_up import copy_all, is_caught_up
+from mover.copy_segments import Ends
+from mover.target import Target
+
+# So much may be left to copy when the lock is asked for; a few milliseconds' worth of any disk.
+LOCKED_BYTES_MAX = 64 << 10
+FLUSHES_MAX = 8
+
+
+class Swap:
+    """One try to put a copy in the place of its source.
+
+    Attributes:
+        is_undecided: whether only the next start can tell which of the two copies is the log: then
+            neither may be removed.
+    """
+
+    def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:
+        self.log = log
+        self.target = target
+        self.ends = ends
+        self.key = key
+        self.is_undecided = False
+        self.live_path = log.directory
+        self.new_path = os.path.join(ends.target.path, dir_name(*key))
+        self.doomed_path = os.path.join(
+            ends.source.path, delete_dir_name(*key, os.urandom(16).hex())
+        )
+
+    # --- before the lock --------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Do all that needs no lock; raises as `copy_all` does."""
+        target, log_dir = self.target, self.ends.target
+        try:
+            log_dir.check_place()
+            # Of another replica of this name that was here once: nothing it says is of this one.
+            log_dir.checkpoints.forget(self.key)
+            if files.exists(self.new_path):
+                raise FileExistsError(17, "it stands where the replica is to be", self.new_path)
+        except OSError as error:
+            raise log_dir.failed(error, self.new_path, *self.key) from error
+        target.write_epochs(moving.epochs_of(self.log))
+        target.prepare_mark(moving.metadata_of(self.log))
+        generation = moving.metadata_of(self.log).generation + 1
+        marks = (
+            Moving(target.move_id, log_dir.directory_id),
+            Superseded(generation, log_dir.directory_id),
+        )
+        moving.write_marks(self.log, *marks)
+        self._marks = marks
+        for _ in range(FLUSHES_MAX):
+            missing = copy_all(self.log, target, self.ends)
+            target.sync()
+            if missing <= LOCKED_BYTES_MAX:
+                break
+
+    # --- under the lock ---------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Swap; False when the log went on too far meanwhile, and the copy has to follow first.
+
+        Raises:
+            LogStoreError: a disk failed; the log is where it was, unless `is_undecided`.
+        """
+        self.prepare()
+        source_names = self._open_dir(self.ends.source)
+        target_names = self._open_dir(self.ends.target)
+        with moving.held(self.log):
+            if not self._take_the_rest():
+                return False
+            metadata = moving.metadata_of(self.log)
+            try:
+                clean = self.target.mark_caught_up(metadata, self.log.log_end_offset)
+            except OSError as error:
+                raise self.ends.target.failed(error, self.target.path) from error
+            moving.hide(self.log)
+            self.is_undecided = True
+            self._rename_source(source_names)
+            self._rename_target(target_names, source_names)
+            segments = self.target.segments(self.new_path)
+            moving.point_to(self.log, self.ends.target, self.new_path, clean, segments)
+            self.is_undecided = False
+        return True
+
+    def _open_dir(self, log_dir: LogDir) -> Handle:
+        """Open a directory to sync it later: under the lock nothing is to lack a descriptor."""
+        try:
+            return Handle(files.open_file(log_dir.path, files.DIRECTORY))
+        except OSError as error:
+            raise log_dir.failed(error) from error
+
+    def _take_the_rest(self) -> bool:
+        """Copy and sync the last bytes; False when they are too many or the log was changed."""
+        segments = moving.segments_of(self.log)
+        metadata = moving.metadata_of(self.log)
+        if (metadata.moving, metadata.superseded_by) != self._marks:
+            return False  # truncated meanwhile
+        if [segment.base_offset for segment in segments] != sorted(self.target.copies):
+            return False  # rolled meanwhile: the new file's name is to be durable first
+        copied = sum(copy.position for copy in self.target.copies.values())
+        if sum(segment.size_bytes for segment in segments) - copied > LOCKED_BYTES_MAX:
+            return False
+        copy_all(self.log, self.target, self.ends, is_throttled=False)
+        self.target.sync()
+        return is_caught_up(segments, self.target)
+
+    def _rename_source(self, names: Handle) -> None:
+        source = self.ends.source
+        try:
+            files.rename(self.live_path, self.doomed_path)
+        except OSError as error:
+            failure = source.failed(error, self.live_path, *self.key)
+            if source.is_offline:
+                raise failure from error
+            if not self._stands(self.live_path):
+                raise self._lose(failure) from error
+            self._stay()
+            raise failure from error
+        try:
+            files.sync_names(names.fd)
+        except OSError as error:
+            raise source.failed(error, source.path) from error  # it is offline: a sync failed
+
+    def _rename_target(self, names: Handle, source_names: Handle) -> None:
+        target = self.ends.target
+        try:
+            files.rename(self.target.path, self.new_path)
+            files.sync_names(names.fd)
+        except OSError as error:
+            failure = target.failed(error, self.target.path, *self.key)
+            self._return(source_names)
+            raise failure from error
+
+    def _return(self, names: Handle) -> None:
+        """Give the source its name back, outranking whatever stands at the target."""
+        source = self.ends.source
+        try:
+            files.rename(self.doomed_path, self.live_path)
+            files.sync_names(names.fd)
+            moving.bring_back(self.log, moving.metadata_of(self.log).generation + 2)
+        except OSError as error:
+            failure = source.failed(error, self.doomed_path, *self.key)
+            raise failure if source.is_offline else self._lose(failure) from error
+        except LogStoreError as error:
+            raise self._lose(error) from error
+        self._stay()
+
+    def _stay(self) -> None:
+        moving.show(self.log)
+        self.is_undecided = False
+
+    def _stands(self, path: str) -> bool:
+        try:
+            return files.exists(path)
+        except OSError:
+            return False
+
+    def _lose(self, cause: LogStoreError) -> LogStoreError:
+        """Serve the log no more: what its directories are called now, the next start finds out."""
+        error = ReplicaOfflineError(
+            topic=self.key.topic,
+            partition=self.key.partition,
+            reason=f"a swap broke off between its two renames; the next start ends it: {cause}",
+        )
+        self.log.detach(error)
+        return error

@@ -1,0 +1,209 @@
+"""Build a `.move` directory: its metadata and marks, and the copies of the segments in it.
+
+Nothing in it is believed before the caught-up mark, which is written under the log's lock. A
+`.move` that is found is held against the source byte by byte and goes on from what is the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from logstore.disk import checkpoint, files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import CorruptCheckpointError
+from logstore.log.cache import Handle
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.listing import list_partition
+from logstore.log.metadata import CAUGHT_UP, COPYING, FILE_NAME, MoveRecord, PartitionMetadata
+from logstore.log.segment import Segment
+from logstore.log.writer import RECOVERY_POINT_LIMIT
+from logstore.names import TopicPartition, move_dir_name, parse_dir_name
+from mover.copy_segments import Ends, SegmentCopy
+
+OFFSET_MAX = 2**63 - 1
+
+
+class Target:
+    """The `.move` directory of one move.
+
+    Attributes:
+        copies: of the segments, by base offset.
+    """
+
+    def __init__(self, ends: Ends, key: TopicPartition, move_id: str, interval_bytes: int) -> None:
+        self.ends = ends
+        self.log_dir: LogDir = ends.target
+        self.key = key
+        self.move_id = move_id
+        self.path = os.path.join(self.log_dir.path, move_dir_name(*key, move_id))
+        self.interval_bytes = interval_bytes
+        self.copies: dict[int, SegmentCopy] = {}
+        self._names_changed = True
+        self._mark: Handle | None = None
+        self._mark_bytes = 0
+
+    # --- beginning --------------------------------------------------------------------------------
+
+    def begin(self, source: PartitionMetadata) -> None:
+        """Make the directory, or go on with the one that a stop left; durable on return."""
+        metadata = self._metadata(source, COPYING, 0)
+        try:
+            self.log_dir.check_place()
+            self._remove_strangers()
+            if not files.exists(self.path):
+                files.make_dir(self.path)
+            elif self._is_ours(metadata):
+                self._take_what_is_there()
+            else:
+                files.remove_tree(self.path)
+                files.make_dir(self.path)
+            metadata.write(self.path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
+
+    def _remove_strangers(self) -> None:
+        """Remove what earlier moves of this replica left here when the disk did not let them."""
+        for entry in files.entries(self.log_dir.path):
+            parsed = parse_dir_name(entry.name)
+            is_same = parsed is not None and (parsed.topic, parsed.partition) == self.key
+            path = os.path.join(self.log_dir.path, entry.name)
+            if is_same and parsed is not None and parsed.kind == "move" and path != self.path:
+                files.remove_tree(path)
+
+    def _is_ours(self, expected: PartitionMetadata) -> bool:
+        try:
+            found = PartitionMetadata.read(self.path)
+        except CorruptCheckpointError:
+            return False
+        return found is not None and (found.topic_id, found.generation) == (
+            expected.topic_id,
+            expected.generation,
+        )
+
+    def _take_what_is_there(self) -> None:
+        listing = list_partition(self.path)
+        for name in listing.temporary:
+            files.remove_if_there(os.path.join(self.path, name))
+        for row in listing.segments:
+            copy = SegmentCopy(self.path, row.base_offset, self.interval_bytes)
+            copy.position, copy.is_synced = row.log_bytes, False
+            self.copies[row.base_offset] = copy
+
+    def _metadata(self, source: PartitionMetadata, state: str, end: int) -> PartitionMetadata:
+        extra = {k: v for k, v in source.extra.items() if k != RECOVERY_POINT_LIMIT}
+        plain = source._replace(extra=extra, moving=None, generation=source.generation + 1)
+        record = MoveRecord(self.move_id, self.ends.source.directory_id, state, end)
+        return plain.with_superseded_by(None).with_move_record(record)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that stand here by now."""
+        return sum(copy.position for copy in list(self.copies.values()))
+
+    # --- following the segments of the source -----------------------------------------------------
+
+    def drop_others(self, segments: Iterable[Segment]) -> None:
+        """Remove the copies of segments that the source has no more (retention, truncation)."""
+        kept = {segment.base_offset for segment in segments}
+        for base_offset in [base for base in self.copies if base not in kept]:
+            self.copies.pop(base_offset).remove(self.ends)
+            self._names_changed = True
+
+    def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
+        """Give the copy of a segment, begun or held against it where that is not done yet."""
+        copy = self.copies.get(source.base_offset)
+        if copy is None:
+            copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
+            copy.source = source
+            try:
+                copy.create()
+            except OSError as error:
+                raise self.log_dir.failed(error, self.path) from error
+            self.copies[source.base_offset] = copy
+            self._names_changed = True
+        elif copy.source is not source:
+            copy.follow(source, source_fd, self.ends)
+        return copy
+
+    # --- making it durable ------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make all that was copied durable, and then the names of the files (R1, R2)."""
+        for base_offset in sorted(self.copies):
+            self.copies[base_offset].sync(self.ends)
+        if self._names_changed:
+            try:
+                files.sync_dir(self.path)
+            except OSError as error:
+                raise self.log_dir.failed(error, self.path) from error
+            self._names_changed = False
+
+    def write_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """Give the copy its leader epochs, durably."""
+        try:
+            LeaderEpochs(self.path, entries).write()
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
+
+    def prepare_mark(self, source: PartitionMetadata) -> None:
+        """Write the metadata so large that it can be overwritten with the caught-up mark."""
+        widest = self._metadata(source._replace(log_start_offset=OFFSET_MAX), CAUGHT_UP, OFFSET_MAX)
+        self._mark_bytes = len(checkpoint.encode_document(widest.to_document()))
+        document = self._metadata(source, COPYING, 0).to_document()
+        path = os.path.join(self.path, FILE_NAME)
+        try:
+            data = checkpoint.encode_document(document, self._mark_bytes)
+            files.write_atomically(path, data)
+            self._mark = Handle(files.open_file(path, files.READ_WRITE))
+        except OSError as error:
+            raise self.log_dir.failed(error, path) from error
+
+    def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
+        """Overwrite the metadata with the mark, in place: one sync, under the log's lock.
+
+        A mark that a crash tears says nothing, and the source still stands under its name then.
+
+        Returns:
+            The metadata of the copy without the marks of its move.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        assert self._mark is not None
+        metadata = self._metadata(source, CAUGHT_UP, end_offset)
+        data = checkpoint.encode_document(metadata.to_document(), self._mark_bytes)
+        assert len(data) == self._mark_bytes
+        files.write_fully(self._mark.fd, [data], 0)
+        files.sync_data(self._mark.fd)
+        return metadata.with_move_record(None)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def segments(self, directory: str) -> list[Segment]:
+        """Give the segments as they stand once the directory has its live name."""
+        found = []
+        for base_offset in sorted(self.copies):
+            copy = self.copies[base_offset]
+            segment = copy.segment if copy.is_sealed else copy.take()
+            segment.directory = directory
+            if copy.is_sealed:
+                segment.index = segment.time_index = None
+                segment.is_checked = True
+            found.append(segment)
+        return found
+
+    def let_go(self) -> None:
+        """Close every file."""
+        self._mark = None
+        for copy in self.copies.values():
+            copy.let_go()
+
+    def remove(self) -> None:
+        """Remove the directory and give its space back at once."""
+        self.let_go()
+        try:
+            if files.exists(self.path):
+                files.remove_tree(self.path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
