@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from logstore.disk.log_dir import LogDir, LogDirState
+from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogClosedError,
     LogDirFullError,
-    LogDirSuspectError,
     LogStoreError,
     UnknownPartitionError,
 )
@@ -39,11 +38,9 @@ def check_fit(move: Move, target: LogDir) -> None:
         TargetUnfitError: it is cordoned.
     """
     target.check()
-    if target.state is LogDirState.SUSPECT:
-        raise LogDirSuspectError(path=target.path)
-    if target.state is LogDirState.READ_ONLY:
+    if target.is_full:
         raise LogDirFullError(path=target.path)
-    if target.state is LogDirState.CORDONED:
+    if target.is_cordoned:
         raise TargetUnfitError(
             topic=move.topic, partition=move.partition, path=target.path, reason="it is cordoned"
         )
