@@ -45,10 +45,13 @@ class ChangeReplicaDirResponse:
         return f"<ChangeReplicaDirResponse {len(self.results)} of {count} partitions>"
 
     @property
-    def results(self) -> dict[TopicPartition, LogStoreError | None]:
+    def results(self) -> dict[tuple[str, int], LogStoreError | None]:
         """What came of each partition whose result is known: None, or an error."""
-        ended = {key: move.error for key, move in self.moves.items() if move.state.is_end}
-        return {**self._results, **ended}
+        known: dict[tuple[str, int], LogStoreError | None] = dict(self._results.items())
+        for key, move in self.moves.items():
+            if move.state.is_end:
+                known[key] = move.error
+        return known
 
     @property
     def is_complete(self) -> bool:

@@ -19,6 +19,7 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.segment import Segment
 
 View = tuple[tuple[Segment, ...], list[int]]
+SWAP_PAUSE_SECONDS = 0.0005
 
 
 def view_of(segments: list[Segment]) -> View:
@@ -118,7 +119,9 @@ class Replica:
         """Look for what another process has changed; the owner knows already."""
 
     def _stale(self, segment: Segment) -> None:
-        """Wait until the view no longer holds a dropped segment."""
+        """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
+        if segment in self._view[0]:
+            time.sleep(SWAP_PAUSE_SECONDS)
 
     def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
         """Return when damage was only the sight of a change; raises `error` when it is damage.

@@ -12,7 +12,6 @@ segment with bytes that may not be on the disk is in `_unflushed` or is the acti
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from logstore.config import LogConfig
@@ -43,7 +42,6 @@ NEVER = 2**63
 Unflushed = tuple[Segment, "Handle | None"]
 
 UNFLUSHED_SEGMENTS_MAX = 16
-SWAP_PAUSE_SECONDS = 0.0005
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
@@ -295,11 +293,6 @@ class LogWriter(LogReader):
                 self._waiters -= 1
         self._check()
         return self.log_end_offset > offset
-
-    def _stale(self, segment: Segment) -> None:
-        """Wait while a swap is between its two renames; else the segment is out of view already."""
-        if segment in self._view[0]:
-            time.sleep(SWAP_PAUSE_SECONDS)
 
     # --- durability -----------------------------------------------------------------------------
 
