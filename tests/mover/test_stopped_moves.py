@@ -1,0 +1,155 @@
+"""Stop moves in every way, and go on with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogStore, UnknownPartitionError
+from mover import (
+    IllegalTransitionError,
+    MoveCancelledError,
+    MoveError,
+    MoveState,
+    ReplicaMover,
+)
+from support.gate import SECONDS_MAX, Gate, gated
+from support.moving import CONFIG, check_whole, fill, replica_dirs, settle
+
+DONE, PAUSED = MoveState.DONE, MoveState.PAUSED
+CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
+
+
+def test_a_pause_keeps_what_was_copied(store: LogStore, log: Log, base: Path) -> None:
+    """It stops within a chunk; resumed, it copies only what is missing."""
+    with gated(store) as (mover, gate):
+        gate.close(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        move.pause()
+        assert (move.state, gate.passed) == (PAUSED, 5)
+        move.pause()
+        fill(log, 1)
+        gate.open()
+        move.resume()
+        assert move.wait(SECONDS_MAX) is DONE
+        assert gate.passed * gate.chunk_bytes < log.size_bytes + 12 * gate.chunk_bytes
+    check_whole(log, base, "b")
+
+
+def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
+    """The copy is gone when `cancel` returns, the log is where it was, and retention runs."""
+    with gated(store) as (mover, gate):
+        gate.close(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        move.cancel()
+        assert move.state is CANCELLED
+        assert isinstance(move.error, MoveCancelledError)
+        assert replica_dirs(base) == ["a/orders-0"]
+        assert log._metadata.moving is None
+        assert not store._replicas.running_moves
+        move.cancel()
+        for call in (move.pause, move.resume, move.retry):
+            with pytest.raises(IllegalTransitionError):
+                call()
+        log.delete_records_before(500)
+        assert log.size_bytes < 16 << 10
+    check_whole(log, base, "a")
+
+
+def test_a_paused_and_a_planned_move_are_cancelled(store: LogStore, base: Path) -> None:
+    """Neither runs, and of both nothing is left."""
+    logs = [store.create("orders", n, log_dir=base / "a", config=CONFIG) for n in (0, 1)]
+    for log in logs:
+        fill(log, 60)
+    with gated(store, num_replica_move_threads=1) as (mover, gate):
+        gate.close(after=2)
+        moves = [mover.move("orders", n, base / "b") for n in (0, 1)]
+        gate.wait_until_held()
+        assert moves[1].state is MoveState.PLANNED
+        moves[1].cancel()
+        assert moves[1].state is CANCELLED
+        moves[0].pause()
+        moves[0].cancel()
+        assert moves[0].state is CANCELLED
+        assert replica_dirs(base) == ["a/orders-0", "a/orders-1"]
+        gate.open()
+        again = mover.move("orders", 1, base / "c")
+        assert again.wait(SECONDS_MAX) is DONE
+
+
+def test_another_target_while_it_runs(store: LogStore, log: Log, base: Path) -> None:
+    """Five changes of the target leave one copy, at the last one."""
+    with gated(store) as (mover, gate):
+        moves = []
+        for number in range(5):
+            gate.close(after=2)
+            moves.append(mover.move("orders", 0, base / "bc"[number % 2]))
+            gate.wait_until_held()
+        assert mover.move("orders", 0, base / "b") is moves[-1]
+        gate.open()
+        assert moves[-1].wait(SECONDS_MAX) is DONE
+        assert [move.state for move in moves[:-1]] == [CANCELLED] * 4
+        assert mover.moves() == moves
+    settle(store)
+    assert replica_dirs(base) == ["b/orders-0"]
+    check_whole(log, base, "b")
+
+
+def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) -> None:
+    """The partition is gone everywhere, and the move is cancelled with that reason."""
+    with gated(store) as (mover, gate):
+        gate.close(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        store.delete("orders", 0)
+        assert move.state is CANCELLED
+        assert "deleted" in str(move.error)
+        settle(store)
+        assert replica_dirs(base) == []
+        with pytest.raises(UnknownPartitionError):
+            mover.move("orders", 0, base / "b")
+        assert len(mover.moves()) == 1
+
+
+def test_a_closed_mover_leaves_moves_for_the_next(store: LogStore, log: Log, base: Path) -> None:
+    """What ran is paused; the next mover goes on by itself and copies only the rest."""
+    with gated(store) as (mover, gate):
+        gate.close(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        mover.close()
+        assert move.wait(0) is PAUSED
+        with pytest.raises(MoveError):
+            mover.move("orders", 0, base / "c")
+    assert any(".move" in name for name in replica_dirs(base))
+    with ReplicaMover(store) as mover:
+        (resumed,) = mover.moves()
+        assert resumed.move_id == move.move_id
+        assert resumed.wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")
+
+
+def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
+    """The store closes in order under a move, and the next owner's mover ends it."""
+    dirs = [base / "a", base / "b"]
+    store = LogStore.open(dirs)
+    log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
+    fill(log, 60)
+    mover = ReplicaMover(store)
+    gate = Gate()
+    mover.throttle = gate  # type: ignore[assignment]
+    gate.close(after=5)
+    move = mover.move("orders", 0, base / "b")
+    gate.wait_until_held()
+    assert store.close() == ()
+    assert move.wait(0) is PAUSED
+    with LogStore.open(dirs) as store:
+        with ReplicaMover(store) as mover:
+            (resumed,) = mover.moves()
+            assert resumed.wait(SECONDS_MAX) is DONE
+        settle(store)
+        assert replica_dirs(base) == ["b/orders-0"]
+        check_whole(store["orders", 0], base, "b")
