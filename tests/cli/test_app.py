@@ -96,8 +96,8 @@ def test_a_store_that_does_not_exist(run: Run, log_dirs: list[str], args: tuple[
 def test_changing_a_locked_store_names_the_owner(
     run: Run, orders: list[str], args: tuple[str, ...]
 ) -> None:
-    """A command that changes a store fails while another process has it, and names its pid."""
-    with owner_of(orders) as owner:
+    """Without an admin socket to ask, what changes a store fails and names the owner's pid."""
+    with owner_of(orders, admin_socket=False) as owner:
         result = run(*args, stdin=b"")
         assert result.exit_code == 1
         assert str(owner.pid) in result.stderr

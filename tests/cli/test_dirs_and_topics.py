@@ -61,7 +61,7 @@ def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
     assert [row["state"] for row in rows] == ["online", "offline"]
     assert rows[1]["error"]
     table = run("dirs").stdout.splitlines()
-    assert table[0].split()[-1] == "ERROR"
+    assert table[0].split()[-1] == "REASON"
     assert "offline" in table[2]
 
 

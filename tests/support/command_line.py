@@ -16,7 +16,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 HOLD_STORE = """
 import sys
 from logstore import LogStore
-with LogStore.open(sys.argv[1:]) as store:
+with LogStore.open(sys.argv[2:], admin_socket=sys.argv[1] == "True") as store:
     log = store.log("orders", 0)
     print("open", flush=True)
     for line in sys.stdin.buffer:
@@ -47,10 +47,10 @@ class Owner:
 
 
 @contextmanager
-def owner_of(log_dirs: list[str]) -> Iterator[Owner]:
+def owner_of(log_dirs: list[str], *, admin_socket: bool = True) -> Iterator[Owner]:
     """Run a process that owns the store inside this block."""
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLD_STORE, *log_dirs],
+        [sys.executable, "-c", HOLD_STORE, str(admin_socket), *log_dirs],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

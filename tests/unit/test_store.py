@@ -93,8 +93,9 @@ def test_partitions_are_spread_and_described(dirs: list[str]) -> None:
         (row,) = store.describe_dirs([dirs[1] + "/"], ["other"]).log_dirs
         assert [(p.topic, p.partition, p.size) for p in row.partitions] == [("other", 0, 0)]
         assert '"log_dirs": [{"is_live": true, "path": ' in store.describe_dirs().to_json()
-        with pytest.raises(LogDirError):
-            store.describe_dirs(["/nowhere"])
+        (stranger,) = store.describe_dirs(["/nowhere"]).log_dirs
+        assert (stranger.path, stranger.is_live, stranger.partitions) == ("/nowhere", False, ())
+        assert stranger.error == "it is not one of the log dirs of this store"
         metrics = store.metrics()
         assert metrics.OfflineLogDirectoryCount == metrics.OfflineReplicaCount == 0
         assert metrics.partition_count == 10

@@ -20,8 +20,9 @@ EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 
 HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
 The log dirs of a store are named by --log-dirs, or once by LOGSTORE_LOG_DIRS.
-Commands that read (topics, dirs, cat, tail, dump, verify) work beside a running owner;
-commands that change a store (format, create, append, repair) need it for themselves.
+Commands that read (topics, dirs, cat, tail, dump, verify) work beside a running owner. Those that
+operate a store (create, repair) are done by its owner when there is one;
+format and append need the store for themselves.
 
 \b
 Examples:
@@ -77,8 +78,8 @@ def explain(error: LogStoreError) -> str:
     """Word an error for a person at a terminal, on one line."""
     if isinstance(error, LogDirLockedError):
         return (
-            f"log dir {error.path} is owned by process {error.pid}; "
-            "stop it first (commands that only read work beside it)"
+            f"log dir {error.path} is owned by process {error.pid}, which cannot be asked to do "
+            "this; stop it first (commands that only read work beside it)"
         )
     return " ".join(str(error).split()) or type(error).__name__
 

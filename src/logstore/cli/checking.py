@@ -14,7 +14,6 @@ from logstore.cli.options import (
     one_partition,
     partition_arguments,
     partitions_of,
-    store_as_owner,
     store_for_reading,
 )
 from logstore.cli.output import (
@@ -26,6 +25,7 @@ from logstore.cli.output import (
     print_rows,
     progress_bar,
 )
+from logstore.cli.owner import administered
 from logstore.log.repair import RepairReport
 from logstore.log.report import Problem
 
@@ -142,18 +142,14 @@ def repair(
     Example:
       logstore verify || logstore repair orders 0
     """
-    with store_as_owner(log_dirs, must_exist=True) as store:
-        name = one_partition(store, topic, partition)
-        report = store.repair(*name)
-    assert isinstance(report, RepairReport)
-    facts = {
-        "topic": name.topic,
-        "partition": name.partition,
-        "quarantined": list(report.quarantined),
-        "lost": [[offsets.start, offsets.stop] for offsets in report.lost],
-    }
-    lines = [str(report), *(f"  kept: {path}" for path in report.quarantined)]
-    lines += [f"  lost: offsets {offsets.start} to {offsets.stop - 1}" for offsets in report.lost]
+    with store_for_reading(log_dirs) as view:
+        name = one_partition(view, topic, partition)
+    with administered(log_dirs) as operator:
+        facts = operator.call("repair", {"topic": name.topic, "partition": name.partition})
+    lost = [range(*offsets) for offsets in facts["lost"]]
+    lines = [str(RepairReport(name.topic, name.partition, facts["quarantined"], lost))]
+    lines += [f"  kept: {path}" for path in facts["quarantined"]]
+    lines += [f"  lost: offsets {offsets.start} to {offsets.stop - 1}" for offsets in lost]
     print_facts(facts, output_format, "\n".join(lines))
 
 

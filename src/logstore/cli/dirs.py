@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import Any
 
 import click
 
@@ -23,8 +25,10 @@ from logstore.cli.output import (
     print_rows,
     size_text,
 )
+from logstore.cli.owner import refuse_beside_owner
 from logstore.disk import files
 from logstore.disk.meta_properties import FILE_NAME as META_PROPERTIES
+from logstore.store.admin_client import find_owner
 
 DIR_COLUMNS = [
     Column("path", "log dir"),
@@ -35,7 +39,8 @@ DIR_COLUMNS = [
     Column("usable_bytes", "free", size_text, is_number=True),
     Column("bar", "disk"),
 ]
-ERROR_COLUMN = Column("error", "error", optional_text)
+REASON_COLUMN = Column("reason", "reason", optional_text)
+ANSWER_SECONDS_MAX = 30.0
 
 
 @click.command("format", short_help="Give new log dirs their identity.")
@@ -52,6 +57,7 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     Example:
       logstore format --log-dirs /disk1/logs,/disk2/logs
     """
+    refuse_beside_owner(log_dirs, "give it a new log dir with `logstore add-dir`")
     known = {files.real_path(path) for path in named_log_dirs(log_dirs) if is_formatted(path)}
     with store_as_owner(log_dirs, format_new=True) as store:
         paths = store.log_dirs
@@ -82,27 +88,46 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
       logstore dirs --log-dirs /disk1/logs,/disk2/logs
       logstore dirs --format json | jq '.[] | select(.state != "online")'
     """
-    rows: list[Row] = []
+    rows = [dir_row(entry, output_format) for entry in description(log_dirs)["log_dirs"]]
+    has_reason = any(row["reason"] for row in rows)
+    print_rows(rows, [*DIR_COLUMNS, REASON_COLUMN] if has_reason else DIR_COLUMNS, output_format)
+
+
+def description(
+    log_dirs: tuple[str, ...], only: tuple[str, ...] = (), topics: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Have the store described, by its owner or, when nobody is to be asked, by its files."""
+    wanted = [path if os.path.isabs(path) else os.path.abspath(path) for path in only]
+    owner = find_owner(named_log_dirs(log_dirs))
+    if owner is not None:
+        answer = owner.call(
+            "describe_dirs", {"log_dirs": wanted, "topics": topics}, timeout=ANSWER_SECONDS_MAX
+        )
+        return dict(answer)
     with store_for_reading(log_dirs, is_overview=True) as store:
-        for facts in store.describe_dirs().log_dirs:
-            log_bytes = sum(each.size for each in facts.partitions)
-            total, usable = facts.total_bytes, facts.usable_bytes
-            is_known = facts.is_live and total > 0
-            row: Row = {
-                "path": facts.path,
-                "state": getattr(facts.state, "name", str(facts.state)),
-                "replicas": len(facts.partitions),
-                "log_bytes": log_bytes,
-                "used_bytes": total - usable if is_known else None,
-                "usable_bytes": usable if is_known else None,
-                "total_bytes": total if is_known else None,
-                "error": None if facts.error is None else str(facts.error),
-            }
-            if output_format == "table":
-                row["bar"] = disk_bar(log_bytes, total, usable) if is_known else "?"
-            rows.append(row)
-    has_error = any(row["error"] for row in rows)
-    print_rows(rows, [*DIR_COLUMNS, ERROR_COLUMN] if has_error else DIR_COLUMNS, output_format)
+        return store.describe_dirs(log_dirs=wanted, topics=topics).to_dict()
+
+
+def dir_row(entry: dict[str, Any], output_format: str) -> Row:
+    """Make the row of one log dir."""
+    log_bytes = sum(each["size"] for each in entry["partitions"])
+    total, usable = entry["total_bytes"], entry["usable_bytes"]
+    is_known = entry["is_live"] and total > 0
+    row: Row = {
+        "path": entry["path"],
+        "state": entry["state"],
+        "replicas": len(entry["partitions"]),
+        "log_bytes": log_bytes,
+        "used_bytes": total - usable if is_known else None,
+        "usable_bytes": usable if is_known else None,
+        "total_bytes": total if is_known else None,
+        "reason": entry["reason"],
+        "since_ms": entry["since_ms"],
+        "error": entry["error"],
+    }
+    if output_format == "table":
+        row["bar"] = disk_bar(log_bytes, total, usable) if is_known else "?"
+    return row
 
 
 def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
@@ -132,8 +157,7 @@ def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple
     if not describe:
         raise click.UsageError("say what to do: --describe", click.get_current_context())
     names = tuple(name.strip() for name in topics.split(",") if name.strip())
-    with store_for_reading(log_dirs, is_overview=True) as store:
-        click.echo(store.describe_dirs(log_dirs=only, topics=names).to_json())
+    click.echo(json.dumps(description(log_dirs, only, names)))
 
 
 COMMANDS: list[click.Command] = [format_dirs, dirs, log_dirs]

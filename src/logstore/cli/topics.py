@@ -10,11 +10,11 @@ from logstore.cli.options import (
     log_dirs_option,
     note,
     partitions_of,
-    store_as_owner,
     store_for_reading,
     wrong_usage,
 )
 from logstore.cli.output import Column, Row, count_text, print_rows, size_text
+from logstore.cli.owner import absolute, administered
 from logstore.errors import LogStoreError
 
 TOPIC_COLUMNS = [
@@ -172,14 +172,17 @@ def create(
     partitions = list(range(count)) if count is not None else list(numbers) or [0]
     config = parse_config(settings)
     rows: list[Row] = []
-    with store_as_owner(log_dirs) as store:
+    with administered(log_dirs, must_exist=False) as operator:
         try:
             for partition in partitions:
+                arguments = {"topic": topic, "partition": partition, "log_dir": absolute(log_dir)}
+                settings_given = None if config is None else config.to_dict()
                 with wrong_usage():
-                    log = store.create(
-                        topic, partition, log_dir=log_dir, config=config, is_new=is_new
+                    rows.append(
+                        operator.call(
+                            "create", {**arguments, "config": settings_given, "is_new": is_new}
+                        )
                     )
-                rows.append({"topic": topic, "partition": partition, "log_dir": log.log_dir})
         finally:
             if output_format == "table":
                 for row in rows:

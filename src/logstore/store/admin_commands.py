@@ -29,6 +29,11 @@ def describe_dirs(store: LogStore, log_dirs: Sequence[str] = (), topics: Sequenc
     return store.describe_dirs(log_dirs, topics).to_dict()
 
 
+def metrics(store: LogStore) -> Row:
+    """Give the gauges."""
+    return store.metrics().to_dict()
+
+
 def create(
     store: LogStore,
     topic: str,
@@ -60,7 +65,7 @@ def repair(store: LogStore, topic: str, partition: int) -> Row:
     }
 
 
-QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs)
+QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
 SLOW: tuple[Callable[..., Row], ...] = (create, delete, repair)
 
 

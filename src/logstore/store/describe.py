@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from logstore.disk.log_dir import LogDir
+    from logstore.store.replicas import Replicas
 
 
 class PartitionDescription(NamedTuple):
@@ -16,7 +21,13 @@ class PartitionDescription(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """One log dir, its state and its replicas."""
+    """One log dir, its state and its replicas.
+
+    Attributes:
+        error: why it does not serve: it is offline, or no log dir of this store at all.
+        reason: why it is in the state it is in, and what to do; None while it is online.
+        since_ms: when it came into that state, ms since the epoch.
+    """
 
     path: str
     is_live: bool
@@ -25,6 +36,9 @@ class LogDirDescription(NamedTuple):
     total_bytes: int
     usable_bytes: int
     partitions: tuple[PartitionDescription, ...]
+    reason: str | None = None
+    since_ms: int = 0
+    directory_id: str = ""
 
 
 class DescribeDirsResponse(NamedTuple):
@@ -43,6 +57,9 @@ class DescribeDirsResponse(NamedTuple):
                     "partitions": [partition._asdict() for partition in log_dir.partitions],
                     "error": log_dir.error,
                     "state": log_dir.state,
+                    "reason": log_dir.reason,
+                    "since_ms": log_dir.since_ms,
+                    "directory_id": log_dir.directory_id,
                     "total_bytes": log_dir.total_bytes,
                     "usable_bytes": log_dir.usable_bytes,
                 }
@@ -55,6 +72,39 @@ class DescribeDirsResponse(NamedTuple):
         import json
 
         return json.dumps(self.to_dict(), indent=indent)
+
+
+def describe_dir(
+    replicas: Replicas, log_dir: LogDir, topics: Collection[str] = ()
+) -> LogDirDescription:
+    """Describe a log dir from memory, as its disk may hang."""
+    found = [
+        PartitionDescription(log.topic, log.partition, log.size_bytes, False, 0)
+        for log in replicas.on(log_dir)
+    ]
+    found += [
+        PartitionDescription(key.topic, key.partition, 0, False, 0)
+        for key, replica in list(replicas.offline.items())
+        if replica.log_dir is log_dir
+    ]
+    return LogDirDescription(
+        log_dir.path,
+        not log_dir.is_offline,
+        log_dir.offline_reason,
+        log_dir.state.value,
+        log_dir.usage.total_bytes,
+        log_dir.usage.usable_bytes,
+        tuple(sorted(one for one in found if not topics or one.topic in topics)),
+        log_dir.reason or None,
+        log_dir.since_ms,
+        log_dir.directory_id,
+    )
+
+
+def describe_stranger(path: str) -> LogDirDescription:
+    """Describe a path that was asked about and is no log dir of this store."""
+    error = "it is not one of the log dirs of this store"
+    return LogDirDescription(path, False, error, "unknown", 0, 0, ())
 
 
 class LogDirMetrics(NamedTuple):
@@ -76,3 +126,31 @@ class StoreMetrics(NamedTuple):
     partition_count: int
     size_bytes: int
     log_dirs: tuple[LogDirMetrics, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every gauge by its name."""
+        return {**self._asdict(), "log_dirs": [row._asdict() for row in self.log_dirs]}
+
+
+def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMetrics:
+    """Sum up what describing all log dirs gave."""
+    gauges = tuple(
+        LogDirMetrics(
+            row.path,
+            row.state,
+            len(row.partitions),
+            sum(partition.size for partition in row.partitions),
+            row.total_bytes,
+            row.usable_bytes,
+        )
+        for row in rows
+    )
+    # A dir of the roster that was not configured is as offline as one that failed.
+    bad = sum(log_dir.is_offline for log_dir in replicas.log_dirs)
+    return StoreMetrics(
+        max(bad, len(replicas.missing_ids)),
+        replicas.offline_count(),
+        len(replicas),
+        sum(row.size_bytes for row in gauges),
+        gauges,
+    )

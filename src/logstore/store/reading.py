@@ -93,70 +93,45 @@ class StoreReader:
     def describe_dirs(
         self, log_dirs: Collection[str | os.PathLike[str]] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
-        """Describe log dirs and what is in them, as KIP-113's DescribeDirsRequest; empty: all."""
-        from logstore.store.describe import DescribeDirsResponse
+        """Describe log dirs and what is in them, as KIP-113's DescribeDirsRequest; empty: all.
+
+        A path that is none of the store's log dirs gets an entry with an error.
+        """
+        from logstore.store.describe import DescribeDirsResponse, describe_stranger
 
         self._check()
-        wanted = [self._dir_named(path) for path in log_dirs] or self._replicas.log_dirs
-        return DescribeDirsResponse(tuple(self._describe(log_dir, topics) for log_dir in wanted))
+        names = [os.fspath(path) for path in log_dirs] or list(self.log_dirs)
+        found = [(name, self._find_dir(name)) for name in names]
+        return DescribeDirsResponse(
+            tuple(
+                describe_stranger(name) if log_dir is None else self._describe(log_dir, topics)
+                for name, log_dir in found
+            )
+        )
 
     def _dir_named(self, path: str | os.PathLike[str]) -> LogDir:
         """Find a log dir of this store by whatever name leads to it."""
-        name = os.fspath(path)
-        found = self._replicas.find_dir(os.path.abspath(name))
+        found = self._find_dir(os.fspath(path))
         if found is None:
-            found = self._replicas.find_dir(files.real_path(name))
-        if found is None:
-            raise LogDirError(path=name, reason="it is not one of the log dirs of this store")
+            reason = "it is not one of the log dirs of this store"
+            raise LogDirError(path=os.fspath(path), reason=reason)
         return found
 
-    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        from logstore.store.describe import LogDirDescription, PartitionDescription
+    def _find_dir(self, name: str) -> LogDir | None:
+        """Find a log dir; the disk is only asked about a name that may be a symlink to one."""
+        found = self._replicas.find_dir(os.path.abspath(name))
+        return found or self._replicas.find_dir(files.real_path(name))
 
-        partitions = [
-            PartitionDescription(log.topic, log.partition, log.size_bytes, False, 0)
-            for log in self._replicas.on(log_dir)
-            if not topics or log.topic in topics
-        ]
-        partitions += [
-            PartitionDescription(key.topic, key.partition, 0, False, 0)
-            for key, replica in list(self._replicas.offline.items())
-            if replica.log_dir is log_dir and (not topics or key.topic in topics)
-        ]
-        return LogDirDescription(
-            log_dir.path,
-            not log_dir.is_offline,
-            log_dir.offline_reason,
-            log_dir.state.value,
-            log_dir.usage.total_bytes,
-            log_dir.usage.usable_bytes,
-            tuple(sorted(partitions)),
-        )
+    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
+        from logstore.store.describe import describe_dir
+
+        return describe_dir(self._replicas, log_dir, topics)
 
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""
-        from logstore.store.describe import LogDirMetrics, StoreMetrics
+        from logstore.store.describe import measure
 
-        rows = tuple(
-            LogDirMetrics(
-                row.path,
-                row.state,
-                len(row.partitions),
-                sum(partition.size for partition in row.partitions),
-                row.total_bytes,
-                row.usable_bytes,
-            )
-            for row in self.describe_dirs().log_dirs
-        )
-        # A dir of the roster that was not configured is as offline as one that failed.
-        bad = sum(log_dir.is_offline for log_dir in self._replicas.log_dirs)
-        return StoreMetrics(
-            max(bad, len(self._replicas.missing_ids)),
-            self._replicas.offline_count(),
-            len(self._replicas),
-            sum(row.size_bytes for row in rows),
-            rows,
-        )
+        return measure(self._replicas, self.describe_dirs().log_dirs)
 
     # --- verification -----------------------------------------------------------------------------
 
