@@ -71,7 +71,7 @@ def wait_for_company(log: Log, count: int) -> None:
     waiting, pause = 0, threading.Event()
     while waiting < count:
         with commit._mutex:
-            waiting = sum(len(group.values) for group in commit._waiting)
+            waiting = sum(len(group.records) for group in commit._waiting)
         pause.wait(0.001)
 
 

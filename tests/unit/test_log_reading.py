@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Log, LogClosedError, LogConfig, LogStore, OffsetOutOfRangeError
+from logstore import (
+    CorruptRecordBatchError,
+    Log,
+    LogClosedError,
+    LogConfig,
+    LogStore,
+    OffsetOutOfRangeError,
+)
 
 SMALL = LogConfig(segment_bytes=1024, index_interval_bytes=256)
 
@@ -240,3 +247,31 @@ def test_retention_drops_whole_segments_from_the_beginning(
     assert log[-1].value == b"new"
     assert log.log_end_offset == 101
     assert segments_of(log) <= 2
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_regression_a_read_below_a_missing_first_segment_says_so(
+    tmp_path: Path, is_view: bool
+) -> None:
+    """Whatever is in the caches: damage from the log start on, out of range below it."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+        for number in range(60):
+            log.append(b"%04d" % number)
+        log.delete_records_before(2)
+        first = log._view[1][1]
+    for path in (tmp_path / "orders-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    with LogStore.open(tmp_path, read_only=is_view) as store:
+        log = store.log("orders", 0)
+        for _ in range(2):
+            for offset in (0, 1, -100):
+                with pytest.raises(OffsetOutOfRangeError):
+                    log[offset]
+            for offset in (2, first - 1):
+                for read in (log.record_at, log.read, log.read_raw):
+                    with pytest.raises(CorruptRecordBatchError):
+                        read(offset)
+            for offset in (*range(first, 60), -1):
+                assert log[offset].value == b"%04d" % (offset % 60)
+            assert log.offset_for_timestamp(0) in (None, first)

@@ -2,6 +2,11 @@
 
 Records go when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A future
 costs two words and no lock; who asks one for its offset before its batch went waits for that.
+
+Batches are a chain from the oldest one that has not gone to the one that takes records. A batch is
+closed by hanging the next one behind it, and leaves the chain when its offset or its error is
+known. So whoever is interrupted anywhere leaves every record that was taken where the next one
+finds it: another append, the thread, `flush`, `close`, or who asks for an offset.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ class _Batch:
         "is_done",
         "is_rich",
         "keys",
+        "next",
         "offset",
         "size_bytes",
         "timestamps",
@@ -44,11 +50,21 @@ class _Batch:
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: threading.Event | None = None
+        # Set once: nothing is added to this batch any more.
+        self.next: _Batch | None = None
+
+    def trim(self) -> None:
+        """Take out of the other columns what belongs to no value: its append was interrupted."""
+        count = len(self.values)
+        for column in (self.keys, self.timestamps, self.headers):
+            if column is not None:
+                del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add what the next record has besides its value."""
+        """Add what the next record has besides its value; called before that."""
         count = len(self.values)
         self.is_rich = True
+        self.trim()
         if key is not None and self.keys is None:
             self.keys = [None] * count
         if timestamp is not None and self.timestamps is None:
@@ -101,9 +117,10 @@ class Appender:
         self._log = log
         self._linger = linger
         self._max_bytes = min(max_bytes, log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES)
-        self._mutex = threading.Lock()
+        # Held by who sends; never taken under the mutex, which is held for moments only.
         self._send_lock = threading.Lock()
-        self._batch = _Batch()
+        self._mutex = threading.Lock()
+        self._batch = self._oldest = _Batch()
         self._has_records = threading.Event()
         self._closing = threading.Event()
         self._is_closed = False
@@ -138,33 +155,41 @@ class Appender:
         size = encode.size_max(value, key, pairs)
         if size + encode.BATCH_OVERHEAD_BYTES > self._log._max_message_bytes:
             self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
-        full = None
         with self._mutex:
-            batch = self._batch
+            full = batch = self._batch
             if batch.size_bytes + size > self._max_bytes and batch.values:
-                full, batch = batch, _Batch()
-                self._batch = batch
+                batch = self._begin_next(batch)
             index = len(batch.values)
             if not index:
                 self._begin(batch)
             if key is not None or timestamp is not None or pairs or batch.is_rich:
                 batch.add_rich(key, timestamp, pairs)
-            batch.values.append(value)
             batch.size_bytes += size
-            if full is not None:
-                self._send_lock.acquire()
-        if full is not None:
-            self._send(full)
+            batch.values.append(value)
+        if full is not batch:
+            self._send_closed()
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
         """Start the clock for a batch's first record; called under the mutex."""
+        self._check_open()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="logstore-appender", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._has_records.set()
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise LogClosedError(reason="the appender was closed")
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="logstore-appender", daemon=True)
-            self._thread.start()
-        self._has_records.set()
+
+    def _begin_next(self, batch: _Batch) -> _Batch:
+        """Let a full batch take nothing more, and give the one behind it; the mutex is held."""
+        self._check_open()
+        fresh = _Batch()
+        self._has_records.set()  # so that the thread sends what an interrupt keeps us from sending
+        batch.next = self._batch = fresh
+        return fresh
 
     def _run(self) -> None:
         """Send batches whose time has come, until the appender is closed."""
@@ -173,34 +198,51 @@ class Appender:
             self._has_records.clear()
             batch = self._batch
             self._closing.wait(self._linger)
-            if batch is self._batch and batch.values:
-                self._cut(batch)
+            self._cut(batch)
 
     def _cut(self, batch: _Batch) -> None:
-        """Take a batch out, if it is still the current one, and send it."""
+        """Let a batch go if it is still the current one, and all that were before it."""
         with self._mutex:
-            if self._batch is not batch or not batch.values:
-                return
-            self._batch = _Batch()
-            self._send_lock.acquire()  # so that batches go in the order in which they were begun
-        self._send(batch)
+            if batch.values and batch.next is None:
+                batch.next = self._batch = _Batch()
+        self._send_closed()
+
+    def _send_closed(self) -> None:
+        """Send the batches that take nothing more, in the order in which they were begun."""
+        with self._send_lock:
+            while True:
+                batch = self._oldest
+                following = batch.next
+                if following is None:
+                    return
+                if batch.offset < 0 and batch.error is None:
+                    self._send(batch)
+                if batch.is_done is not None:
+                    batch.is_done.set()
+                self._oldest = following
 
     def _send(self, batch: _Batch) -> None:
-        """Append a batch; `_send_lock` is held and let go here. Its futures carry any error."""
+        """Append a batch; `_send_lock` is held. Its futures carry any error.
+
+        One that was interrupted is as new, unless its records stand in the log already.
+        """
+        batch.trim()
+        log, receipt = self._log, [-1]
         try:
-            payload = self._log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
-            batch.offset = self._log._append_payload(payload)
+            payload = log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
+            batch.offset = log._append_payload(payload, receipt)
         except Exception as error:  # noqa: BLE001 - the futures raise it
             batch.error = error
-        finally:
-            self._send_lock.release()
-            if batch.is_done is not None:
-                batch.is_done.set()
+        except BaseException:
+            batch.offset = receipt[0]
+            raise
 
     def _wait(self, batch: _Batch, timeout: float | None) -> None:
         with self._mutex:
             if batch.is_done is None:
                 batch.is_done = threading.Event()
+        if batch.next is not None and not self._send_lock.locked():
+            self._send_closed()  # whoever closed it was interrupted
         if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
             raise TimeoutError(f"the record was not appended within {timeout} s")
 
@@ -210,19 +252,14 @@ class Appender:
         It is in the log then, not necessarily on the disk: `Log.flush` does that.
         """
         self._cut(self._batch)
-        with self._send_lock:
-            pass
 
     def close(self) -> None:
         """Append what waits and take no more; twice is fine."""
         with self._mutex:
             self._is_closed = True
-            batch = self._batch
         self._closing.set()
         self._has_records.set()
-        self._cut(batch)
-        with self._send_lock:
-            pass
+        self._cut(self._batch)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -78,6 +78,7 @@ def _start_empty_at(log: Log, offset: int) -> None:
     log._roll(offset)
     log._activate([log._active])
     log._log_start_offset = log._recovery_point = offset
+    log._count_from_flushed()
     old.is_dropped = True
     from logstore.log.retention import _remove_files
 

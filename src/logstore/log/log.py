@@ -282,7 +282,7 @@ class Log(LogWriter):
         offset = self._append_payload(payload)
         end = offset + payload.last_offset_delta + 1
         if durable:
-            self._flush_to(end)
+            self._flush_appended(end)
         return range(offset, end)
 
     def _group_commit(self) -> GroupCommit:

@@ -23,7 +23,7 @@ from logstore.log.report import RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.log.trailer import read_trailer
-from logstore.log.writer import NEVER, RECOVERY_POINT_LIMIT
+from logstore.log.writer import RECOVERY_POINT_LIMIT
 from logstore.names import dir_name, parse_dir_name
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ def _begin(log: Log, base_offset: int) -> None:
         raise log._failed(error) from error
     log._activate([segment])
     log._recovery_point = base_offset
-    _begin_to_count(log)
-
-
-def _begin_to_count(log: Log) -> None:
-    """Say at which append `flush_messages` will flush for the first time."""
-    if log._flush_messages < NEVER:
-        log._flush_at = log._recovery_point + log._flush_messages - 1
+    log._count_from_flushed()
 
 
 def open_log(
@@ -143,10 +137,12 @@ def load(
         recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
     else:
         log._unflushed = [(segment, None) for segment in recovered.unflushed]
+        # The next flush writes their indexes down, also where the recovery point is behind them.
+        log._names_changed = bool(recovered.unflushed)
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
     _take_epochs(log, recovered)
-    _begin_to_count(log)
+    log._count_from_flushed()
     log._refusal = ""
     if entry.problems:
         log._refusal = (

@@ -7,6 +7,7 @@ leaves a log that ends somewhere between the old end and the new one, and nothin
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
@@ -16,6 +17,7 @@ from logstore.format import payload as payloads
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor
+from logstore.log.flushing import hidden_failure
 from logstore.log.scan import Scan
 from logstore.log.segment import Segment
 from logstore.log.writer import RECOVERY_POINT_LIMIT
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 def truncate_to(log: Log, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
+    outer = sys.exc_info()[1]
     with log._flush_lock, log._lock:
         log._check_writable()
         if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -41,7 +44,10 @@ def truncate_to(log: Log, offset: int) -> None:
             raise failure from error
         except LogStoreError:
             raise
-        except BaseException:  # interrupted
+        except BaseException as error:  # interrupted
+            hidden = hidden_failure(error, outer)
+            if hidden is not None:
+                log._log_dir.flush_failed(hidden, log.directory)
             _take_what_stands(log, offset)
             raise
 
@@ -82,6 +88,7 @@ def _truncate(log: Log, offset: int) -> None:
     dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
     log._recovery_point = min(log._recovery_point, offset)
+    log._count_from_flushed()
     log._epochs.truncate_to(offset)
     log._epochs_changed = True
     log._activate([*kept, new])

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
-from logstore.errors import (
-    LogStoreError,
-    ReplicaOfflineError,
-)
+from logstore.errors import LogDirError, LogStoreError, ReplicaOfflineError
 from logstore.format import columnar, compression
 from logstore.format import payload as payloads
 from logstore.format.columns import Buffer
+from logstore.log import flushing
 from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
@@ -31,16 +29,12 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
 from logstore.log.replica import view_of
 from logstore.log.report import RecoveryEntry
-from logstore.log.sealing import seal
 from logstore.log.segment import WRITER, Segment
 
 if TYPE_CHECKING:
     from logstore.log.group_commit import GroupCommit
 
 NEVER = 2**63
-# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
-Unflushed = tuple[Segment, "Handle | None"]
-
 UNFLUSHED_SEGMENTS_MAX = 16
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -91,7 +85,7 @@ class LogWriter(LogReader):
         self._roll_at_ms = NEVER
         self._indexed_position = 0
         self._names_changed = False
-        self._unflushed: list[Unflushed] = []
+        self._unflushed: list[flushing.Unflushed] = []
         self._checkpointed_bytes = 0
         self._recovery_point = 0
         self._flush_at = NEVER
@@ -113,8 +107,13 @@ class LogWriter(LogReader):
 
     # --- how an append is done ------------------------------------------------------------------
 
-    def _append_payload(self, payload: payloads.Payload) -> int:
-        """Frame and write one batch; give its base offset."""
+    def _append_payload(self, payload: payloads.Payload, receipt: list[int] | None = None) -> int:
+        """Frame and write one batch; give its base offset.
+
+        Args:
+            receipt: its first item becomes the base offset as soon as the records stand, so that
+                who is interrupted afterwards knows.
+        """
         size = payload.size_bytes
         with self._lock:
             self._check_appendable()
@@ -131,6 +130,8 @@ class LogWriter(LogReader):
                 payload.max_timestamp,
                 self._leader_epoch,
             )
+            if receipt is not None:
+                receipt[0] = offset
         last_offset = offset + payload.last_offset_delta
         if last_offset >= self._flush_at or self._waiters:
             self._after_append(last_offset)
@@ -279,7 +280,7 @@ class LogWriter(LogReader):
             with self._appended:
                 self._appended.notify_all()
         if offset >= self._flush_at:
-            self._flush_to(offset + 1)
+            self._flush_appended(offset + 1)
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""
@@ -313,82 +314,22 @@ class LogWriter(LogReader):
 
     def _flush_to(self, offset: int) -> None:
         """Sync in order of offset whatever is not durable below `offset`; share a running sync."""
-        if self._recovery_point >= offset and not self._names_changed:
-            return
-        with self._flush_lock:
-            if self._recovery_point >= offset and not self._names_changed:
-                return
-            pending: list[Unflushed] = []
-            names_changed = epochs_changed = False
-            try:
-                with self._lock:
-                    self._check()
-                    end = self._active.end_offset
-                    pending, self._unflushed = self._unflushed, []
-                    if self._writer is not None:
-                        pending.append((self._active, self._writer))
-                        self._writer = None
-                    self._environment.dirty.discard(self)
-                    names_changed, self._names_changed = self._names_changed, False
-                    epochs_changed, self._epochs_changed = self._epochs_changed, False
-                synced = self._sync(pending, names_changed, epochs_changed)
-            except LogStoreError:
-                raise
-            except BaseException as error:  # interrupted: all of it is still to be synced
-                if isinstance(error.__context__, OSError):  # as a sync failed: never again (R6)
-                    self._log_dir.flush_failed(error.__context__, self._directory)
-                self._take_back(pending, names_changed, epochs_changed)
-                raise
-            self._recovery_point = max(end, self._recovery_point)
-            self._flush_at = (
-                end + self._flush_messages - 1 if self._flush_messages < NEVER else NEVER
-            )
-            self._flushed_ms = self._now_ms()
-            for segment, handle in synced:
-                if segment is not self._active:
-                    seal(self, segment, handle.fd)
+        if self._recovery_point < offset or self._names_changed:
+            flushing.flush_to(self, offset)
 
-    def _sync(
-        self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
-    ) -> list[tuple[Segment, Handle]]:
-        path, synced, handle = self._directory, [], None
+    def _flush_appended(self, offset: int) -> None:
+        """Make what was just appended durable; no error of this is one to append it again for."""
         try:
-            for segment, handle in pending:
-                path = segment.log_path
-                if handle is None:
-                    handle = Handle(files.open_file(path, files.READ_WRITE))
-                files.sync_data(handle.fd)
-                synced.append((segment, handle))
-            path = self._directory
-            if names_changed:
-                files.sync_dir(path)
-            if epochs_changed:
-                self._epochs.write()
-        except OSError as error:
-            failure = self._log_dir.failed(error, path, self.topic, self.partition)
-            if not self._log_dir.is_offline:
-                self._take_back(pending, names_changed, epochs_changed)
-            pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
-            synced.clear()
-            handle = None
-            raise failure from error
-        if self._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
-            self._log_dir.check()
-        return synced
+            self._flush_to(offset)
+        except LogStoreError as error:
+            if not error.retriable:
+                raise
+            reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
+            raise LogDirError(path=self.log_dir, reason=reason) from error
 
-    def _take_back(
-        self, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
-    ) -> None:
-        """Leave to the next flush what this one did not get to: no sync of it has failed."""
-        with self._lock:
-            if self._unavailable is not None:
-                return
-            if pending and pending[-1][0] is self._active:
-                self._writer = pending.pop()[1] or self._writer
-                self._environment.dirty.add(self)
-            self._unflushed[:0] = pending
-            self._names_changed |= names_changed
-            self._epochs_changed |= epochs_changed
+    def _count_from_flushed(self) -> None:
+        """Say at which append `flush_messages` will flush next."""
+        self._flush_at = self._recovery_point + self._flush_messages - 1
 
     def _set_metadata(self, **changes: Any) -> None:
         """Replace `partition.metadata` durably."""

@@ -1,0 +1,128 @@
+"""Make what was appended durable: the syncs of a flush, in order of offset, then the seals.
+
+A sync that failed is never tried again (R6), also when an interrupt came on top of its error. A
+flush that was interrupted, or found the process or the disk full before any sync failed, leaves
+all of it to the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.errors import LogStoreError
+from logstore.log.cache import Handle
+from logstore.log.sealing import seal
+from logstore.log.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.writer import LogWriter
+
+# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
+Unflushed = tuple[Segment, "Handle | None"]
+
+
+def flush_to(log: LogWriter, offset: int) -> None:
+    """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
+    outer = sys.exc_info()[1]
+    with log._flush_lock:
+        if log._recovery_point >= offset and not log._names_changed:
+            return
+        pending: list[Unflushed] = []
+        names_changed = epochs_changed = False
+        try:
+            with log._lock:
+                log._check()
+                end = log._active.end_offset
+                pending, log._unflushed = log._unflushed, []
+                if log._writer is not None:
+                    pending.append((log._active, log._writer))
+                    log._writer = None
+                log._environment.dirty.discard(log)
+                names_changed, log._names_changed = log._names_changed, False
+                epochs_changed, log._epochs_changed = log._epochs_changed, False
+            synced = _sync(log, pending, names_changed, epochs_changed)
+        except LogStoreError:
+            raise
+        except BaseException as error:  # interrupted: all of it is still to be synced
+            failure = hidden_failure(error, outer)
+            if failure is not None:
+                log._log_dir.flush_failed(failure, log.directory)
+            _take_back(log, pending, names_changed, epochs_changed)
+            raise
+        log._recovery_point = max(end, log._recovery_point)
+        log._count_from_flushed()
+        log._flushed_ms = log._now_ms()
+        for segment, handle in synced:
+            if segment is not log._active:
+                seal(log, segment, handle.fd)
+
+
+def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
+    """Find the disk's error that an interrupt came on top of.
+
+    Args:
+        outer: what the caller was handling already when the disk was called; none of ours.
+    """
+    context = error.__context__
+    while context is not None and context is not outer:
+        if isinstance(context, OSError):
+            return context
+        context = context.__context__
+    return None
+
+
+def _sync(
+    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+) -> list[tuple[Segment, Handle]]:
+    path, synced, handle = log.directory, [], None
+    try:
+        for segment, handle in pending:
+            path = segment.log_path
+            if handle is None:
+                handle = Handle(files.open_file(path, files.READ_WRITE))
+            files.sync_data(handle.fd)
+            synced.append((segment, handle))
+        path = log.directory
+        if names_changed:
+            files.sync_dir(path)
+    except OSError as error:
+        failure = log._log_dir.failed(error, path, log.topic, log.partition)
+        if not log._log_dir.is_offline:
+            _take_back(log, pending, names_changed, epochs_changed)
+        pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
+        synced.clear()
+        handle = None
+        raise failure from error
+    if epochs_changed:
+        _write_epochs(log)
+    if log._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
+        log._log_dir.check()
+    return synced
+
+
+def _write_epochs(log: LogWriter) -> None:
+    """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
+    try:
+        log._epochs.write()
+    except OSError as error:
+        failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
+        if not failure.retriable:
+            raise failure from error
+        log._epochs_changed = True
+
+
+def _take_back(
+    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+) -> None:
+    """Leave to the next flush what this one did not get to: no sync of it has failed."""
+    with log._lock:
+        if log._unavailable is not None:
+            return
+        if pending and pending[-1][0] is log._active:
+            log._writer = pending.pop()[1] or log._writer
+            log._environment.dirty.add(log)
+        log._unflushed[:0] = pending
+        log._names_changed |= names_changed
+        log._epochs_changed |= epochs_changed

@@ -1,0 +1,167 @@
+"""Ctrl-C at any line of an Appender or of a group commit loses no record and hangs nobody."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.disk import files
+from logstore.errors import LogClosedError, LogStoreError
+from logstore.log import appender as appenders
+from logstore.log import group_commit, writer
+from logstore.log import log as logs
+from support.interrupts import InterruptAt
+
+WAIT_SECONDS = 60
+FOR_EVER = 3600.0
+
+
+def check_taken(log: Log, taken: list[tuple[bytes, Any]]) -> None:
+    """Every record whose future was given stands once at its offset, with its key."""
+    records = {record.offset: record for record in log}
+    for value, future in taken:
+        record = records[future.result(WAIT_SECONDS)]
+        assert record.value == value
+        assert record.key == (value if value.startswith(b"k") else None)
+        assert record.timestamp == 5
+    values = [record.value for record in records.values()]
+    assert len(values) == len(set(values))
+
+
+def test_an_appender_keeps_what_it_took(store: LogStore) -> None:
+    """Over an interrupt of append, flush, a future's wait and close, at each line of them."""
+    log = store.create("orders", 0)
+    for number in itertools.count(1):
+        taken: list[tuple[bytes, Any]] = []
+        appender = log.appender(linger=FOR_EVER, max_bytes=200)
+        appender.append(b"a%d" % number, timestamp=5)  # starts the thread
+        with InterruptAt(number, appenders, writer) as interrupt, suppress(KeyboardInterrupt):
+            for at in range(8):
+                value = b"%s%d-%d" % (b"k" if at % 3 == 1 else b"v", number, at)
+                key = value if at % 3 == 1 else None
+                taken.append((value, appender.append(value, key=key, timestamp=5)))
+            appender.flush()
+            taken[-1][1].result(WAIT_SECONDS)
+        late = appender.append(b"late%d" % number, timestamp=5)
+        taken.append((b"late%d" % number, late))
+        if taken and not interrupt.was_hit:
+            break
+        with InterruptAt(number % 40, appenders, writer), suppress(KeyboardInterrupt):
+            appender.close()
+        appender.close()
+        check_taken(log, taken)
+    assert number > 150
+    appender.close()
+
+
+def test_a_closed_appender_sends_what_it_took_before_an_overflow(log: Log) -> None:
+    """An append that would begin a batch is refused; the full one before it goes."""
+    appender = log.appender(linger=FOR_EVER, max_bytes=200)
+    future = appender.append(bytes(150))
+    appender._is_closed = True  # as close has set it, and not cut yet
+    with pytest.raises(LogClosedError):
+        appender.append(bytes(150))
+    appender.close()
+    assert future.result(0) == 0
+
+
+@pytest.fixture
+def log(store: LogStore) -> Log:
+    """Give an empty log that takes small batches only."""
+    return store.create("orders", 0, config=LogConfig(max_message_bytes=1024))
+
+
+def test_an_interrupted_durable_append_hangs_no_later_one(log: Log) -> None:
+    """Alone, at each line of it."""
+    for number in itertools.count(1):
+        with (
+            InterruptAt(number, group_commit, logs) as interrupt,
+            suppress(KeyboardInterrupt),
+        ):
+            log.append(b"%d" % number, durable=True)
+        later = threading.Thread(target=log.append, args=(b"x",), kwargs={"durable": True})
+        later.daemon = True
+        later.start()
+        later.join(WAIT_SECONDS)
+        assert not later.is_alive()
+        if not interrupt.was_hit:
+            break
+    assert number > 10
+
+
+class Company:
+    """Durable appends in threads, the first of which is held in its sync."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.is_held, self.go_on = threading.Event(), threading.Event()
+        self.offsets: dict[bytes, int] = {}
+        self.threads: list[threading.Thread] = []
+        self._sync, self._calls = files.fdatasync, itertools.count()
+
+    def sync(self, fd: int) -> None:
+        """Stand for fdatasync."""
+        if next(self._calls) == 0:
+            self.is_held.set()
+            self.go_on.wait(WAIT_SECONDS)
+        self._sync(fd)
+
+    def append(self, value: bytes) -> None:
+        with suppress(LogStoreError):
+            self.offsets[value] = self.log.append(value, durable=True)
+
+    def begin(self, value: bytes) -> None:
+        thread = threading.Thread(target=self.append, args=(value,), daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def watch(self, line: str) -> None:
+        """Let the held commit end when the interrupted thread is about to wait for it."""
+        if line.startswith(("with self._commit_lock", "with group.gate")):
+            self.go_on.set()
+
+    def wait_for_a_leader(self) -> None:
+        """Return when one record waits for the held commit."""
+        commit = self.log._commit
+        while commit is None or not commit._waiting or not commit._waiting[0].records:
+            self.threads[-1].join(0.001)
+            commit = self.log._commit
+
+    def end(self) -> None:
+        """Check that all come to their end, and stand where they were told."""
+        self.go_on.set()
+        self.begin(b"later")
+        for thread in self.threads:
+            thread.join(WAIT_SECONDS)
+            assert not thread.is_alive()
+        assert {b"first", b"later"} <= set(self.offsets)
+        for value, offset in self.offsets.items():
+            assert self.log[offset].value == value
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_an_interrupted_member_of_a_group_hangs_nobody(
+    log: Log, monkeypatch: pytest.MonkeyPatch, is_alone: bool
+) -> None:
+    """As the first that waits behind a commit, or the second; each record that was given stands."""
+    for number in itertools.count(1):
+        with monkeypatch.context() as patch:
+            company = Company(log)
+            patch.setattr(files, "fdatasync", company.sync)
+            company.begin(b"first")
+            assert company.is_held.wait(WAIT_SECONDS)
+            if not is_alone:
+                company.begin(b"leader")
+                company.wait_for_a_leader()
+            interrupt = InterruptAt(number, group_commit, watch=company.watch)
+            with interrupt, suppress(KeyboardInterrupt):
+                company.append(b"mine")
+            company.end()
+        if not interrupt.was_hit:
+            break
+    assert number > 20
