@@ -1,0 +1,89 @@
+"""Start a Spark session on this machine that is quick, quiet and needs no network."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from logstore.spark.java import choose_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE_ROOT = os.path.dirname(os.path.dirname(HERE))
+MISSING = "the Spark source needs pyspark: pip install 'logstore[spark]'"
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+}
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def session(
+    master: str = "local[*]",
+    *,
+    app_name: str = "logstore",
+    java: str = "auto",
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start a Spark session, or give the one that runs.
+
+    Works without a Java of the system: the extra `spark` brings one along. Sets JAVA_HOME,
+    PYSPARK_PYTHON and PYTHONPATH of this process, which Spark hands to its own processes. Times
+    are shown in UTC.
+
+    Args:
+        master: any Spark master; by default every core of this machine.
+        java: "auto" takes the system's Java if it is 17 or later; "system" and "bundled" insist.
+        conf: Spark's settings, over those that make it quick and quiet.
+
+    Raises:
+        ImportError: pyspark is not installed.
+        RuntimeError: there is no Java as wanted.
+    """
+    builder = _import_session().builder
+    active = _import_session().getActiveSession()
+    if active is None:
+        prepare_environment(java)
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {**QUIET, **(LOOPBACK if is_local else {}), **(conf or {})}
+    options = "spark.driver.extraJavaOptions"
+    logging = f"-Dlog4j2.configurationFile=file:{os.path.join(HERE, 'log4j2.properties')}"
+    settings[options] = f"{logging} {settings.get(options, '')}".strip()
+    builder = builder.master(master).appName(app_name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(java: str = "auto") -> None:
+    """Set what Spark's own processes take from this one: Java, Python and where packages are."""
+    choose_java(os.environ, java)
+    # Without these the workers run whatever `python3` stands first in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    roots = [root for root in os.environ.get("PYTHONPATH", "").split(os.pathsep) if root]
+    if os.path.basename(PACKAGE_ROOT) != "site-packages" and PACKAGE_ROOT not in roots:
+        os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE_ROOT, *roots])
+
+
+def _import_session() -> type[SparkSession]:
+    try:
+        with warnings.catch_warnings():
+            # It tells of versions of pandas, which nothing here uses.
+            warnings.simplefilter("ignore", FutureWarning)
+            from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError(MISSING, name="pyspark") from error
+    return SparkSession

@@ -1,0 +1,229 @@
+"""Read the options of the source and the sink; names and meanings are those of Spark's Kafka ones.
+
+An option that is not known is refused, naming the nearest one that is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from logstore.names import TopicPartition, validate_topic
+
+EARLIEST, LATEST = -2, -1
+OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
+
+READ_OPTIONS = (
+    "logDirs", "subscribe", "subscribePattern", "assign", "columns", "includeHeaders",
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
+    "maxOffsetsPerTrigger",
+)  # fmt: skip
+# Of a connection to brokers: a job that comes from Kafka may leave them in, they mean nothing here.
+IGNORED = re.compile(
+    r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation"
+)
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+
+PartitionOffsets = dict[TopicPartition, int]
+# One bound for all partitions, or one for each.
+Bound = int | PartitionOffsets
+
+
+class ReadOptions(NamedTuple):
+    """Carry checked options of the source; picklable, paths and numbers only."""
+
+    log_dirs: tuple[str, ...]
+    topics: tuple[str, ...]
+    pattern: str | None
+    assigned: tuple[TopicPartition, ...]
+    columns: tuple[str, ...]
+    starting: Bound
+    ending: Bound
+    starting_times: Bound | None
+    ending_times: Bound | None
+    is_late_start_latest: bool
+    fails_on_data_loss: bool
+    partitions_min: int
+    offsets_per_trigger_max: int | None
+
+
+def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """Give the options under their right names; Spark hands them over in lower case.
+
+    Raises:
+        ValueError: one is not known.
+    """
+    from difflib import get_close_matches
+
+    names = {name.lower(): name for name in known}
+    found = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if lower in names:
+            found[names[lower]] = value
+        elif not IGNORED.fullmatch(lower):
+            nearest = names[get_close_matches(lower, names, n=1, cutoff=0.0)[0]]
+            raise ValueError(
+                f"format logstore has no option {name!r}; did you mean {nearest!r}? "
+                f"It has {', '.join(known)}"
+            )
+    return found
+
+
+def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
+    """Check the options of a read; raises ValueError with what is wrong and what would be right."""
+    options = check_names(given, READ_OPTIONS)
+    topics, pattern, assigned = _selection(options)
+    if is_stream and (unfit := [name for name in options if name.startswith("ending")]):
+        raise ValueError(f"a stream has no end: leave out {unfit[0]}")
+    starting = _bound(options, "startingOffsets", LATEST if is_stream else EARLIEST)
+    ending = _bound(options, "endingOffsets", LATEST)
+    if not is_stream and LATEST in _values(starting):
+        raise ValueError("startingOffsets: a batch read cannot begin at the latest offsets")
+    if EARLIEST in _values(ending):
+        raise ValueError("endingOffsets: a read cannot end at the earliest offsets")
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error")
+    if strategy not in ("error", "latest"):
+        raise ValueError(f'startingOffsetsByTimestampStrategy {strategy!r} is "error" or "latest"')
+    limit = options.get("maxOffsetsPerTrigger")
+    return ReadOptions(
+        log_dirs=log_dirs_of(options),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        columns=_columns(options),
+        starting=starting,
+        ending=ending,
+        starting_times=_times(options, "starting"),
+        ending_times=_times(options, "ending"),
+        is_late_start_latest=strategy == "latest",
+        fails_on_data_loss=flag(options, "failOnDataLoss", True),
+        partitions_min=number(options, "minPartitions", 1, "1"),
+        offsets_per_trigger_max=None if limit is None else number(options, "maxOffsetsPerTrigger"),
+    )
+
+
+def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Read `logDirs`: paths with commas between them, or a JSON list of paths."""
+    text = options.get("logDirs", "").strip()
+    if text.startswith("["):
+        paths = _json(text, "logDirs", '["/disk1/logs", "/disk2/logs"]')
+    else:
+        paths = [path.strip() for path in text.split(",")]
+    paths = [path for path in paths if path]
+    if not paths:
+        raise ValueError('option logDirs is missing: all log dirs of the store, "/disk1,/disk2"')
+    return tuple(map(str, paths))
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """Read "true" or "false"."""
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f'{name} is "true" or "false", not {text!r}')
+    return text == "true"
+
+
+def number(options: Mapping[str, str], name: str, least: int = 1, default: str = "") -> int:
+    """Read a whole number."""
+    text = options.get(name, default)
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{name} is a whole number, not {text!r}") from None
+    if value < least:
+        raise ValueError(f"{name} {value} is less than {least}")
+    return value
+
+
+def _selection(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
+    ways = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
+    if len(ways) != 1:
+        told = " and ".join(ways) or "none of them"
+        raise ValueError(f"give one of assign, subscribe, subscribePattern; there is {told}")
+    text = options[ways[0]]
+    if ways[0] == "subscribe":
+        topics = sorted({topic.strip() for topic in text.split(",") if topic.strip()})
+        if not topics:
+            raise ValueError("subscribe names no topic")
+        return tuple(map(validate_topic, topics)), None, ()
+    if ways[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"subscribePattern {text!r}: {error}") from None
+        return (), text, ()
+    chosen = _json(text, "assign", '{"orders": [0, 1]}')
+    try:
+        keys = {TopicPartition(str(t), int(p)) for t, numbers in chosen.items() for p in numbers}
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f'assign is like {{"orders": [0, 1]}}, not {text!r}') from None
+    if not keys:
+        raise ValueError("assign names no partition")
+    return (), None, tuple(sorted(keys))
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    has_headers = flag(options, "includeHeaders", False)
+    if "columns" not in options:
+        return COLUMNS + ((HEADERS,) if has_headers else ())
+    known = {name.lower(): name for name in (*COLUMNS, HEADERS)}
+    wanted = [name.strip() for name in options["columns"].split(",")]
+    for name in wanted:
+        if name.lower() not in known:
+            raise ValueError(f"columns: there is no {name!r}, only {', '.join(known.values())}")
+    columns = tuple(dict.fromkeys(known[name.lower()] for name in wanted))
+    return columns + ((HEADERS,) if has_headers and HEADERS not in columns else ())
+
+
+def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() in OFFSET_NAMES:
+        return OFFSET_NAMES[text.strip().lower()]
+    return _by_partition(text, name, EARLIEST)
+
+
+def _times(options: Mapping[str, str], side: str) -> Bound | None:
+    """Read a time for all partitions, else one for each, else None; ms since the epoch."""
+    if f"{side}Timestamp" in options:
+        return number(options, f"{side}Timestamp", 0)
+    name = f"{side}OffsetsByTimestamp"
+    return _by_partition(options[name], name, 0) if name in options else None
+
+
+def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
+    example = '{"orders": {"0": 23, "1": 45}}'
+    found = _json(text, name, example)
+    try:
+        values = {
+            TopicPartition(str(topic), int(partition)): int(value)
+            for topic, by_partition in found.items()
+            for partition, value in by_partition.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"{name} is like {example}, not {text!r}") from None
+    for key, value in values.items():
+        if value < least:
+            raise ValueError(f"{name}: {value} of {key} is less than {least}")
+    return values
+
+
+def _values(bound: Bound) -> set[int]:
+    return set(bound.values()) if isinstance(bound, dict) else {bound}
+
+
+def _json(text: str, name: str, example: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError(f"{name} is like {example}, not {text!r}") from None

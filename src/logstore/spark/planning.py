@@ -1,0 +1,182 @@
+"""Decide what a read covers: which partitions, from which offset to which, in which pieces.
+
+It runs in a process of the driver's, beside whoever owns the store. A piece names a partition and
+a range of offsets, never a path: by the time a task reads it, the replica may have moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
+from logstore.log.log import Log
+from logstore.log.splitting import bytes_between, split
+from logstore.names import TopicPartition
+from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
+from logstore.spark.views import check_all_serve
+from logstore.store.store import LogStore
+
+# About what a task reads in a tenth of a second; smaller pieces cost more in scheduling.
+PIECE_BYTES = 32 << 20
+
+
+@dataclass
+class Piece(InputPartition):
+    """Carry what one task reads; picklable, names and numbers only."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    start: int
+    end: int
+
+    def __init__(self, topic: str, partition: int, topic_id: bytes, start: int, end: int) -> None:
+        super().__init__((topic, partition, start, end))
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
+        self.start, self.end = start, end
+
+
+class Span(NamedTuple):
+    """Carry a partition's readable range, as its log was just seen."""
+
+    log: Log
+    start: int
+    end: int
+
+
+def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
+    """Give the partitions that the options name, in order.
+
+    Raises:
+        UnknownPartitionError: a topic or partition that was named is not there.
+        LogDirOfflineError: what is there cannot be told, because a log dir is offline.
+    """
+    there = list(store)
+    if options.fails_on_data_loss and not options.assigned:
+        check_all_serve(store)
+    if options.pattern is not None:
+        return [key for key in there if re.fullmatch(options.pattern, key.topic)]
+    if options.assigned:
+        if options.fails_on_data_loss:
+            for key in options.assigned:
+                store.log(*key)
+        return [key for key in options.assigned if key in there]
+    topics = {key.topic for key in there}
+    for topic in options.topics:
+        if topic not in topics:
+            raise UnknownPartitionError(
+                f"there is no topic {topic!r} in this store; it has {_few(sorted(topics))}",
+                topic=topic,
+                partition=-1,
+            )
+    return [key for key in there if key.topic in options.topics]
+
+
+def _few(names: list[str]) -> str:
+    text = ", ".join(names[:10]) or "none"
+    return text if len(names) <= 10 else f"{text} and {len(names) - 10} more"
+
+
+def look(
+    store: LogStore, keys: Iterable[TopicPartition], *, fails_on_data_loss: bool
+) -> dict[TopicPartition, Span]:
+    """Look at the partitions now; one that cannot be read is left out if data may be lost."""
+    spans = {}
+    for key in keys:
+        try:
+            log = store.log(*key)
+            log._refresh()
+        except LogStoreError:
+            if fails_on_data_loss:
+                raise
+            continue
+        spans[key] = Span(log, log.log_start_offset, log.log_end_offset)
+    return spans
+
+
+def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+    """Give the offset at which each partition begins to be read."""
+    return {
+        key: _at_time(key, span, options.starting_times, options)
+        if options.starting_times is not None
+        else _at(key, span, options.starting, "startingOffsets", options)
+        for key, span in spans.items()
+    }
+
+
+def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+    """Give the offset before which each partition ends to be read."""
+    ends = {}
+    for key, span in spans.items():
+        if options.ending_times is not None:
+            time = _of(options.ending_times, key, "endingOffsetsByTimestamp")
+            offset = span.log.offset_for_timestamp(time)
+            ends[key] = span.end if offset is None else min(offset, span.end)
+        else:
+            ends[key] = _at(key, span, options.ending, "endingOffsets", options)
+    return ends
+
+
+def _of(bound: Bound, key: TopicPartition, name: str) -> int:
+    if not isinstance(bound, dict):
+        return bound
+    if key not in bound:
+        raise ValueError(f"{name} says nothing of {key}: it must name every partition that is read")
+    return bound[key]
+
+
+def _at(key: TopicPartition, span: Span, bound: Bound, name: str, options: ReadOptions) -> int:
+    offset = _of(bound, key, name)
+    if offset in (EARLIEST, LATEST):
+        return span.start if offset == EARLIEST else span.end
+    if not span.start <= offset <= span.end and options.fails_on_data_loss:
+        raise lost(key, offset, span.start, span.end, name)
+    return min(max(offset, span.start), span.end)
+
+
+def _at_time(key: TopicPartition, span: Span, times: Bound, options: ReadOptions) -> int:
+    time = _of(times, key, "startingOffsetsByTimestamp")
+    offset = span.log.offset_for_timestamp(time)
+    if offset is not None:
+        return min(offset, span.end)
+    if options.is_late_start_latest:
+        return span.end
+    raise ValueError(
+        f"{key} has no record at or after the timestamp {time}; "
+        "set startingOffsetsByTimestampStrategy=latest to begin at its end"
+    )
+
+
+def lost(
+    key: TopicPartition, offset: int, start: int, end: int, what: str
+) -> OffsetOutOfRangeError:
+    """Make the error that tells of records that are no longer there."""
+    where = "retention or a deletion removed it" if offset < start else "the log ends before it"
+    return OffsetOutOfRangeError(
+        f"{key}: {what} wants offset {offset}, the log has {start}..{end}: {where}. Begin where "
+        "the log begins, or set failOnDataLoss=false to read what is left",
+        offset=offset,
+        log_start_offset=start,
+        log_end_offset=end,
+    )
+
+
+def pieces_of(
+    spans: Mapping[TopicPartition, Span],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    options: ReadOptions,
+) -> list[Piece]:
+    """Cut the ranges into pieces of about one size, at least as many as are wanted."""
+    total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
+    piece_bytes = min(PIECE_BYTES, max(total // options.partitions_min, 1))
+    return [
+        Piece(key.topic, key.partition, span.log.topic_id, start, end)
+        for key, span in spans.items()
+        for start, end in split(span.log, starts[key], ends[key], piece_bytes)
+    ]

@@ -1,0 +1,113 @@
+"""Read one piece of a partition in a task, wherever the partition stands by now.
+
+A replica that was moved since the planning is found by its name; while a move swaps it, for a
+moment, it is looked for again. What has been read is never read twice: a new attempt goes on behind
+the last batch that was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from logstore.errors import (
+    LogDirError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    ReplicaOfflineError,
+    UnknownPartitionError,
+)
+from logstore.format.batch import RecordBatch
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.spark.options import ReadOptions
+from logstore.spark.planning import Piece, lost
+from logstore.spark.views import check_all_serve, forget, view_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
+SWAP_SECONDS_MAX = 5.0
+PAUSE_SECONDS = 0.02
+
+
+def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield a piece's records as Arrow batches, every stored batch verified.
+
+    Raises:
+        OffsetOutOfRangeError: records of the piece are gone, and `failOnDataLoss` is set.
+        LogDirOfflineError: this process cannot use a log dir that may hold the partition.
+        CorruptRecordBatchError: a batch is damaged; what stands before it was given.
+    """
+    from logstore.spark.columns import ArrowColumns
+
+    columns = ArrowColumns(piece.topic, piece.partition, options.columns)
+    return columns.stream(_batches(piece, options))
+
+
+def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
+    key = TopicPartition(piece.topic, piece.partition)
+    offset, deadline, is_first = piece.start, time.monotonic() + SWAP_SECONDS_MAX, True
+    while offset < piece.end:
+        try:
+            log = _find(piece, options)
+            if log is None:
+                return
+            start, end = _what_is_left(key, log, offset, piece.end, options)
+            for batch in log.read_batches(start, end_offset=end):
+                yield batch
+                offset = batch.last_offset + 1
+            return
+        except UnknownPartitionError as error:
+            if time.monotonic() > deadline:
+                if not options.fails_on_data_loss:
+                    return
+                check_all_serve(view_of(options.log_dirs))
+                raise _gone(piece, offset, "it was deleted") from error
+            time.sleep(PAUSE_SECONDS)
+        except OffsetOutOfRangeError as error:
+            # The log began anew while it was read: look once more at what is left of it.
+            if options.fails_on_data_loss and error.offset < error.log_start_offset:
+                raise lost(
+                    key, offset, error.log_start_offset, error.log_end_offset, "a task"
+                ) from error
+            if time.monotonic() > deadline:
+                raise
+        except (LogDirError, ReplicaOfflineError):
+            if not is_first:
+                raise
+            is_first = False
+            forget(options.log_dirs)  # a disk may have come back, or a replica may have moved
+
+
+def _find(piece: Piece, options: ReadOptions) -> Log | None:
+    """Find the log by name; None if it is another topic's now and data may be lost."""
+    store = view_of(options.log_dirs)
+    log = store.log(piece.topic, piece.partition)
+    log._refresh()
+    if log.topic_id == piece.topic_id:
+        return log
+    if options.fails_on_data_loss:
+        raise _gone(piece, piece.start, "the topic was deleted and created anew")
+    return None
+
+
+def _what_is_left(
+    key: TopicPartition, log: Log, start: int, end: int, options: ReadOptions
+) -> tuple[int, int]:
+    """Give the part of a range that the log still has."""
+    first, last = log.log_start_offset, log.log_end_offset
+    if first <= start and end <= last:
+        return start, end
+    if options.fails_on_data_loss:
+        raise lost(key, start if start < first else end, first, last, "a task")
+    return min(max(start, first), last), min(max(end, first), last)
+
+
+def _gone(piece: Piece, offset: int, why: str) -> LogStoreError:
+    return LogStoreError(
+        f"{piece.topic}-{piece.partition}: offsets {offset}..{piece.end} were planned, and {why}. "
+        "Call load() again, or set failOnDataLoss=false to go on without them"
+    )

@@ -1,0 +1,76 @@
+"""Look at a store from a process of Spark's: read-only, opened at first use, kept while it is good.
+
+A Python worker serves many tasks, and the process that plans a stream serves all its batches, so
+one view for each is kept. A view that failed is dropped; the next call opens another.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError
+from logstore.store.store import LogStore
+
+_views: dict[tuple[tuple[str, ...], int], LogStore] = {}
+_lock = threading.Lock()
+
+
+def view_of(log_dirs: tuple[str, ...]) -> LogStore:
+    """Give this process's view of a store.
+
+    Raises:
+        LogDirError: this process does not see the log dirs; the message names dir and host.
+    """
+    key = (log_dirs, os.getpid())
+    with _lock:
+        store = _views.get(key)
+        if store is None:
+            try:
+                store = LogStore.open(log_dirs, read_only=True)
+            except LogDirError as error:
+                raise _unseen(error.path, error.reason) from error
+            _views[key] = store
+        return store
+
+
+def forget(log_dirs: tuple[str, ...]) -> None:
+    """Drop this process's view: what failed once is looked at anew."""
+    with _lock:
+        store = _views.pop((log_dirs, os.getpid()), None)
+    if store is not None:
+        with suppress(LogStoreError):
+            store.close()
+
+
+def check_all_serve(store: LogStore) -> None:
+    """Refuse a store that is not whole: a partition of a dir that is gone would be left out.
+
+    Raises:
+        LogDirOfflineError: a log dir is offline, or is not among those that were named.
+    """
+    replicas = store._replicas
+    for log_dir in replicas.log_dirs:
+        if log_dir.is_offline:
+            raise _unseen(log_dir.path, log_dir.offline_reason or "it is offline")
+    if replicas.missing_ids:
+        named = ", ".join(log_dir.path for log_dir in replicas.log_dirs)
+        raise LogDirOfflineError(
+            f"logDirs names {named}, but the store has {len(replicas.missing_ids)} more "
+            f"(directory id {', '.join(replicas.missing_ids)}): name all of them, or set "
+            "failOnDataLoss=false to go on without what they hold",
+            path=named,
+            reason="log dirs are missing",
+        )
+
+
+def _unseen(path: str, reason: str) -> LogDirOfflineError:
+    """Make the error of a process that cannot use a log dir: which dir, and where it was looked."""
+    return LogDirOfflineError(
+        f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "
+        "must see every log dir under the same path; failOnDataLoss=false reads what is there",
+        path=path,
+        reason=reason,
+    )

@@ -1,0 +1,82 @@
+"""The options of the source, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from logstore import TopicPartition
+from logstore.spark.options import EARLIEST, LATEST, read_options
+
+
+def test_names_are_taken_in_any_case() -> None:
+    """Spark hands names over in lower case."""
+    options = read_options(
+        {"logdirs": "/a, /b", "SUBSCRIBE": "t2,t1", "maxoffsetspertrigger": "10"}, is_stream=True
+    )
+    assert options.log_dirs == ("/a", "/b") and options.topics == ("t1", "t2")
+    assert options.offsets_per_trigger_max == 10
+    assert options.starting == LATEST and options.fails_on_data_loss
+
+
+def test_log_dirs_with_commas_are_a_json_list() -> None:
+    """A path may hold a comma."""
+    options = read_options({"logDirs": '["/a,b", "/c"]', "subscribe": "t"}, is_stream=False)
+    assert options.log_dirs == ("/a,b", "/c") and options.starting == EARLIEST
+
+
+def test_offsets_are_read_as_those_of_kafka() -> None:
+    """Each partition has a number of its own; -2 is earliest, -1 latest."""
+    options = read_options(
+        {
+            "logDirs": "/a",
+            "assign": '{"t": [1, 0]}',
+            "startingOffsets": '{"t": {"0": 5, "1": -2}}',
+            "endingOffsetsByTimestamp": '{"t": {"0": 7, "1": 8}}',
+        },
+        is_stream=False,
+    )
+    assert options.assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert options.starting == {("t", 0): 5, ("t", 1): EARLIEST}
+    assert options.ending_times == {("t", 0): 7, ("t", 1): 8}
+
+
+def test_options_survive_a_trip_to_another_process() -> None:
+    """They are pickled to every task."""
+    options = read_options({"logDirs": "/a", "subscribePattern": "t.*"}, is_stream=False)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "give one of assign, subscribe, subscribePattern; there is none"),
+        ({"subscribe": "t", "logDir": "/a"}, "did you mean 'logDirs'"),
+        ({"subscribe": "t"}, "logDirs is missing"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a b"}, "not a legal name"),
+        ({"subscribePattern": "("}, "subscribePattern"),
+        ({"assign": "[1]"}, "assign is like"),
+        ({"assign": "{}"}, "assign names no partition"),
+        ({"subscribe": "t", "endingOffsets": "earliest"}, "cannot end at the earliest"),
+        ({"subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is less than -2"),
+        ({"subscribe": "t", "minPartitions": "0"}, "minPartitions 0 is less than 1"),
+        ({"subscribe": "t", "minPartitions": "x"}, "a whole number"),
+        ({"subscribe": "t", "path": "/a"}, "no option 'path'"),
+        ({"subscribe": "t", "startingOffsetsByTimestampStrategy": "x"}, '"error" or "latest"'),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], message: str) -> None:
+    """Each mistake has its own message."""
+    if "logDirs is missing" not in message:
+        given = {"logDirs": "/a", **given}
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace("[", r"\[")):
+        read_options(given, is_stream=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    """Options of an end are refused, as by Kafka's source."""
+    given = {"logDirs": "/a", "subscribe": "t", "endingOffsets": "latest"}
+    with pytest.raises(ValueError, match="a stream has no end: leave out endingOffsets"):
+        read_options(given, is_stream=True)
