@@ -56,7 +56,7 @@ class MoveRecord(NamedTuple):
         return self.move_state == CAUGHT_UP
 
 
-def _read_parts(kind: type[Any], document: dict[str, Any]) -> Any:
+def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
     """Make one of the tuples above of the keys of a document.
 
     Raises:
@@ -93,7 +93,7 @@ class PartitionMetadata(NamedTuple):
         """What a `.move` directory says of its move."""
         if "move_id" not in self.extra:
             return None
-        record: MoveRecord = _read_parts(MoveRecord, self.extra)
+        record: MoveRecord = read_mark(MoveRecord, self.extra)
         return record
 
     @property
@@ -102,7 +102,7 @@ class PartitionMetadata(NamedTuple):
         document = self.extra.get("superseded_by")
         if document is None:
             return None
-        superseded: Superseded = _read_parts(Superseded, document)
+        superseded: Superseded = read_mark(Superseded, document)
         return superseded
 
     @property
@@ -164,7 +164,7 @@ class PartitionMetadata(NamedTuple):
                 document["generation"],
                 document["log_start_offset"],
                 LogConfig.from_dict(document["config"]),
-                _read_parts(Moving, moving) if moving is not None else None,
+                read_mark(Moving, moving) if moving is not None else None,
                 {key: value for key, value in document.items() if key not in known},
             )
             _ = metadata.move_record, metadata.superseded_by  # they are whole, if they are there

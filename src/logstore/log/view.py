@@ -50,7 +50,9 @@ MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 
 
-def open_view(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogView:
+def open_view(
+    log_dir: LogDir, name: str, environment: LogEnvironment, kind: type[LogView] | None = None
+) -> LogView:
     """Open the log in the directory `name` to be read beside its owner; raises LogStoreError."""
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -62,7 +64,7 @@ def open_view(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogVie
             metadata = None
         if metadata is None:
             metadata = PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
-        view = LogView(log_dir, directory, metadata, environment)
+        view = (kind or LogView)(log_dir, directory, metadata, environment)
         view._relist()
     except FileNotFoundError as error:
         raise UnknownPartitionError(topic=parsed.topic, partition=parsed.partition) from error

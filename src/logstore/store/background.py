@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
 from logstore.store.listing import purge_tree
+from logstore.store.purging import purge_covered
 from logstore.store.replicas import Replicas, key_of
 
 USAGE_INTERVAL_SECONDS = 10.0
@@ -61,7 +63,7 @@ class DirKeeper:
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
         self._wakeup = threading.Condition()
-        self._purges: deque[str] = deque()
+        self._purges: deque[tuple[str, Callable[[], object]]] = deque()
         self._is_stopped = False
         self._is_idle = True
         self._thread = threading.Thread(
@@ -84,10 +86,10 @@ class DirKeeper:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def purge(self, path: str) -> None:
-        """Ask for a deleted replica's directory to be removed."""
+    def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
+        """Ask for a replica's directory to be removed; `then` is called once it is gone."""
         with self._wakeup:
-            self._purges.append(path)
+            self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
@@ -115,6 +117,7 @@ class DirKeeper:
         for log in self._replicas.on(self.log_dir):
             self._guard("checkpoint", log.checkpoint)
         self.write_offsets()
+        self._guard("purge", self.purge_covered)
 
     def write_offsets(self) -> None:
         """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
@@ -152,9 +155,16 @@ class DirKeeper:
                 self._guard(name, duty.work)
 
     def _purge_next(self) -> None:
-        path = self._purges.popleft()
-        if not self.log_dir.is_offline:
+        path, then = self._purges.popleft()
+        if self.log_dir.is_offline:
+            return
+        with suppress(FileNotFoundError):  # somebody else removed it first
             purge_tree(path)
+        then()
+
+    def purge_covered(self) -> None:
+        """Ask for the removal of copies whose place a live one on this log dir took."""
+        purge_covered(self._replicas, self.log_dir)
 
     def _guard(self, name: str, work: Callable[[], object]) -> None:
         """Do one thing; whatever it raises is converted or logged, and the thread goes on."""

@@ -45,6 +45,9 @@ def _close_good_dir(replicas: Replicas, keeper: DirKeeper, log_dir: LogDir) -> l
     except OSError as error:  # a full disk has no room for them: the logs are closed all the same
         failures.append(log_dir.failed(error))
     failures += _for_logs(replicas, log_dir, Log.close)
+    for incomplete in list(replicas.incomplete.values()):
+        if incomplete.log_dir is log_dir:
+            incomplete.log.close()
     if failures:  # whoever could not be closed in order lets go at least
         _for_logs(replicas, log_dir, partial(Log.close, flush=False))
     log_dir.check()
@@ -55,7 +58,8 @@ def _close_good_dir(replicas: Replicas, keeper: DirKeeper, log_dir: LogDir) -> l
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
-    for log in replicas.on(log_dir):
+    incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
+    for log in [*replicas.on(log_dir), *incomplete]:
         try:
             log.detach(log_dir.offline_error(), of=log_dir)
         except Exception:  # noqa: BLE001 - the next one must be dropped too

@@ -7,6 +7,7 @@ something that the next start knows to purge.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogDirError,
     LogDirFullError,
+    LogDirOfflineError,
     LogStoreError,
     PartitionExistsError,
     UnknownPartitionError,
@@ -25,15 +27,19 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name
+from logstore.store.acting import make_deleted
 from logstore.store.figures import DirFigures, allowance_bytes, choose_dir
-from logstore.store.replicas import Replica, Replicas
+from logstore.store.purging import companions, forget_companions
+from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
     """Raise when a partition exists, or, unless it is known to be new, may exist on a bad dir."""
-    replica = replicas.opened.get(key) or replicas.offline.get(key)
+    replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
+        if isinstance(replica, OfflineReplica) and isinstance(replica.error, LogDirOfflineError):
+            raise copy.copy(replica.error)
         raise PartitionExistsError(topic=key.topic, partition=key.partition)
     if not is_new:
         replicas.check_no_dir_is_bad(key)
@@ -151,8 +157,26 @@ def _remove_unfinished(log_dir: LogDir, path: str) -> None:
         raise log_dir.failed(error, path) from error
 
 
-def delete(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
-    """Rename a replica away, durably and with the reason in it; give the path to be purged."""
+def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
+    """Rename a replica away, durably and with the reason in it; give what is to be purged.
+
+    Its other copies (of a move, or superseded) go first: as long as the deletion is on record they
+    are dead, and would come to life without it.
+    """
+    others = companions(replicas, key)
+    replica = replicas.opened.get(key)
+    if replica is not None:
+        replica.log_dir.check()
+        log_dir, doomed = replica.log_dir, _delete_live(replicas, replica, key)
+    elif key in replicas.incomplete:
+        log_dir, doomed = _delete_incomplete(replicas, key)
+    else:  # another thread was faster
+        raise UnknownPartitionError(topic=key.topic, partition=key.partition)
+    forget_companions(replicas, key)
+    return [*others, Doomed(log_dir, doomed, is_deletion=True)]
+
+
+def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
     # On a full disk there is no room for the reason; the purge, which makes room, follows at once.
     with suppress(LogDirFullError):
@@ -164,6 +188,23 @@ def delete(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
         raise
     replicas.remove(key)
     return doomed
+
+
+def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
+    """Delete a copy that was open to be read only; its directory gets the name of a deleted one."""
+    log, log_dir, facts, _ = replicas.incomplete[key]
+    log_dir.check()
+    try:
+        metadata = PartitionMetadata.read(facts.path)
+        assert metadata is not None
+        extra = {**metadata.extra, DELETION: DELETED_BY_USER}
+        metadata._replace(extra=extra).write(facts.path)
+        facts = make_deleted(log_dir, facts)
+    except OSError as error:
+        raise log_dir.failed(error, facts.path, *key) from error
+    log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+    replicas.remove(key)
+    return log_dir, facts.path
 
 
 def _note_deletion(log: Log) -> None:

@@ -6,8 +6,6 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
-from collections import Counter
-from contextlib import suppress
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -17,7 +15,14 @@ from logstore.disk.log_dir import PROBE_PREFIX, LogDir
 from logstore.disk.meta_properties import FILE_NAME
 from logstore.disk.settings import SETTINGS_NAME
 from logstore.errors import CorruptionError, UnsupportedFormatError
-from logstore.log.metadata import DELETED_BY_USER, DELETION
+from logstore.log.metadata import (
+    DELETED_BY_USER,
+    DELETION,
+    MoveRecord,
+    Moving,
+    Superseded,
+    read_mark,
+)
 from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.identity import PARTITION_METADATA
 from logstore.store.startup import ReplicaFacts
@@ -48,10 +53,15 @@ def list_log_dir(log_dir: LogDir) -> Listing:
         parsed = parse_dir_name(entry.name)
         if entry.is_dir and parsed is not None:
             facts = ReplicaFacts(
-                log_dir.path, entry.name, parsed.topic, parsed.partition, parsed.kind
+                log_dir.path,
+                entry.name,
+                parsed.topic,
+                parsed.partition,
+                parsed.kind,
+                directory_id=log_dir.directory_id,
             )
             if parsed.kind != "live":
-                listing.replicas.append(_with_metadata(facts, path))
+                listing.replicas.append(with_metadata(facts))
             elif files.exists(os.path.join(path, PARTITION_METADATA)):
                 listing.replicas.append(facts)
             else:
@@ -97,24 +107,44 @@ def _is_leftover(name: str) -> bool:
     return name.endswith(".tmp") and stem in OUR_FILES and len(unique) == 8
 
 
-def _with_metadata(facts: ReplicaFacts, path: str) -> ReplicaFacts:
-    """Add what `partition.metadata` says: the names of these dirs may be shortened."""
+def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
+    """Add what `partition.metadata` says: the names of `.move` and `.delete` may be shortened."""
     try:
-        document = read_document(os.path.join(path, PARTITION_METADATA)) or {}
-        if not document and not files.entries(path):
-            return facts._replace(is_deleted_by_user=facts.kind == "delete")  # a purge cut short
+        document = read_document(os.path.join(facts.path, PARTITION_METADATA))
+        if document is None:
+            return _without_metadata(facts)
     except FileNotFoundError:  # its owner purged it while this process listed
         return facts._replace(is_deleted_by_user=facts.kind == "delete")
     except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts
     topic, partition = document.get("topic"), document.get("partition")
-    generation = document.get("generation")
-    if isinstance(topic, str) and isinstance(partition, int):
-        facts = facts._replace(topic=topic, partition=partition)
+    generation, superseded_by = document.get("generation", 0), document.get("superseded_by")
+    moving, move_id = document.get("moving"), document.get("move_id")
+    if not isinstance(topic, str) or type(partition) is not int or type(generation) is not int:
+        return facts
+    try:
+        facts = facts._replace(
+            moving=read_mark(Moving, moving) if moving is not None else None,
+            record=read_mark(MoveRecord, document) if move_id is not None else None,
+            superseded_by=read_mark(Superseded, superseded_by) if superseded_by else None,
+        )
+    except (KeyError, TypeError):
+        return facts._replace(topic=topic, partition=partition)
     return facts._replace(
+        topic=topic,
+        partition=partition,
         topic_id=str(document.get("topic_id", "")),
-        generation=generation if isinstance(generation, int) else 0,
+        generation=generation,
         is_deleted_by_user=document.get(DELETION) == DELETED_BY_USER,
+    )
+
+
+def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
+    """Judge a directory without `partition.metadata`: it goes last, so a purge was cut short."""
+    is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
+    return facts._replace(
+        is_deleted_by_user=facts.kind == "delete" and not is_log_left,
+        is_empty=facts.kind == "move" and not is_log_left,
     )
 
 
@@ -127,7 +157,7 @@ def remove_leftovers(listing: Listing) -> None:
 
 
 def purge_tree(path: str) -> None:
-    """Remove a deleted replica; the file that says why goes last, so that a crash is understood."""
+    """Remove a replica; the file that says why goes last, so that a crash is understood."""
     for entry in files.entries(path):
         child = os.path.join(path, entry.name)
         if entry.is_dir:
@@ -136,15 +166,3 @@ def purge_tree(path: str) -> None:
             files.remove_if_there(child)
     files.sync_dir(path)
     files.remove_tree(path)
-
-
-def tell_apart(replicas: list[ReplicaFacts]) -> list[ReplicaFacts]:
-    """Add topic id and generation where a replica has more than one live directory."""
-    count = Counter((facts.topic, facts.partition) for facts in replicas if facts.kind == "live")
-    told = []
-    for facts in replicas:
-        if facts.kind == "live" and count[facts.topic, facts.partition] > 1:
-            with suppress(OSError):  # what cannot be read stays unknown, and then none is opened
-                facts = _with_metadata(facts, os.path.join(facts.log_dir, facts.dir_name))
-        told.append(facts)
-    return told

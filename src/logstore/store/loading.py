@@ -1,4 +1,8 @@
-"""Open what is in the log dirs: list, decide by the start-up table, recover in parallel per dir."""
+"""Open what is in the log dirs: settle what becomes of each directory, recover in parallel per dir.
+
+`settling` lists, lets the start-up table decide and carries out what that asks for on the disks;
+here the logs are opened. The same is done for one log dir that comes back while the store runs.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogDirOfflineError,
@@ -20,11 +23,18 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.creating import is_deleted, rename_away
-from logstore.store.listing import Listing, list_log_dir, remove_leftovers, tell_apart
 from logstore.store.parallel import run_all
+from logstore.store.purging import doomed
 from logstore.store.recovery_report import OfflineDir, OfflineEntry, RecoveryReport
-from logstore.store.replicas import OfflineReplica, Replicas
-from logstore.store.startup import Act, Decision, ReplicaFacts, decide
+from logstore.store.replicas import (
+    Doomed,
+    IncompleteReplica,
+    MoveFound,
+    OfflineReplica,
+    Replicas,
+)
+from logstore.store.settling import Settled, settle, settle_returned
+from logstore.store.startup import Act, Decision, ReplicaFacts
 
 
 class RecoveryProgress(NamedTuple):
@@ -38,7 +48,11 @@ class RecoveryProgress(NamedTuple):
 
 
 class Loader:
-    """One opening of all logs of a store."""
+    """One opening of all logs of a store, or of one log dir that came back.
+
+    Attributes:
+        purges: what is to be removed in the background; each list in its order.
+    """
 
     def __init__(
         self,
@@ -54,7 +68,7 @@ class Loader:
         self.report = report
         self.threads_per_dir = threads_per_dir
         self.progress = progress
-        self.purges: list[tuple[LogDir, str]] = []
+        self.purges: list[list[Doomed]] = []
         self._lock = threading.Lock()
         self._is_stopped = False
         self._done = 0
@@ -64,47 +78,93 @@ class Loader:
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
-        listings: dict[str, Listing] = {}
+        self._load(settle(self.replicas, self.environment))
+        for log_dir in self.replicas.log_dirs:
+            self.report.warnings += log_dir.warnings
+            if log_dir.is_offline:
+                reason = log_dir.offline_reason or ""
+                self.report.offline_dirs.append(OfflineDir(log_dir.path, reason))
+            elif not log_dir.was_clean:
+                self.report.was_clean = False
+
+    def load_dir(self, log_dir: LogDir) -> None:
+        """Open what is in a log dir that came back, and what could not be decided without it.
+
+        It is locked, probed and in `replicas` already. What this process has open elsewhere stays
+        as it is; a copy that outranks it is in the report as a DuplicateLogError.
+        """
+        before = {
+            key: replica
+            for key, replica in list(self.replicas.opened.items())
+            if replica.log_dir.path == log_dir.path
+        }
+        self._load(settle_returned(self.replicas, self.environment, log_dir))
+        for key, replica in before.items():
+            if self.replicas.opened.get(key) is replica:  # it was here, and is no more
+                self.replicas.remove(key)
+        self.report.warnings += log_dir.warnings
+        self.report.was_clean = log_dir.was_clean
+
+    def _load(self, settled: Settled) -> None:
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
-
-        def list_one(log_dir: LogDir) -> None:
-            try:
-                listing = list_log_dir(log_dir)
-                remove_leftovers(listing)
-                log_dir.warnings += log_dir.checkpoints.load()
-                listings[log_dir.path] = listing
-            except OSError as error:
-                log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
-
-        run_all(good, list_one)
-        found = [facts for listing in listings.values() for facts in listing.replicas]
         queues: dict[str, deque[ReplicaFacts]] = {log_dir.path: deque() for log_dir in good}
-        for decision in decide(tell_apart(found), is_a_dir_bad=self.replicas.is_a_dir_bad()):
-            self._act(decision, queues)
+        self.report.warnings += settled.warnings
+        for decision in settled.decisions:
+            self._take(decision, queues)
+        for key, log_dir, error, paths in settled.failures:
+            self._take_offline(key, log_dir, error, paths)
         self._total = sum(map(len, queues.values()))
         self._recover(good, queues)
+        self.progress = None
         if self._broken is not None:
             raise self._broken
-        for log_dir in good:
-            listing = listings.get(log_dir.path)
-            self.report.warnings += listing.warnings if listing else []
-        self._finish()
+        self.report.entries.sort(key=lambda entry: (entry.topic, entry.partition))
+        self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
-    def _act(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Take note of what one decision asks for."""
-        first, paths = decision.replicas[0], decision.paths
-        log_dir = self.replicas.dir_of(first.log_dir)
-        if decision.act is Act.OPEN:
-            queues[first.log_dir].append(first)
-        elif decision.act is Act.OFFLINE:
+    def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
+        """Take note of what one decision asks for; its work on the disks is done."""
+        act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
+        log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
+        if act is Act.OPEN:
+            if not first.is_open and first.log_dir in queues:
+                queues[first.log_dir].append(first)
+        elif act is Act.OFFLINE:
             for facts in decision.replicas:
                 self.replicas.dir_of(facts.log_dir).is_fully_loaded = False
-            self._take_offline(decision.topic_partition, log_dir, decision.error(), paths)
-        elif decision.act is Act.PURGE:
-            self.purges.append((log_dir, paths[0]))
-            self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is purged")
+            error = decision.error()
+            if decision.is_dir_bad and self.replicas.is_a_dir_bad():
+                error = self.replicas.bad_dir_error(key)
+            self._take_offline(key, log_dir, error, paths)
+        elif act is Act.INCOMPLETE:
+            self._open_incomplete(decision, log_dir)
+        elif act is Act.CONFLICT:
+            self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
+            log_dir.is_fully_loaded = False
+        elif act is Act.RESUME:
+            self.replicas.moves[key] = MoveFound(log_dir, first)
+        elif act is Act.PURGE:
+            self.purges.append(doomed(self.replicas, decision.replicas))
+            self.report.warnings += [f"{path}: {decision.reason}; it is purged" for path in paths]
         else:
-            self.report.warnings.append(f"{paths[0]}: {decision.reason}")
+            if act is Act.PURGE_COVERED:
+                self.replicas.superseded[first.path] = first
+            self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
+
+    def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
+        """Open a copy that may lack records, to be read."""
+        from logstore.log.incomplete import open_incomplete
+
+        key, facts = decision.topic_partition, decision.replicas[0]
+        try:
+            log = open_incomplete(log_dir, facts.dir_name, self.environment, decision.reason)
+        except LogStoreError as error:
+            self._take_offline(key, log_dir, error, decision.paths)
+            return
+        others = decision.replicas[1:]
+        self.replicas.offline.pop(key, None)
+        self.replicas.incomplete[key] = IncompleteReplica(cast(Log, log), log_dir, facts, others)
+        entry = OfflineEntry(key, tuple(decision.paths), decision.error())
+        self.report.incomplete.append(entry)
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs, several threads per dir; a dir that fails stops its own queue only."""
@@ -167,9 +227,11 @@ class Loader:
         if is_deleted(log):
             path = rename_away(log, log_dir, key)
             with self._lock:
-                self.purges.append((log_dir, path))
+                self.purges.append([Doomed(log_dir, path, is_deletion=True)])
             return
         self.replicas.add(key, log, log_dir)
+        self.replicas.offline.pop(key, None)
+        self.replicas.incomplete.pop(key, None)
         if log.recovery.problems:
             log_dir.is_fully_loaded = False
         with self._lock:
@@ -202,16 +264,3 @@ class Loader:
         if not isinstance(error, LogDirOfflineError):
             with self._lock:
                 self.report.offline.append(OfflineEntry(key, tuple(paths), error))
-
-    def _finish(self) -> None:
-        """Put the report in order."""
-        self.progress = None
-        self.report.entries.sort(key=lambda entry: (entry.topic, entry.partition))
-        self.report.offline.sort(key=lambda entry: entry.topic_partition)
-        for log_dir in self.replicas.log_dirs:
-            self.report.warnings += log_dir.warnings
-            if log_dir.is_offline:
-                reason = log_dir.offline_reason or ""
-                self.report.offline_dirs.append(OfflineDir(log_dir.path, reason))
-            elif not log_dir.was_clean:
-                self.report.was_clean = False

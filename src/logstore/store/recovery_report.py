@@ -9,7 +9,7 @@ from logstore.names import TopicPartition
 
 
 class OfflineEntry(NamedTuple):
-    """A replica that could not be opened, and why."""
+    """A replica that could not be opened whole, and why."""
 
     topic_partition: TopicPartition
     paths: tuple[str, ...]
@@ -29,6 +29,7 @@ class RecoveryReport:
     Attributes:
         entries: what recovery did, one for each opened log, in the order of topic and partition.
         offline: the replicas that could not be opened.
+        incomplete: the replicas that may lack records, open to be read only, and what is missing.
         offline_dirs: the log dirs that do not serve.
         warnings: names that are not ours, checkpoints not believed, and whatever else was odd.
         was_clean: whether every serving log dir had been closed in order.
@@ -37,6 +38,7 @@ class RecoveryReport:
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.offline: list[OfflineEntry] = []
+        self.incomplete: list[OfflineEntry] = []
         self.offline_dirs: list[OfflineDir] = []
         self.warnings: list[str] = []
         self.was_clean = True
@@ -66,7 +68,7 @@ class RecoveryReport:
     @property
     def is_sound(self) -> bool:
         """Tell whether nothing is damaged and nothing offline."""
-        return not (self.problems or self.offline or self.offline_dirs)
+        return not (self.problems or self.offline or self.incomplete or self.offline_dirs)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -81,6 +83,8 @@ class RecoveryReport:
             yield f"  log dir {directory.path} is offline: {directory.reason}"
         for replica in self.offline:
             yield f"  {replica.topic_partition} is offline: {replica.error}"
+        for replica in self.incomplete:
+            yield f"  {replica.topic_partition} is incomplete: {replica.error}"
         for entry in self.entries:
             yield from _entry_lines(entry)
         for warning in self.warnings:

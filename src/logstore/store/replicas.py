@@ -1,4 +1,4 @@
-"""Know which replica is where: opened, offline by itself, or on a log dir that is offline.
+"""Know which replica is where: opened, incomplete, offline by itself, or on an offline log dir.
 
 Threads: the dicts change entry by entry, by whoever has reserved the entry; lookups take no lock,
 and whoever goes through all of them copies the keys first.
@@ -17,6 +17,7 @@ from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionE
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
 from logstore.store.figures import DirFigures
+from logstore.store.startup import ReplicaFacts
 
 
 class Replica(NamedTuple):
@@ -24,6 +25,14 @@ class Replica(NamedTuple):
 
     log: Log
     log_dir: LogDir
+
+
+class Doomed(NamedTuple):
+    """A directory to be removed; one that its user deleted only while no log dir is bad."""
+
+    log_dir: LogDir
+    path: str
+    is_deletion: bool = False
 
 
 class OfflineReplica(NamedTuple):
@@ -53,6 +62,22 @@ class RunningMove(Protocol):
         """Cancel it, and return when nothing of it is left."""
 
 
+class IncompleteReplica(NamedTuple):
+    """A copy that may lack records, open to be read, and what else was found of the replica."""
+
+    log: Log
+    log_dir: LogDir
+    facts: ReplicaFacts
+    others: tuple[ReplicaFacts, ...]
+
+
+class MoveFound(NamedTuple):
+    """A `.move` directory whose move is to be resumed."""
+
+    log_dir: LogDir
+    facts: ReplicaFacts
+
+
 def key_of(log: Log) -> TopicPartition:
     """Give the topic and partition of a log."""
     return TopicPartition(log.topic, log.partition)
@@ -65,7 +90,13 @@ class Replicas:
         self.log_dirs = tuple(log_dirs)
         self.missing_ids = tuple(missing_ids)
         self.opened: dict[TopicPartition, Replica] = {}
+        self.incomplete: dict[TopicPartition, IncompleteReplica] = {}
         self.offline: dict[TopicPartition, OfflineReplica] = {}
+        # What the start-up table found: moves to be resumed, and copies that go once they are
+        # covered, by path.
+        self.moves: dict[TopicPartition, MoveFound] = {}
+        self.superseded: dict[str, ReplicaFacts] = {}
+        self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
         # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
@@ -74,14 +105,14 @@ class Replicas:
         self._reserved: set[TopicPartition] = set()
 
     def __len__(self) -> int:
-        return len(self.opened) + len(self.offline)
+        return len(self.opened) + len(self.incomplete) + len(self.offline)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.opened or key in self.offline
+        return key in self.opened or key in self.incomplete or key in self.offline
 
     def names(self) -> list[TopicPartition]:
         """List all replicas that are known, those offline among them, in order."""
-        return sorted([*list(self.opened), *list(self.offline)])
+        return sorted([*list(self.opened), *list(self.incomplete), *list(self.offline)])
 
     def on(self, log_dir: LogDir) -> list[Log]:
         """List the opened logs of one log dir."""
@@ -99,6 +130,7 @@ class Replicas:
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
+        self.incomplete.pop(key, None)
         self.offline.pop(key, None)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
@@ -119,9 +151,17 @@ class Replicas:
         self.offline[key] = OfflineReplica(error, log_dir)
         log_dir.is_fully_loaded = False
 
+    def leave_incomplete(self, key: TopicPartition, error: LogStoreError) -> None:
+        """Serve an incomplete replica no more."""
+        replica = self.incomplete.pop(key)
+        self.offline[key] = OfflineReplica(error, replica.log_dir)
+        replica.log_dir.is_fully_loaded = False
+
     def offline_count(self) -> int:
         """Count the replicas that cannot be used."""
-        dark = sum(replica.log_dir.is_offline for replica in list(self.opened.values()))
+        dirs = [replica.log_dir for replica in list(self.opened.values())]
+        dirs += [replica.log_dir for replica in list(self.incomplete.values())]
+        dark = sum(log_dir.is_offline for log_dir in dirs)
         return dark + len(self.offline)
 
     def lookup(self, topic: str, partition: int) -> Replica:
@@ -138,6 +178,10 @@ class Replicas:
             if replica.log_dir.is_offline:
                 raise replica.log_dir.offline_error()
             return replica
+        incomplete = self.incomplete.get(key)
+        if incomplete is not None:
+            incomplete.log_dir.check()
+            return Replica(incomplete.log, incomplete.log_dir)
         offline = self.offline.get(key)
         if offline is not None:
             return self._lookup_offline(key, offline)
@@ -154,7 +198,7 @@ class Replicas:
         with self.reserved(key):
             if key in self.offline:
                 offline.open_again()
-                del self.offline[key]
+                self.offline.pop(key, None)
             replica = self.opened.get(key)
         if replica is None:
             raise UnknownPartitionError(topic=key.topic, partition=key.partition)
@@ -162,15 +206,18 @@ class Replicas:
 
     def check_no_dir_is_bad(self, key: TopicPartition) -> None:
         """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""
+        if self.is_a_dir_bad():
+            raise self.bad_dir_error(key)
+
+    def bad_dir_error(self, key: TopicPartition) -> LogDirOfflineError:
+        """Make the error for a replica that may be on a bad log dir, naming those."""
         bad = [log_dir for log_dir in self.log_dirs if log_dir.is_offline]
-        if not bad and not self.missing_ids:
-            return
         names = [f"{log_dir.path} ({log_dir.offline_reason})" for log_dir in bad]
         if len(self.missing_ids) > len(bad):
             names += [f"a log dir with id {id_}" for id_ in self.missing_ids]
         path = bad[0].path if bad else self.log_dirs[0].path
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
-        raise LogDirOfflineError(path=path, reason=reason)
+        return LogDirOfflineError(path=path, reason=reason)
 
     def is_a_dir_bad(self) -> bool:
         """Tell whether some log dir of the store does not serve."""

@@ -3,25 +3,48 @@
 | found | do |
 |---|---|
 | one live dir | open it |
-| live dirs of one topic id | the highest generation opens, lower ones are left alone |
-| live dirs, no single highest generation, or two topic ids | replica offline, all named |
-| no live, a `.move` or a `.delete` not by the user | replica offline, nothing touched |
-| `.delete` by the user | purge, but only while no log dir is bad |
-| `.move`, `.stray`, any other `.delete` | left alone, and reported |
+| several, of one topic id | the highest generation opens, the lower ones become `.stray` |
+| several, of no single highest generation or of two topic ids | replica offline, all named |
+| `.move` beside live | resume it when `moving` of the live copy names it, else purge it |
+| `.delete` superseded beside live | purge it once the live copy's end offset is not smaller |
+| no live, a dir is bad | replica offline, nothing touched |
+| no live, a caught-up `.move` that is as long as what a `.delete` says it supersedes | rename it |
+| no live, anything else | the highest (generation, end offset) opens incomplete, nothing touched |
+| `.delete` by the user | purge all of that topic id, it last, and only while no dir is bad |
+| `.stray`, what nothing is known of | left alone, and reported |
+
+A deletion covers live copies too, unless they are of a later generation: one that was on a bad dir
+when its partition was deleted does not come back with that dir. A copy that is open already (a dir
+comes back while the store runs) is never replaced: what outranks it is an error that names both.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from logstore.errors import DuplicateLogError, LogStoreError, ReplicaOfflineError
+from logstore.errors import (
+    DuplicateLogError,
+    LogDirOfflineError,
+    LogStoreError,
+    ReplicaIncompleteError,
+    ReplicaOfflineError,
+)
+from logstore.log.metadata import MoveRecord, Moving, Superseded
 from logstore.names import TopicPartition
 
 
 class ReplicaFacts(NamedTuple):
-    """One replica directory as found."""
+    """One replica directory as found.
+
+    Attributes:
+        topic_id: hex; empty where `partition.metadata` cannot be read, or did not have to be.
+        record: what a `.move` says of its move.
+        end_offset: -1 where nobody had to know it.
+        is_open: it is the live copy that this process has open.
+        is_empty: a `.move` without a single segment, or metadata: nothing was copied yet.
+    """
 
     log_dir: str
     dir_name: str
@@ -31,14 +54,42 @@ class ReplicaFacts(NamedTuple):
     topic_id: str = ""
     is_deleted_by_user: bool = False
     generation: int = 0
+    directory_id: str = ""
+    moving: Moving | None = None
+    record: MoveRecord | None = None
+    superseded_by: Superseded | None = None
+    end_offset: int = -1
+    is_open: bool = False
+    is_empty: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path of the directory."""
+        return f"{self.log_dir}/{self.dir_name}"
+
+    @property
+    def move_id(self) -> str:
+        """The id of the move that builds it: as recorded, or else as the name has it."""
+        return self.record.move_id if self.record else self.dir_name.split(".")[-2]
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Tell whether it is marked as having every record of its source."""
+        return self.record is not None and self.record.is_caught_up
 
 
 class Act(enum.Enum):
-    """What to do with a replica or with one of its directories."""
+    """What to do with a replica or with its directories."""
 
     OPEN = "open"
+    COMPLETE = "complete"  # rename `.move` to live, then open it
+    INCOMPLETE = "incomplete"  # open the first to be read only; the others may hold more
     OFFLINE = "offline"
-    PURGE = "purge"
+    CONFLICT = "conflict"  # the first outranks the second, which is open and stays so
+    RESUME = "resume"  # a caught-up one is first marked as copying again
+    STRAY = "stray"
+    PURGE = "purge"  # all of them, in order
+    PURGE_COVERED = "purge covered"  # once the live copy's end offset is not smaller
     LEAVE = "leave"
 
 
@@ -49,19 +100,25 @@ class Decision(NamedTuple):
     topic_partition: TopicPartition
     replicas: tuple[ReplicaFacts, ...]
     reason: str = ""
+    is_dir_bad: bool = False
 
     @property
     def paths(self) -> list[str]:
         """The directories that it is about."""
-        return [f"{replica.log_dir}/{replica.dir_name}" for replica in self.replicas]
+        return [replica.path for replica in self.replicas]
 
     def error(self) -> LogStoreError:
-        """Make what the users of a replica that is left offline are told."""
+        """Make what the users of a replica that is not open whole are told."""
         topic, partition = self.topic_partition
-        if self.replicas[0].kind == "live":
+        first = self.replicas[0]
+        if self.act is Act.INCOMPLETE:
+            return ReplicaIncompleteError(topic=topic, partition=partition, reason=self.reason)
+        if first.kind == "live":
             return DuplicateLogError(
-                path=self.replicas[0].log_dir, paths=self.paths, topic=topic, partition=partition
+                path=first.log_dir, paths=self.paths, topic=topic, partition=partition
             )
+        if self.is_dir_bad:
+            return LogDirOfflineError(path=first.log_dir, reason=self.reason)
         return ReplicaOfflineError(topic=topic, partition=partition, reason=self.reason)
 
 
@@ -81,40 +138,75 @@ def decide(replicas: Iterable[ReplicaFacts], *, is_a_dir_bad: bool) -> list[Deci
 
 
 def _decide_one(
-    key: TopicPartition, dirs: list[ReplicaFacts], is_a_dir_bad: bool
+    key: TopicPartition, dirs: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
     """Decide about the directories of one replica."""
-    live = tuple(replica for replica in dirs if replica.kind == "live")
-    decisions = []
-    best = _highest_generation(live)
-    if best is not None:
-        decisions.append(Decision(Act.OPEN, key, (best,)))
-        reason = f"a copy of an older generation than {best.log_dir}/{best.dir_name}; left alone"
-        decisions += [Decision(Act.LEAVE, key, (d,), reason) for d in live if d is not best]
-    elif live:
-        decisions.append(Decision(Act.OFFLINE, key, live, "there are several live copies of it"))
+    deletions = [facts for facts in dirs if facts.is_deleted_by_user]
+    dead = [facts for facts in dirs if _is_dead(facts, deletions)]
+    rest = [facts for facts in dirs if facts not in deletions and facts not in dead]
+    live = [facts for facts in rest if facts.kind == "live"]
+    others = [facts for facts in rest if facts.kind in ("move", "delete")]
+    if live:
+        decisions = _with_live(key, live, others)
+    elif others:
+        decisions = _without_live(key, others, is_a_dir_bad)
     else:
-        left = tuple(d for d in dirs if d.kind != "stray" and not d.is_deleted_by_user)
-        is_deleted = any(replica.is_deleted_by_user for replica in dirs)
-        if left and not is_deleted:
-            names = ", ".join(f"{replica.log_dir}/{replica.dir_name}" for replica in left)
-            reason = f"no live copy of it is left, only {names}"
-            decisions.append(Decision(Act.OFFLINE, key, left, reason))
-    for replica in dirs:
-        if replica.kind == "delete" and replica.is_deleted_by_user:
-            if is_a_dir_bad:
-                reason = "deleted; it is purged once no log dir is bad"
-                decisions.append(Decision(Act.LEAVE, key, (replica,), reason))
-            else:
-                decisions.append(Decision(Act.PURGE, key, (replica,), "deleted by the user"))
-        elif replica.kind != "live":
-            reason = f"a .{replica.kind} directory; it is left alone"
-            decisions.append(Decision(Act.LEAVE, key, (replica,), reason))
+        decisions = []
+    decisions += [
+        _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
+    ]
+    doomed = (*dead, *deletions)  # a deletion goes last: until then it keeps the others dead
+    if doomed and is_a_dir_bad:
+        reason = "deleted; it is purged once no log dir is bad"
+        decisions += [_leave(key, facts, reason) for facts in doomed]
+    elif doomed:
+        decisions.append(Decision(Act.PURGE, key, doomed, "deleted by the user"))
     return decisions
 
 
-def _highest_generation(live: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
+def _is_dead(facts: ReplicaFacts, deletions: Sequence[ReplicaFacts]) -> bool:
+    """Tell whether a copy is of a topic that its user deleted."""
+    if facts.is_deleted_by_user or facts.kind == "stray" or not facts.topic_id:
+        return False
+    return any(
+        deletion.topic_id == facts.topic_id
+        and (facts.kind != "live" or facts.generation <= deletion.generation)
+        for deletion in deletions
+    )
+
+
+def _leave(key: TopicPartition, facts: ReplicaFacts, reason: str) -> Decision:
+    return Decision(Act.LEAVE, key, (facts,), reason)
+
+
+def _with_live(
+    key: TopicPartition, live: Sequence[ReplicaFacts], others: Sequence[ReplicaFacts]
+) -> list[Decision]:
+    """Decide where there is a live copy."""
+    top = _top(live)
+    if top is None:
+        reason = "there are several live copies of it, and none outranks the others"
+        decisions = [Decision(Act.OFFLINE, key, tuple(live), reason)]
+        reason = "left alone while its live copies contradict each other"
+        return decisions + [_leave(key, facts, reason) for facts in others]
+    decisions = [Decision(Act.OPEN, key, (top,))]
+    for facts in live:
+        if facts is top:
+            continue
+        if facts.topic_id == top.topic_id and facts.generation < top.generation:
+            reason = f"a copy of an older generation than {top.path}"
+            decisions.append(Decision(Act.STRAY, key, (facts,), reason))
+        else:
+            reason = f"{top.path} is open already, and {facts.path} claims its place"
+            decisions.append(Decision(Act.CONFLICT, key, (facts, top), reason))
+    return decisions + [_beside_live(key, top, facts) for facts in others]
+
+
+def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
     """Choose among the live copies of one replica; None where nothing tells them apart."""
+    for facts in live:
+        if facts.is_open:
+            return facts
     if len(live) == 1:
         return live[0]
     ranked = sorted(live, key=lambda facts: facts.generation, reverse=True)
@@ -122,3 +214,96 @@ def _highest_generation(live: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
     if is_one_topic and ranked[0].generation > ranked[1].generation:
         return ranked[0]
     return None
+
+
+def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) -> Decision:
+    """Decide about a `.move` or `.delete` beside the live copy that opens."""
+    is_same = facts.topic_id == top.topic_id
+    if not top.topic_id:
+        return _leave(key, facts, "nothing is known of the live copy's moves")
+    if facts.kind == "move":
+        if (is_same or not facts.topic_id) and _names(top.moving, facts):
+            return Decision(Act.RESUME, key, (facts,), "its move is to be resumed")
+        return Decision(Act.PURGE, key, (facts,), "the live copy knows of no such move")
+    if is_same and facts.superseded_by is not None:
+        reason = "its place was taken; it is purged once the live copy is as long"
+        return Decision(Act.PURGE_COVERED, key, (facts,), reason)
+    return _leave(key, facts, "a .delete directory of which is not known why")
+
+
+def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
+    """Tell whether the live copy's `moving` is about this `.move`."""
+    return moving == Moving(move.move_id, move.directory_id)
+
+
+def _without_live(
+    key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
+) -> list[Decision]:
+    """Decide where no live copy is found: what is left may be all there is."""
+    names = ", ".join(facts.path for facts in copies)
+    if is_a_dir_bad:
+        reason = f"its live copy may be on a log dir that is offline; found: {names}"
+        return [Decision(Act.OFFLINE, key, tuple(copies), reason, is_dir_bad=True)]
+    decisions = [
+        Decision(Act.PURGE, key, (facts,), "nothing was copied into it yet")
+        for facts in copies
+        if facts.is_empty
+    ]
+    copies = [facts for facts in copies if not facts.is_empty]
+    known = [facts for facts in copies if facts.topic_id]
+    if len({facts.topic_id for facts in known}) != 1:
+        if copies:
+            reason = f"no live copy of it is left, and of {names} it is not known what they are"
+            decisions.append(Decision(Act.OFFLINE, key, tuple(copies), reason))
+        return decisions
+    whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
+    best = max(whole or known, key=lambda facts: (facts.generation, facts.end_offset))
+    rest = [facts for facts in copies if facts is not best]
+    if not whole:
+        reason = _what_is_missing(best, rest)
+        return [*decisions, Decision(Act.INCOMPLETE, key, (best, *rest), reason)]
+    reason = "its move was complete but for its last step"
+    decisions.append(Decision(Act.COMPLETE, key, (best,), reason))
+    for facts in rest:
+        if facts.superseded_by is not None and facts.topic_id:
+            decisions.append(Decision(Act.PURGE_COVERED, key, (facts,), "its place was taken"))
+        else:
+            decisions.append(_leave(key, facts, f"beside {best.path}, which becomes live"))
+    return decisions
+
+
+def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
+    """Tell whether a crash came between the two renames that give a `.move` the place of `old`."""
+    return (
+        move.kind == "move"
+        and move.is_caught_up
+        and old.kind == "delete"
+        and old.superseded_by == Superseded(move.generation, move.directory_id)
+        and move.end_offset >= old.end_offset
+    )
+
+
+def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
+    """Tell whether a superseded `.delete` may go: the live copy is its successor and as long."""
+    return (
+        old.superseded_by is not None
+        and old.topic_id == live.topic_id != ""
+        and live.generation >= old.superseded_by.generation
+        and live.end_offset >= old.end_offset >= 0
+    )
+
+
+def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
+    """Say what is known to be missing in a copy that is not known to be whole."""
+    told = [f"no live copy of it is left; {best.path} has records up to {best.end_offset}"]
+    if best.superseded_by is not None:
+        generation, directory_id = best.superseded_by
+        told.append(
+            f"what was appended after generation {generation} took its place in log dir "
+            f"{directory_id} is missing"
+        )
+    if best.record is not None and best.record.source_end_offset > best.end_offset:
+        source, end_offset = best.record.source_directory_id, best.record.source_end_offset
+        told.append(f"its source in log dir {source} had records up to {end_offset}")
+    told += [f"{facts.path} has records up to {facts.end_offset}" for facts in rest]
+    return "; ".join(told)

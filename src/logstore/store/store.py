@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
@@ -138,6 +138,7 @@ class LogStore(StoreReader):
         from logstore.store.admin_commands import register_all
         from logstore.store.identity import resolve
         from logstore.store.opening import open_log_dirs
+        from logstore.store.purging import purge_in_order
 
         register_all(self.admin, self)
         began = time.monotonic()
@@ -150,6 +151,7 @@ class LogStore(StoreReader):
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
+        self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
         try:
             loader = self._load(opened, progress)
             self.admin.listen()
@@ -160,9 +162,10 @@ class LogStore(StoreReader):
         self.recovery_report.seconds = time.monotonic() - began
         for log_dir in opened.good():
             self._keepers[log_dir.path] = self._keep(log_dir)
-        for log_dir, path in loader.purges:
-            if log_dir.path in self._keepers:
-                self._keepers[log_dir.path].purge(path)
+        for doomed in loader.purges:
+            self._replicas.purge(doomed)
+        for keeper in self._keepers.values():
+            keeper.purge_covered()
         self._is_armed = True
         for log_dir in opened.log_dirs:
             if log_dir.is_offline:
@@ -286,15 +289,22 @@ class LogStore(StoreReader):
         key = TopicPartition(topic, partition)
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
-            replica = self._replicas.opened.get(key)
-            if replica is None:  # another thread was faster
-                raise UnknownPartitionError(topic=topic, partition=partition)
-            replica.log_dir.check()
-            path = creating.delete(self._replicas, replica, key)
-        keeper = self._keepers.get(replica.log_dir.path)
-        # While a log dir is bad the deletion stays on record: a copy may come back with that dir.
-        if keeper is not None and not self._replicas.is_a_dir_bad():
-            keeper.purge(path)
+            doomed = creating.delete(self._replicas, key)
+        self._replicas.purge(doomed)
+
+    def promote(self, topic: str, partition: int) -> None:
+        """Make an incomplete replica whole, durably: what it lacks is given up.
+
+        One that is whole already stays as it is.
+
+        Raises:
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
+            LogDirFullError: retriable; it stays incomplete.
+        """
+        from logstore.store.promoting import promote
+
+        self._check()
+        promote(self._replicas, self._environment, TopicPartition(topic, partition))
 
     def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""

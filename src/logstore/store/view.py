@@ -25,8 +25,9 @@ from logstore.log.log import Log
 from logstore.log.repair import RepairReport
 from logstore.names import TopicPartition
 from logstore.store.describe import LogDirDescription
+from logstore.store.facts import complete
 from logstore.store.identity import resolve
-from logstore.store.listing import list_log_dir, tell_apart
+from logstore.store.listing import list_log_dir
 from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import OfflineReplica, Replicas
@@ -77,9 +78,10 @@ class LogStoreView(LogStore):
                 found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
             seen: dict[TopicPartition, ReplicaFacts] = {}
             offline: dict[TopicPartition, OfflineReplica] = {}
-            for decision in decide(tell_apart(found), is_a_dir_bad=self._replicas.is_a_dir_bad()):
+            found = complete(found, self._replicas.log_dirs, self._environment)
+            for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
                 key, first = decision.topic_partition, decision.replicas[0]
-                if decision.act is Act.OPEN:
+                if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
                     seen[key] = first
                 elif decision.act is Act.OFFLINE:
                     log_dir = self._replicas.dir_of(first.log_dir)
@@ -184,6 +186,10 @@ class LogStoreView(LogStore):
         self._refuse()
 
     def repair(self, topic: str, partition: int) -> RepairReport:
+        """Raise ReadOnlyStoreError."""
+        self._refuse()
+
+    def promote(self, topic: str, partition: int) -> None:
         """Raise ReadOnlyStoreError."""
         self._refuse()
 

@@ -1,0 +1,88 @@
+"""Complete the facts for the start-up table: what a listing alone does not say.
+
+A single live directory needs none of it and is read when its log opens, so that the start of a
+store of many partitions stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
+from logstore.log.environment import LogEnvironment
+from logstore.names import TopicPartition
+from logstore.store.listing import with_metadata
+from logstore.store.replicas import Replica, key_of
+from logstore.store.startup import ReplicaFacts
+
+
+def complete(
+    found: Iterable[ReplicaFacts], log_dirs: Iterable[LogDir], environment: LogEnvironment
+) -> list[ReplicaFacts]:
+    """Add to the facts of replicas with several directories, or none live, what decides there.
+
+    An error of the disk is left for whoever opens the replica: what is not known stays unknown, and
+    the table then touches nothing.
+    """
+    by_key: dict[TopicPartition, list[ReplicaFacts]] = defaultdict(list)
+    for facts in found:
+        by_key[TopicPartition(facts.topic, facts.partition)].append(facts)
+    dirs = {log_dir.path: log_dir for log_dir in log_dirs}
+    told: list[ReplicaFacts] = []
+    for group in by_key.values():
+        if len(group) == 1 and group[0].kind == "live":
+            told += group
+        else:
+            told += [_complete_one(facts, dirs, environment) for facts in group]
+    return told
+
+
+def _complete_one(
+    facts: ReplicaFacts, dirs: Mapping[str, LogDir], environment: LogEnvironment
+) -> ReplicaFacts:
+    """Read the metadata of a live copy, and how far a copy that is not live reaches."""
+    if facts.is_open or facts.is_deleted_by_user:
+        return facts
+    if facts.kind == "live":
+        with suppress(OSError):
+            return with_metadata(facts)
+    elif facts.kind in ("move", "delete") and facts.topic_id:
+        log_dir = dirs[facts.log_dir]
+        with suppress(LogStoreError):
+            return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
+    return facts
+
+
+def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
+    """Read where the log in a directory ends, without a change to it; raises LogStoreError."""
+    from logstore.log.view import open_view
+
+    log = open_view(log_dir, dir_name, environment)
+    try:
+        return log.log_end_offset
+    finally:
+        log.close()
+
+
+def facts_of_open(replica: Replica) -> ReplicaFacts:
+    """Give the facts of a live copy that this process has open."""
+    log, log_dir = replica
+    metadata = log._metadata
+    topic, partition = key_of(log)
+    return ReplicaFacts(
+        log_dir.path,
+        log.directory[len(log_dir.path) + 1 :],
+        topic,
+        partition,
+        "live",
+        metadata.topic_id.hex(),
+        generation=metadata.generation,
+        directory_id=log_dir.directory_id,
+        moving=metadata.moving,
+        # What is not flushed may be gone after a power cut: nobody relies on it.
+        end_offset=log.recovery_point,
+        is_open=True,
+    )

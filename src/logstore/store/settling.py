@@ -1,0 +1,186 @@
+"""List the log dirs, let the start-up table decide, and carry out what that asks of the disks.
+
+    list -> facts -> decide -> rename, mark        until no log dir failed meanwhile
+
+When a log dir fails on the way, what was decided with it being good holds no more: all is listed
+again and decided anew. Nothing is opened here and nothing is purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import CorruptionError, LogStoreError, UnsupportedFormatError
+from logstore.log import metadata
+from logstore.log.environment import LogEnvironment
+from logstore.names import TopicPartition
+from logstore.store import acting
+from logstore.store.facts import complete, facts_of_open
+from logstore.store.listing import Listing, list_log_dir, remove_leftovers
+from logstore.store.parallel import run_all
+from logstore.store.replicas import Replicas
+from logstore.store.startup import Act, Decision, ReplicaFacts, decide
+
+Failure = tuple[TopicPartition, LogDir, LogStoreError, list[str]]
+
+
+class Settled(NamedTuple):
+    """What was decided, its work on the disks done; and what could not be done."""
+
+    decisions: list[Decision]
+    failures: list[Failure]
+    warnings: list[str]
+
+
+def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
+    """Settle what becomes of every directory of all good log dirs, none of them open yet."""
+
+    def list_one(log_dir: LogDir) -> Listing:
+        listing = list_log_dir(log_dir)
+        remove_leftovers(listing)
+        log_dir.warnings += log_dir.checkpoints.load()
+        return listing
+
+    while True:
+        listings = _list_all(replicas, list_one)
+        good = list(listings)
+        found = [facts for listing in listings.values() for facts in listing.replicas]
+        found = complete(found, good, environment)
+        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_bad())
+        settled = _carry_out(replicas, decisions, lambda facts: True)
+        if not any(log_dir.is_offline for log_dir in good):
+            for listing in listings.values():
+                settled.warnings.extend(listing.warnings)
+            return settled
+
+
+def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
+    """Settle what becomes of the directories of a log dir that came back.
+
+    And of replicas that could not be decided without it. Of one that is open nothing but what is in
+    the returned dir is touched: the rest may belong to a move under way.
+    """
+
+    def list_one(log_dir: LogDir) -> Listing:
+        listing = list_log_dir(log_dir)
+        if log_dir is back:
+            remove_leftovers(listing)
+            log_dir.warnings += log_dir.checkpoints.load()
+        return listing
+
+    while True:
+        listings = _list_all(replicas, list_one)
+        good = list(listings)
+        found = [facts for listing in listings.values() for facts in listing.replicas]
+        found, is_open = _of_interest(replicas, found, back)
+        found = complete(found, good, environment)
+        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_bad())
+
+        def is_ours(facts: ReplicaFacts, is_open: frozenset[TopicPartition] = is_open) -> bool:
+            return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
+
+        mine = [d for d in decisions if any(is_ours(f) or f.is_deleted_by_user for f in d.replicas)]
+        settled = _carry_out(replicas, mine, is_ours)
+        if not any(log_dir.is_offline for log_dir in good):
+            if back in listings:
+                settled.warnings.extend(listings[back].warnings)
+            return settled
+
+
+def _list_all(replicas: Replicas, list_one: Callable[[LogDir], Listing]) -> dict[LogDir, Listing]:
+    """List every good log dir; one that cannot be listed is bad."""
+    listings: dict[LogDir, Listing] = {}
+
+    def note(log_dir: LogDir) -> None:
+        try:
+            listings[log_dir] = list_one(log_dir)
+        except OSError as error:
+            log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+
+    run_all([log_dir for log_dir in replicas.log_dirs if not log_dir.is_offline], note)
+    return {log_dir: listings[log_dir] for log_dir in replicas.log_dirs if log_dir in listings}
+
+
+def _of_interest(
+    replicas: Replicas, found: Iterable[ReplicaFacts], back: LogDir
+) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
+    """Keep the facts of replicas that a returned dir may change; put in what is open of them."""
+    found = list(found)
+    interesting = {(facts.topic, facts.partition) for facts in found if facts.log_dir == back.path}
+    interesting |= {(facts.topic, facts.partition) for facts in found if facts.is_deleted_by_user}
+    interesting |= {*replicas.offline, *replicas.incomplete}
+    opened: dict[str, ReplicaFacts] = {}
+    for topic, partition in interesting:
+        replica = replicas.opened.get(TopicPartition(topic, partition))
+        if replica is not None and replica.log_dir.path != back.path:
+            facts = facts_of_open(replica)
+            opened[facts.path] = facts
+    kept = [
+        facts
+        for facts in found
+        if (facts.topic, facts.partition) in interesting and facts.path not in opened
+    ]
+    is_open = frozenset(TopicPartition(facts.topic, facts.partition) for facts in opened.values())
+    return [*opened.values(), *kept], is_open
+
+
+def _carry_out(
+    replicas: Replicas, decisions: Iterable[Decision], is_ours: Callable[[ReplicaFacts], bool]
+) -> Settled:
+    """Rename and mark; gives the decisions as they stand then."""
+    settled = Settled([], [], [])
+    for decision in decisions:
+        first = decision.replicas[0]
+        log_dir = replicas.dir_of(first.log_dir)
+        try:
+            settled.decisions.append(_carry_out_one(replicas, decision, is_ours))
+        except OSError as error:
+            key = decision.topic_partition
+            failure = log_dir.failed(error, first.path, *key)
+            if decision.act is Act.COMPLETE:
+                settled.failures.append((key, log_dir, failure, decision.paths))
+            else:
+                settled.warnings.append(f"{first.path}: {decision.reason}, but: {failure}")
+        except (CorruptionError, UnsupportedFormatError) as error:
+            settled.warnings.append(f"{first.path}: {decision.reason}, but: {error}")
+    return settled
+
+
+def _carry_out_one(
+    replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool]
+) -> Decision:
+    """Do what one decision asks of the disks; raises OSError."""
+    act, first = decision.act, decision.replicas[0]
+    log_dir = replicas.dir_of(first.log_dir)
+    if act is Act.COMPLETE:
+        live = acting.make_live(log_dir, first)
+        return decision._replace(act=Act.OPEN, replicas=(live,))
+    if act is Act.STRAY and is_ours(first):
+        stray = acting.make_stray(log_dir, first)
+        reason = f"{decision.reason}; it was {first.path}"
+        return decision._replace(act=Act.LEAVE, replicas=(stray,), reason=reason)
+    if act is Act.RESUME and first.is_caught_up:
+        acting.mark_copying(first)
+    if act is Act.PURGE:
+        doomed = tuple(_prepare_purge(replicas, facts) for facts in decision.replicas)
+        return decision._replace(replicas=doomed)
+    return decision
+
+
+def _prepare_purge(replicas: Replicas, facts: ReplicaFacts) -> ReplicaFacts:
+    """See to it that a directory that is half purged is taken for nothing else."""
+    if facts.kind == "live":
+        return acting.make_deleted(replicas.dir_of(facts.log_dir), facts)
+    if facts.kind == "move" and facts.is_caught_up:
+        try:
+            acting.mark_copying(facts)
+        except OSError as error:
+            if verdict_of(error) is not Verdict.FULL:
+                raise
+            files.remove_if_there(f"{facts.path}/{metadata.FILE_NAME}")
+            files.sync_dir(facts.path)
+    return facts
