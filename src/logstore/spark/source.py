@@ -16,6 +16,7 @@ from logstore.spark.columns import schema_text
 from logstore.spark.options import ReadOptions, read_options
 from logstore.spark.planning import Piece, ends_of, look, pieces_of, select, starts_of
 from logstore.spark.reading import read_piece
+from logstore.spark.streaming import StreamReader
 from logstore.spark.views import view_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class LogStoreSource(DataSource):
         options = read_options(self.options, is_stream=False)
         check_schema(schema, options)
         return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """Make the reader of a stream."""
+        options = read_options(self.options, is_stream=True)
+        check_schema(schema, options)
+        return StreamReader(options)
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
