@@ -144,17 +144,17 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir]) -> None:
     if roll.is_new_store:
         for member in members:
             if member.is_changed:
-                _write(log_dirs[member.path], member.meta)
+                write_identity(log_dirs[member.path], member.meta)
         for member in members:
-            _write(log_dirs[member.path], member.meta._replace(is_forming=False))
+            write_identity(log_dirs[member.path], member.meta._replace(is_forming=False))
         return
     joining = [member for member in members if member.is_new]
     for number, member in enumerate(joining):
         later = {other.meta.directory_id for other in joining[number + 1 :]}
         roster = tuple(id_ for id_ in member.meta.roster if id_ not in later)
-        _write(log_dirs[member.path], member.meta._replace(roster=roster))
+        write_identity(log_dirs[member.path], member.meta._replace(roster=roster))
     for member in _to_update(members, joining):
-        _write(log_dirs[member.path], member.meta)
+        write_identity(log_dirs[member.path], member.meta)
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
@@ -162,7 +162,8 @@ def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Mem
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 
-def _write(log_dir: LogDir, meta: MetaProperties) -> None:
+def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
+    """Write the identity of one log dir; one whose disk fails here goes offline."""
     if log_dir.is_offline:
         return
     try:

@@ -29,6 +29,7 @@ class OpenedDirs(NamedTuple):
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
     warnings: list[str]
+    roll: Roll
 
     def good(self) -> list[LogDir]:
         """Name those that serve."""
@@ -124,7 +125,7 @@ def _make(
         "unavailable"
         for id_ in roll.missing_ids
     ]
-    return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings)
+    return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:

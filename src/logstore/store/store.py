@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from logstore.log.repair import RepairReport
     from logstore.store.background import DirKeeper
     from logstore.store.loading import Loader, RecoveryProgress
+    from logstore.store.membership import Membership
     from logstore.store.opening import OpenedDirs
 
 StrPath = str | os.PathLike[str]
@@ -60,6 +61,7 @@ class LogStore(StoreReader):
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
+        self._membership: Membership
         self._replicas = Replicas((), ())
         self._keepers: dict[str, DirKeeper] = {}
         self._callback = on_log_dir_failure
@@ -137,6 +139,7 @@ class LogStore(StoreReader):
         """Take possession of the log dirs and load what is in them."""
         from logstore.store.admin_commands import register_all
         from logstore.store.identity import resolve
+        from logstore.store.membership import Membership
         from logstore.store.opening import open_log_dirs
         from logstore.store.purging import purge_in_order
 
@@ -151,6 +154,7 @@ class LogStore(StoreReader):
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
+        self._membership = Membership(self._replicas, opened.roll)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
         try:
             loader = self._load(opened, progress)

@@ -1,0 +1,189 @@
+"""A running store takes log dirs in, replaces and forgets them, and a crash leaves old or new."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logstore import LogDirIdentityError, LogDirOfflineError, LogStore
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.disk.meta_properties import MetaProperties, decode_meta
+from logstore.store.membership import Admission, Membership
+from support.moves import directory_id_of
+
+
+def meta_of(path: Path) -> MetaProperties:
+    """Read an identity."""
+    path = path / "meta.properties"
+    return decode_meta(path.read_bytes(), str(path))
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> list[Path]:
+    """Make a store of three log dirs, and close it."""
+    disks = [tmp_path / f"disk{number}" for number in range(3)]
+    LogStore.open(disks).close()
+    return disks
+
+
+def taken(membership: Membership, admission: Admission) -> LogDir:
+    """Make a log dir of an admitted path a member."""
+    log_dir = LogDir(admission.path)
+    Path(admission.path).mkdir(exist_ok=True)
+    membership.join(log_dir, admission)
+    return log_dir
+
+
+def test_a_new_dir_joins_when_the_user_says_so(disks: list[Path], tmp_path: Path) -> None:
+    """It is in the roster of all, and serves from the next start on."""
+    new = tmp_path / "new"
+    with LogStore.open(disks) as store:
+        with pytest.raises(LogDirIdentityError, match="format_new"):
+            store._membership.admit(str(new))
+        admission = store._membership.admit(str(new), format_new=True)
+        assert admission.is_new and not new.exists()
+        taken(store._membership, admission)
+    metas = [meta_of(path) for path in [*disks, new]]
+    assert {meta.roster for meta in metas} == {metas[0].roster}
+    assert {meta.roster_epoch for meta in metas} == {2}
+    with LogStore.open([*disks, new]) as store:
+        assert store.recovery_report.is_sound and not store.recovery_report.warnings
+
+
+def test_a_new_disk_takes_the_place_of_a_dead_one(disks: list[Path]) -> None:
+    """The dead one's id is out of the roster: nothing of the store is bad any more."""
+    dead = directory_id_of(disks[2])
+    shutil.rmtree(disks[2])
+    disks[2].mkdir()
+    with LogStore.open(disks) as store:
+        with pytest.raises(LogDirIdentityError, match="not formatted"):
+            store._membership.admit(str(disks[2]))
+        admission = store._membership.admit(str(disks[2]), format_new=True, replaces=dead)
+        taken(store._membership, admission)
+        assert dead not in store._membership.roster
+    with LogStore.open(disks) as store:
+        assert store.recovery_report.is_sound and not store._replicas.is_a_dir_bad()
+
+
+def test_a_forgotten_dir_is_refused_until_it_is_taken_back(disks: list[Path]) -> None:
+    """Its disk may come back one day: then the user decides."""
+    with LogStore.open(disks[:2]) as store:
+        (lost,) = store._replicas.missing_ids
+        store._membership.forget(lost)
+        store._membership.forget(lost)
+        assert store._replicas.missing_ids == () and not store._replicas.is_a_dir_bad()
+        with pytest.raises(LogDirIdentityError, match="removed or replaced"):
+            store._membership.admit(str(disks[2]))
+        back = store._membership.admit(str(disks[2]), format_new=True)
+        assert (back.directory_id, back.is_new) == (lost, False)
+    with LogStore.open(disks) as store:
+        (offline,) = store.recovery_report.offline_dirs
+        assert offline.path == str(disks[2]) and "not in the roster" in offline.reason
+
+
+def test_a_member_that_comes_back_is_known(disks: list[Path]) -> None:
+    """By its identity, or by what is left of it; it is told the roster when it missed a change."""
+    with LogStore.open(disks[:2]) as store:
+        admission = store._membership.admit(str(disks[2]))
+        assert not admission.is_changed and not admission.is_new
+        (disks[2] / "meta.properties").write_bytes(b"\0" * 80)
+        damaged = store._membership.admit(str(disks[2]))
+        assert damaged.directory_id == admission.directory_id and damaged.is_changed
+        taken(store._membership, damaged)
+    assert meta_of(disks[2]) == meta_of(disks[0])._replace(directory_id=admission.directory_id)
+
+
+def test_what_is_not_ours_is_not_admitted(disks: list[Path], tmp_path: Path) -> None:
+    """Another store's dir, a copy of one of ours, a second name of one, and what cannot be read."""
+    LogStore.open(tmp_path / "foreign").close()
+    shutil.copytree(disks[0], tmp_path / "copy")
+    (tmp_path / "link").symlink_to(disks[0])
+    (tmp_path / "file").touch()
+    (tmp_path / "kafka").mkdir()
+    kafka = b"cluster.id=Zm9vYmFyYmF6cXV4Zm9vYg\nversion=1\n"
+    (tmp_path / "kafka" / "meta.properties").write_bytes(kafka)
+    with LogStore.open(disks) as store:
+        admit = store._membership.admit
+        for name, reason in (("foreign", "another store"), ("copy", "same log dir as")):
+            with pytest.raises(LogDirIdentityError, match=reason):
+                admit(str(tmp_path / name), format_new=True)
+        assert admit(str(tmp_path / "link")).path == str(disks[0])
+        for name in ("kafka", "file"):
+            with pytest.raises(LogDirOfflineError):
+                admit(str(tmp_path / name), format_new=True)
+
+
+class CrashError(BaseException):
+    """The process is dead."""
+
+
+def join_new(store: LogStore, disks: list[Path]) -> None:
+    """Take a new disk in."""
+    admission = store._membership.admit(str(disks[2].parent / "new"), format_new=True)
+    taken(store._membership, admission)
+
+
+def replace(store: LogStore, disks: list[Path]) -> None:
+    """Put a new disk in the place of the one that was not given."""
+    (dead,) = store._replicas.missing_ids
+    new = str(disks[2].parent / "new")
+    taken(store._membership, store._membership.admit(new, format_new=True, replaces=dead))
+
+
+def forget(store: LogStore, disks: list[Path]) -> None:
+    """Forget the one that was not given."""
+    store._membership.forget(store._replicas.missing_ids[0])
+
+
+@pytest.mark.parametrize("change", [join_new, replace, forget])
+def test_a_crash_at_any_call_leaves_the_old_roster_or_the_new_one(
+    tmp_path: Path, change: Callable[[LogStore, list[Path]], None]
+) -> None:
+    """Every store opens afterwards, with the same answer from all its log dirs."""
+    outcomes = set()
+    for number in range(1000):
+        base = tmp_path / str(number)
+        base.mkdir()
+        disks = [base / f"disk{n}" for n in range(3)]
+        LogStore.open(disks).close()
+        with LogStore.open(disks[:2]) as store:
+            before = store._membership.roster
+            with pytest.MonkeyPatch.context() as patch:
+                calls = crash_at(patch, number)
+                try:
+                    change(store, disks)
+                    is_whole = True
+                except CrashError:
+                    is_whole = False
+            after = store._membership.roster
+        there = disks[:2] + [path for path in [base / "new"] if (path / "meta.properties").exists()]
+        with LogStore.open(there) as store:
+            assert not store.recovery_report.offline_dirs
+            assert store._membership.roster in (before, after)
+            outcomes.add(store._membership.roster == after)
+            assert not is_whole or store._membership.roster == after
+        assert {meta_of(path).roster for path in there} == {store._membership.roster}
+        if len(calls) < number:
+            assert outcomes == {True, False}
+            return
+    raise AssertionError("too many calls")
+
+
+def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Let the process die at the n-th call that changes a disk; give the list of calls made."""
+    calls: list[str] = []
+    for name in ("pwritev", "fsync", "rename", "unlink"):
+        real = getattr(files, name)
+
+        def call(*arguments: object, name: str = name, real: object = real) -> object:
+            if len(calls) >= number:
+                raise CrashError
+            calls.append(name)
+            return real(*arguments)  # type: ignore[operator]
+
+        patch.setattr(files, name, call)
+    return calls
