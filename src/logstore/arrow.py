@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from logstore.format import payload as payloads
 from logstore.format.batch import RecordBatch
-from logstore.format.columns import Buffer, BytesColumn, encode_arrays
+from logstore.format.columns import VARIABLE_WITH_NULLS, Buffer, BytesColumn, encode_arrays
 
 try:
     import pyarrow as pa
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 )
 
 
-INT64, BINARY = pa.int64(), pa.binary()
+INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
 # The types whose layout is ours, and of what type the starts of their cells are.
 STARTS = {
     pa.binary().id: np.int32,
@@ -40,38 +40,95 @@ STARTS = {
     pa.large_string().id: np.int64,
 }
 KNOWN_COLUMNS = frozenset(("value", "key", "timestamp", "headers", "offset"))
-NULLS_MAX = 4096
-NULL_KEYS = pa.nulls(NULLS_MAX, BINARY)
-NULL_HEADERS = pa.nulls(NULLS_MAX, SCHEMA.field("headers").type)
+# The stretch of offsets that batches take parts of is so many times as long as one of them.
+STRETCH = 8
+
+_from_buffers = pa.Array.from_buffers
 
 
 # --- out ------------------------------------------------------------------------------------------
 
 
+class _Last:
+    """Keep arrays that many batches in a row have alike; Arrow's arrays never change.
+
+    Each is one tuple, replaced whole, so that threads need no lock.
+
+    Attributes:
+        offsets: a stretch of offsets, from where to where, of which batches take parts.
+        times: one timestamp so many times.
+        starts: where so many cells of one size begin.
+        nulls: so many null keys, and so many null headers.
+    """
+
+    offsets: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
+    times: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
+    starts: tuple[int, int, pa.Buffer] = (-1, -1, pa.py_buffer(b""))
+    nulls: tuple[int, pa.Array, pa.Array] = (0, pa.nulls(0, BINARY), pa.nulls(0, HEADERS))
+
+
 def _binary(column: BytesColumn) -> pa.Array:
-    validity = column.validity
-    buffers = [
-        None if validity is None else pa.py_buffer(validity),
-        pa.py_buffer(column.starts),
-        pa.py_buffer(column.data),
-    ]
-    return pa.Array.from_buffers(BINARY, column.cell_count, buffers)
+    """Look at a column as Arrow does, in the buffer that it stands in."""
+    buffer, validity = pa.py_buffer(column._buffer), None
+    count, cell_bytes = column.cell_count, column.cell_bytes
+    if cell_bytes < VARIABLE_WITH_NULLS:
+        known = _Last.starts
+        if known[0] != count or known[1] != cell_bytes:
+            known = _Last.starts = (count, cell_bytes, pa.py_buffer(column.starts))
+        starts = known[2]
+    else:
+        starts = buffer.slice(column._starts_at, 4 * (count + 1))
+        if cell_bytes == VARIABLE_WITH_NULLS:
+            validity = buffer.slice(column._validity_at, (count + 7) // 8)
+    start = column._data_start
+    data = buffer.slice(start, column._data_end - start)
+    return _from_buffers(BINARY, count, [validity, starts, data], -1 if validity else 0)
 
 
 def _int64(numbers: NDArray[np.int64]) -> pa.Array:
     """Give numbers as an Arrow array; `pa.array` takes longer to find out what they are."""
-    return pa.Array.from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)])
+    return _from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
-def _nulls(count: int, nulls: pa.Array) -> pa.Array:
-    """Give so many nulls: a part of those at hand, if they are enough."""
-    return nulls.slice(0, count) if count <= NULLS_MAX else pa.nulls(count, nulls.type)
+def _offsets(batch: RecordBatch) -> pa.Array:
+    """Give offsets: a part of a stretch of them, where batches follow one another."""
+    count = batch.count
+    if batch._columns.offset_deltas is not None or not count:
+        return _int64(batch.offsets)
+    first, end, stretch = _Last.offsets
+    base = batch.header.base_offset + batch._deltas_first
+    if not first <= base <= base + count <= end:
+        is_next = base == end
+        first, end = base, base + count * (STRETCH if is_next else 1)
+        stretch = _int64(np.arange(first, end, dtype=np.int64))
+        _Last.offsets = (first, end, stretch)
+        if not is_next:
+            return stretch
+    return stretch.slice(base - first, count)
+
+
+def _times(batch: RecordBatch) -> pa.Array:
+    if batch._columns.timestamps is not None:
+        return _int64(batch.timestamps)
+    known = _Last.times
+    if known[0] != batch.header.base_timestamp or known[1] != batch.count:
+        known = (batch.header.base_timestamp, batch.count, _int64(batch.timestamps))
+        _Last.times = known
+    return known[2]
+
+
+def _nulls(count: int) -> tuple[int, pa.Array, pa.Array]:
+    """Give so many null keys, and so many null headers."""
+    known = _Last.nulls
+    if known[0] != count:
+        known = _Last.nulls = (count, pa.nulls(count, BINARY), pa.nulls(count, HEADERS))
+    return known
 
 
 def _headers(batch: RecordBatch) -> pa.Array:
     columns = batch._columns
     if columns.header_starts is None or columns.header_names is None:
-        return _nulls(batch.count, NULL_HEADERS)
+        return _nulls(batch.count)[2]
     assert columns.header_values is not None
     pairs = pa.StructArray.from_arrays(
         [_binary(columns.header_names).cast(pa.string()), _binary(columns.header_values)],
@@ -84,10 +141,10 @@ def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
     """Give a batch's records as Arrow: offset, timestamp (ms), key, value, headers."""
     keys = batch._columns.keys
     arrays = [
-        _int64(batch.offsets),
-        _int64(batch.timestamps),
-        _nulls(batch.count, NULL_KEYS) if keys is None else _binary(keys),
-        _binary(batch.values),
+        _offsets(batch),
+        _times(batch),
+        _nulls(batch.count)[1] if keys is None else _binary(keys),
+        _binary(batch._columns.values),
         _headers(batch),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

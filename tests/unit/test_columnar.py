@@ -14,6 +14,7 @@ from xxhash import xxh3_64_digest
 from logstore.format import columnar, layouts
 from logstore.format.columns import encode_cells
 from logstore.format.payload import Payload, build_payload, payload_of
+from logstore.format.sound import sound_header
 from logstore.log.encode import BATCH_OVERHEAD_BYTES, check_headers, encode_headers, size_max
 from logstore.log.encoded import parse
 
@@ -92,7 +93,7 @@ def test_no_part_of_a_batch_is_a_batch(rows: list[Any], codec_id: int) -> None:
     data = joined(build(rows, codec_id))
     for end in range(len(data)):
         assert layouts.fault(data[:end], 0, None) is not None
-        assert columnar.sound_header(memoryview(data), 0, end, 7) is None
+        assert sound_header(memoryview(data), 0, end, 7) is None
     for start in range(1, min(len(data), 80)):
         assert layouts.fault(data[start:] + data, 0, None) is not None
 
@@ -106,7 +107,7 @@ def test_no_changed_byte_passes(rows: list[Any], codec_id: int, bit: int) -> Non
         changed = bytearray(data)
         changed[at] ^= 1 << bit
         assert layouts.fault(bytes(changed), 0, None) is not None
-        assert columnar.sound_header(memoryview(changed), 0, len(data), 7) is None
+        assert sound_header(memoryview(changed), 0, len(data), 7) is None
 
 
 @given(value=st.binary(max_size=40), time=TIMES, base_offset=st.integers(0, 2**62))

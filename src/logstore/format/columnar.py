@@ -12,7 +12,7 @@ import struct
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_digest
 
 from logstore.format import compression
 from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
@@ -58,7 +58,6 @@ __all__ = [
     "hole",
     "read_header",
     "reframe",
-    "sound_header",
 ]
 
 MAGIC = 0x4C
@@ -92,8 +91,6 @@ JOIN_BYTES_MAX = 16 * 1024
 
 _ONE_COLUMN = struct.Struct("<II")
 _pack_header = HEADER.pack
-_unpack_header = HEADER.unpack_from
-_unpack_checksum = struct.Struct(">Q").unpack_from
 _pack_column = _ONE_COLUMN.pack
 
 
@@ -228,45 +225,6 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
     if header.attributes & ~KNOWN_ATTRIBUTES:
         return f"unknown attributes {header.attributes:#06x}"
     return None
-
-
-def sound_header(
-    data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
-) -> BatchHeader | None:
-    """Check the batch at `position` in as few steps as there are; None when anything is off.
-
-    Who gets None asks `layouts.fault` what it is. A batch that `is_verified` is not hashed again.
-    This is the inner loop of recovery and of scans: give a memoryview, whose slices are no copies.
-    """
-    if position + OVERHEAD_BYTES > end:
-        return None
-    (
-        base_offset, length, epoch, magic, version, attributes, count, last_delta, stored,
-        base_timestamp, max_timestamp, producer_id, producer_epoch, _, sequence, payload_bytes, _,
-    ) = _unpack_header(data, position)  # fmt: skip
-    size_bytes = length + LENGTH_OVERHEAD_BYTES
-    if (
-        base_offset != expected_offset
-        or magic != MAGIC
-        or version != VERSION
-        or position + size_bytes > end
-        or ((stored + 7) & ~7) + OVERHEAD_BYTES != size_bytes
-        or count > last_delta + 1
-        or attributes & ~KNOWN_ATTRIBUTES
-    ):
-        return None
-    if not is_verified:
-        body_end = position + size_bytes - CHECKSUM_BYTES
-        if xxh3_64_intdigest(data[position:body_end]) != _unpack_checksum(data, body_end)[0]:
-            return None
-    return new_tuple(
-        BatchHeader,
-        (
-            base_offset, size_bytes, epoch, magic, attributes, count, base_offset + last_delta,
-            stored, base_timestamp, max_timestamp, producer_id, producer_epoch, sequence,
-            payload_bytes,
-        ),
-    )  # fmt: skip
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:

@@ -18,13 +18,13 @@ from logstore.format.prefix import (
     PREFIX_BYTES,
     unpack_prefix,
 )
+from logstore.format.sound import sound_run
 from logstore.log.environment import LogEnvironment
 from logstore.log.scan import find_batch
 from logstore.log.segment import Block, Segment
 
-Whole = tuple[
-    "bytes | memoryview", int, BatchHeader
-]  # a buffer, where in it, and what stands there
+# A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
+Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
 
 def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
@@ -69,7 +69,7 @@ class Cursor:
         # Where an unchecked way began; None once every step is checked.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
-    def whole_batches(self, window_bytes: int, *, zero_copy: bool = False) -> Iterator[Whole]:
+    def runs(self, window_bytes: int, *, zero_copy: bool = False) -> Iterator[Run]:
         """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
 
         Raises:
@@ -91,10 +91,13 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # somebody cut the file: what is left of it is all there is
                 end = start + len(data)
-            # Whole, sound and wanted: most batches leave the loop behind this one nothing to do.
-            while (header := self._sound(look, at, start)) is not None:
-                yield data, at, header
-                at += header.size_bytes
+            # Whole, sound and wanted: most windows leave the loop behind this one nothing to do.
+            bits = segment.verified_up_to(start + len(data))
+            run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
+            if run:
+                self.position, self.offset, self._expected = start + at, expected, expected
+                self._start = None
+                yield data, start, run
             while at + PREFIX_BYTES <= len(data):
                 _, length, _, magic = unpack_prefix(data, at)
                 size = length + LENGTH_OVERHEAD_BYTES
@@ -105,32 +108,18 @@ class Cursor:
                 last_offset = header.last_offset
                 if last_offset < self.offset and self._start is not None:
                     self._expected = last_offset + 1
-                elif self._check(look, at, start + at):
+                elif self._check(look, at, start + at, header.base_offset):
                     self._expected = last_offset + 1
                     self.position = start + at + size
                     if last_offset >= self.offset:
                         self.offset, self._start = self._expected, None
-                        yield data, at, header
+                        yield data, start, [(at, header)]
                 else:
                     break
                 at += size
                 self.position = start + at
             else:
                 self._end_window(len(data), at, start, end)
-
-    def _sound(self, look: memoryview, at: int, start: int) -> BatchHeader | None:
-        """Take the batch at `at` if it is whole and holds the wanted offset or a later one."""
-        segment, position = self.segment, start + at
-        is_verified = segment.is_verified(position)
-        header = columnar.sound_header(look, at, len(look), self._expected, is_verified)
-        if header is None or header.last_offset < self.offset:
-            return None
-        if not is_verified:
-            segment.mark_verified(position)
-        self.position = position + header.size_bytes
-        self.offset = self._expected = header.last_offset + 1
-        self._start = None
-        return header
 
     def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
         """See to what is left at the end of a window that is no whole prefix."""
@@ -147,10 +136,10 @@ class Cursor:
         self._resume(start + at, layouts.fault(data, at, None) or "no batch")
         return 0
 
-    def _check(self, data: bytes | memoryview, at: int, position: int) -> bool:
+    def _check(self, data: bytes | memoryview, at: int, position: int, base_offset: int) -> bool:
         """Verify a batch at its first read; False when the cursor was moved behind damage."""
         segment = self.segment
-        if segment.is_verified(position):
+        if segment.is_verified(position) and base_offset == self._expected:
             return True
         reason = layouts.fault(data, at, self._expected)
         if reason is None:
@@ -185,17 +174,19 @@ def batches(
 ) -> Iterator[RecordBatch]:
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
-    for data, at, header in cursor.whole_batches(window_bytes, zero_copy=zero_copy):
-        try:
-            batch = columnar.decode_columns(data, at, header)
-        except ValueError as error:
-            raise corrupt(segment, cursor.position - header.size_bytes, str(error)) from error
-        if header.base_offset >= end_offset:
-            return
-        if header.base_offset < offset or header.last_offset >= end_offset:
-            batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
-        if batch.count:
-            yield batch
+    decode = columnar.decode_columns
+    for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
+        for at, header in run:
+            try:
+                batch = decode(data, at, header)
+            except ValueError as error:
+                raise corrupt(segment, start + at, str(error)) from error
+            if header.base_offset < offset or header.last_offset >= end_offset:
+                if header.base_offset >= end_offset:
+                    return
+                batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
+            if batch.count:
+                yield batch
         if header.last_offset + 1 >= end_offset:
             return
 
@@ -214,14 +205,14 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
     try:
         cursor = Cursor(segment, first, environment)
         found = []
-        for data, at, header in cursor.whole_batches(end_position - start):
-            found.append(columnar.decode_columns(data, at, header))
+        for data, _, run in cursor.runs(end_position - start):
+            found += [columnar.decode_columns(data, at, header) for at, header in run]
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
         # Damage somewhere in the block: give the batch that holds the offset, if that one is whole.
-        for data, at, header in Cursor(segment, offset, environment).whole_batches(64 * 1024):
-            return Block([columnar.decode_columns(data, at, header)], offset + 1)
+        for data, _, run in Cursor(segment, offset, environment).runs(64 * 1024):
+            return Block([columnar.decode_columns(data, *run[0])], offset + 1)
         raise
     block = Block(found, cursor.offset)
     key = max(entry, 0)

@@ -126,12 +126,12 @@ def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
         taken = 0
         try:
             cursor = Cursor(segment, offset, log._environment)
-            for data, at, header in cursor.whole_batches(min(max_bytes, RAW_WINDOW_BYTES)):
-                size = header.size_bytes
-                taken += size
-                if parts and taken > max_bytes:
-                    break
-                parts.append(bytes(data[at : at + size]))
+            for data, _, run in cursor.runs(min(max_bytes, RAW_WINDOW_BYTES)):
+                for at, header in run:
+                    taken += header.size_bytes
+                    if parts and taken > max_bytes:
+                        return b"".join(parts)
+                    parts.append(bytes(data[at : at + header.size_bytes]))
             return b"".join(parts)
         except FileNotFoundError as error:
             log._retry(segment, offset, error)

@@ -15,6 +15,7 @@ from logstore.disk import files
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.format.sound import sound_header
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
 
@@ -113,7 +114,7 @@ class Scan:
         """Walk the whole batches of one window; give what stopped it before its end."""
         at, start, end, quiet = 0, self.position, len(data), 0
         while at < end:
-            header = columnar.sound_header(data, at, end, self.offset)
+            header = sound_header(data, at, end, self.offset)
             if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
             if header.last_offset >= self.limit_offset:

@@ -136,6 +136,13 @@ class Segment:
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 6 & 7) & 1 == 1
 
+    def verified_up_to(self, end_position: int) -> bytearray:
+        """Give the bits, with one for every place before `end_position`."""
+        missing = (end_position >> 9) + 1 - len(self._verified)
+        if missing > 0:
+            self._verified.extend(bytes(missing + (end_position >> 12)))
+        return self._verified
+
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was checked; a lost race only checks it twice."""
         at = position >> 9

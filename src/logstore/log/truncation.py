@@ -138,12 +138,11 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
     cursor = Cursor(segment, offset, log._environment)
     rest: list[Buffer] = []
     end_position = segment.size_bytes
-    for data, at, header in cursor.whole_batches(64 * 1024):
-        size = header.size_bytes
-        batch = columnar.decode(data, at)
-        end_position = cursor.position - size
-        if batch.header.base_offset < offset:
-            rest = batch_until(bytes(data[at : at + size]), offset)
+    for data, start, run in cursor.runs(64 * 1024):
+        at, header = run[0]
+        end_position = start + at
+        if header.base_offset < offset:
+            rest = batch_until(bytes(data[at : at + header.size_bytes]), offset)
         break
     temporary = f"{segment.log_path}.tmp"
     writer = Handle(files.open_file(temporary, files.REPLACE))

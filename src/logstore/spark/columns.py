@@ -41,7 +41,6 @@ ARROW_TYPES = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-NO_KEYS = pa.nulls(4096, pa.binary())
 
 # Small batches are put together until they are worth a trip, large ones are cut.
 ROWS_MIN = 32 * 1024
@@ -137,9 +136,7 @@ def _keys(batches: Batches) -> pa.Array:
         return pa.nulls(_count(batches), pa.binary())
     return _joined(
         [
-            _nulls(batch.count, NO_KEYS)
-            if batch._columns.keys is None
-            else _binary(batch._columns.keys)
+            _nulls(batch.count)[1] if batch._columns.keys is None else _binary(batch._columns.keys)
             for batch in batches
         ]
     )

@@ -1,0 +1,107 @@
+"""Check batches in as few steps as there are: the inner loops of recovery and of scans.
+
+They say of a batch that it is whole and sound, or nothing; `layouts.fault` says what it is not.
+Give them a memoryview, whose slices are no copies.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from xxhash import xxh3_64_intdigest
+
+from logstore.format.batch import BatchHeader, new_tuple
+from logstore.format.columnar import HEADER, MAGIC, VERSION
+from logstore.format.columns import Buffer
+from logstore.format.payload import CHECKSUM_BYTES, KNOWN_ATTRIBUTES, OVERHEAD_BYTES
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
+
+_unpack_header = HEADER.unpack_from
+_unpack_checksum = struct.Struct(">Q").unpack_from
+
+
+def sound_header(data: Buffer, position: int, end: int, expected_offset: int) -> BatchHeader | None:
+    """Check the batch at `position`; None when anything is off."""
+    if position + OVERHEAD_BYTES > end:
+        return None
+    (
+        base_offset, length, epoch, magic, version, attributes, count, last_delta, stored,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, _, sequence, payload_bytes, _,
+    ) = _unpack_header(data, position)  # fmt: skip
+    size_bytes = length + LENGTH_OVERHEAD_BYTES
+    if (
+        base_offset != expected_offset
+        or magic != MAGIC
+        or version != VERSION
+        or position + size_bytes > end
+        or ((stored + 7) & ~7) + OVERHEAD_BYTES != size_bytes
+        or count > last_delta + 1
+        or attributes & ~KNOWN_ATTRIBUTES
+    ):
+        return None
+    body_end = position + size_bytes - CHECKSUM_BYTES
+    if xxh3_64_intdigest(data[position:body_end]) != _unpack_checksum(data, body_end)[0]:
+        return None
+    return new_tuple(
+        BatchHeader,
+        (
+            base_offset, size_bytes, epoch, magic, attributes, count, base_offset + last_delta,
+            stored, base_timestamp, max_timestamp, producer_id, producer_epoch, sequence,
+            payload_bytes,
+        ),
+    )  # fmt: skip
+
+
+def sound_run(
+    data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
+) -> tuple[list[tuple[int, BatchHeader]], int, int]:
+    """Check batches from `position` on, as `sound_header` does, up to the first that is not whole.
+
+    It ends before a batch that ends before `offset`, too.
+
+    Args:
+        start: where in its file `data` begins.
+        verified: a bit for each 64 bytes of the file, set where a batch was checked.
+
+    Returns:
+        Where each batch begins and its header; then where the next one begins, and its offset.
+    """
+    found: list[tuple[int, BatchHeader]] = []
+    end = len(data)
+    while position + OVERHEAD_BYTES <= end:
+        (
+            base_offset, length, epoch, magic, version, attributes, count, last_delta, stored,
+            base_timestamp, max_timestamp, producer_id, producer_epoch, _, sequence, payload_bytes,
+            _,
+        ) = _unpack_header(data, position)  # fmt: skip
+        batch_end = position + length + LENGTH_OVERHEAD_BYTES
+        if (
+            base_offset != expected_offset
+            or magic != MAGIC
+            or version != VERSION
+            or batch_end > end
+            or ((stored + 7) & ~7) + (OVERHEAD_BYTES - LENGTH_OVERHEAD_BYTES) != length
+            or count > last_delta + 1
+            or attributes & ~KNOWN_ATTRIBUTES
+        ):
+            break
+        at = start + position
+        if not verified[at >> 9] >> (at >> 6 & 7) & 1:
+            body_end = batch_end - CHECKSUM_BYTES
+            if xxh3_64_intdigest(data[position:body_end]) != _unpack_checksum(data, body_end)[0]:
+                break
+            verified[at >> 9] |= 1 << (at >> 6 & 7)
+        last_offset = base_offset + last_delta
+        if last_offset < offset:
+            break
+        header = new_tuple(
+            BatchHeader,
+            (
+                base_offset, batch_end - position, epoch, magic, attributes, count, last_offset,
+                stored, base_timestamp, max_timestamp, producer_id, producer_epoch, sequence,
+                payload_bytes,
+            ),
+        )  # fmt: skip
+        found.append((position, header))
+        position, expected_offset = batch_end, last_offset + 1
+    return found, position, expected_offset
