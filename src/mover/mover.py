@@ -15,6 +15,8 @@ from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
+from mover.administration import commands_of
+from mover.auto_rate import Pilot
 from mover.errors import MoveError, TargetFullError
 from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
@@ -67,7 +69,7 @@ class ReplicaMover:
         self.store = store
         self.changed = threading.Condition()
         self.is_closed = False
-        self.throttle = Throttle(intra_broker_throttled_rate)
+        self.throttle = Throttle(intra_broker_throttled_rate, pilot=Pilot(store))
         self._replicas = store._replicas
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
@@ -81,6 +83,7 @@ class ReplicaMover:
         )
         store._check()
         store._before_close.append(self.close)
+        commands_of(store).mover = self
         self._resume_all()
 
     def __repr__(self) -> str:
@@ -305,6 +308,8 @@ class ReplicaMover:
     def _end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
         """Let go of what a move that has ended or is paused no longer needs; then say so."""
         if state.is_end:
+            if state is not MoveState.FAILED:  # a failed one may be tried again
+                move.throttle.end()
             self._reservations.release(move)
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
@@ -350,6 +355,7 @@ class ReplicaMover:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()
+        self.throttle.stop()
         for move in running:
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]

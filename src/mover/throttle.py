@@ -159,8 +159,8 @@ class Throttle:
         """Tell whether there is a ceiling to steer."""
         return bool(self._automatic)
 
-    def close(self) -> None:
-        """Stop steering."""
+    def stop(self) -> None:
+        """Steer no ceiling any more."""
         if self._pilot is not None:
             self._pilot.stop()
 
@@ -227,7 +227,7 @@ class MoveThrottle:
         with self._changed:
             self._throttle._set_rate(self._own, rate)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the move: its own ceiling need not be steered any more."""
         with self._changed:
             self._throttle._automatic.discard(self._own)

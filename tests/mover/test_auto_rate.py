@@ -198,7 +198,7 @@ def steered(store: LogStore) -> Iterator[tuple[Throttle, Callable[[int], None]]]
             ticks.due.release()
 
     yield throttle, tick
-    throttle.close()
+    throttle.stop()
 
 
 def test_the_pilot_steers_while_chunks_are_taken(
@@ -235,5 +235,5 @@ def test_automatic_is_one_rate_among_others(store: LogStore) -> None:
     throttle.set_automatic_rate(20)
     assert (throttle.rate_of("/disk1"), move.rate) == (9, 9)
     assert throttle.is_automatic
-    move.close()
+    move.end()
     assert not throttle.is_automatic

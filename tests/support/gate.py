@@ -38,6 +38,12 @@ class Gate:
     def set_rate(self, rate: Any, log_dir: str | None = None) -> None:
         """Take any rate."""
 
+    def end(self) -> None:
+        """Take the end of a move."""
+
+    def stop(self) -> None:
+        """Take the end of the mover."""
+
     def wake(self) -> None:
         with self._changed:
             self._changed.notify_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
 from contextlib import suppress
@@ -16,6 +17,9 @@ from logstore.cli.options import log_dirs_option
 from logstore.errors import LogDirLockedError, LogStoreError
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 130
+
+# Commands of the package beside this one, by the module that has them: imported when used.
+ELSEWHERE = {"move": "mover.cli.moving", "reassign": "mover.cli.reassigning"}
 
 HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
@@ -40,6 +44,18 @@ Exit codes: 0 good, 1 a problem was found or the work failed, 2 wrong usage, 130
 
 class Application(click.Group):
     """A group whose `main` maps every way to end onto an exit code and at most one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands, those that are elsewhere too."""
+        return sorted([*super().list_commands(ctx), *ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Find a command; one that is elsewhere is imported now."""
+        place = ELSEWHERE.get(cmd_name)
+        if place is None:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = getattr(importlib.import_module(place), cmd_name)
+        return found
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run the command and exit with its code."""

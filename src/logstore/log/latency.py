@@ -1,7 +1,7 @@
-"""Time the writes and syncs of a log for whoever watches it; costs nothing while nobody does.
+"""Time the writes and flushes of a log for whoever watches it; costs nothing while nobody does.
 
 A watched log gets timed functions in front of its own, on the one object alone. What is timed is
-the disk's part of an append (with the wait for the interpreter behind it), and whole syncs.
+the disk's part of an append (with the wait for the interpreter behind it), and whole flushes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
 BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
-TIMED = ("_write", "_sync")
+TIMED = ("_write", "_flush_to")
 
 
 class Latencies:

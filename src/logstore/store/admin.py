@@ -66,6 +66,7 @@ class Admin:
     def __init__(self) -> None:
         self.path: str | None = None
         self._commands: dict[str, Command] = {}
+        self._elsewhere: dict[str, Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._underway: dict[object, str] = {}
         self._server: AdminServer | None = None
@@ -92,6 +93,13 @@ class Admin:
                 raise ValueError(f"the command {command!r} is registered already")
             self._commands[command] = Command(handler, is_quick)
 
+    def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
+        """Have commands that begin with a prefix registered by `load` when one is asked for.
+
+        It may be called by several threads at once, and again where it has been before.
+        """
+        self._elsewhere[prefix] = load
+
     def unregister(self, command: str) -> None:
         """Take a command away; that it is not there is fine."""
         with self._lock:
@@ -117,7 +125,11 @@ class Admin:
         return decode_line(encode_line({"result": result}))["result"]
 
     def _find(self, command: object) -> Command:
-        found = self._commands.get(command) if isinstance(command, str) else None
+        name = command if isinstance(command, str) else ""
+        load = self._elsewhere.get(name.partition(".")[0] + ".")
+        if name not in self._commands and load is not None:
+            load()
+        found = self._commands.get(name)
         if found is None:
             known = ", ".join(sorted(self._commands))
             raise LogStoreError(f"there is no command {command!r} here; there are: {known}")

@@ -5,6 +5,7 @@ A request's keys are the arguments of the function beside its name; an unknown o
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from logstore.store.store import LogStore
 
 Row = dict[str, Any]
+
+# Commands of the package beside this one, by the module that registers them when one is asked for.
+ELSEWHERE = {"move.": "mover.administration"}
 
 
 def ping(store: LogStore) -> Row:
@@ -75,6 +79,12 @@ def register_all(admin: Admin, store: LogStore) -> None:
         admin.register(
             function.__name__, partial(_call, function, store), is_quick=function in QUICK
         )
+    for prefix, module in ELSEWHERE.items():
+        admin.register_elsewhere(prefix, partial(_load, module, store))
+
+
+def _load(module: str, store: LogStore) -> None:
+    importlib.import_module(module).commands_of(store)
 
 
 def _call(

@@ -1,0 +1,271 @@
+"""Let moves be asked for from outside: the commands `move.*` of a store's admin socket.
+
+They are registered by the first `ReplicaMover` of a store, or by the first client that asks: an
+owner that has never thought of moves gets its mover with the first one. A client that only looks
+starts nothing.
+
+Results and progress are plain documents; `moves` has one entry for each move, see `facts_of`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mover.plan import MovePlan, PlannedMove, plan_moves
+from mover.state import MoveState
+
+if TYPE_CHECKING:
+    from logstore import LogStore
+    from logstore.store.admin import Request
+    from mover.move import Move
+    from mover.mover import ReplicaMover
+    from mover.throttle import Rate
+
+PROGRESS_SECONDS = 0.25
+
+Row = dict[str, Any]
+_COMMANDS: weakref.WeakKeyDictionary[LogStore, MoveCommands] = weakref.WeakKeyDictionary()
+_MAKING = threading.Lock()
+
+
+def commands_of(store: LogStore) -> MoveCommands:
+    """Give the commands of a store, registered from now on."""
+    with _MAKING:
+        commands = _COMMANDS.get(store)
+        if commands is None:
+            commands = _COMMANDS[store] = MoveCommands(store)
+            commands.register()
+    return commands
+
+
+class MoveCommands:
+    """The commands that ask for moves in a store.
+
+    Attributes:
+        mover: of the store, None before the first.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = weakref.ref(store)
+        self.mover: ReplicaMover | None = None
+
+    def register(self) -> None:
+        """Offer the commands."""
+        admin = self.store.admin
+        handlers: dict[str, Callable[..., object]] = {
+            "plan": self.plan,
+            "run": self.run,
+            "status": self.status,
+            "throttle": self.throttle,
+        }
+        for name, handler in handlers.items():
+            admin.register(f"move.{name}", _unpacked(handler))
+        for verb in ("cancel", "pause", "resume", "retry"):
+            admin.register(f"move.{verb}", _unpacked(self._asking(verb)))
+
+    @property
+    def store(self) -> LogStore:
+        """The store, which lives as long as its socket."""
+        store = self._store()
+        assert store is not None
+        return store
+
+    def _mover(self, threads: int | None = None) -> ReplicaMover:
+        if self.mover is None or self.mover.is_closed:
+            from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
+
+            self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS)
+        return self.mover
+
+    # --- the commands -----------------------------------------------------------------------------
+
+    def plan(self, request: Request, tolerance: float = 0.05, evacuate: Sequence[str] = ()) -> Row:
+        """Plan, and move nothing."""
+        return plan_facts(plan_moves(self.store, tolerance, evacuate))
+
+    def run(
+        self,
+        request: Request,
+        moves: Sequence[Sequence[Any]] = (),
+        reassignment: str | None = None,
+        throttle: Rate = None,
+        threads: int | None = None,
+        is_dry: bool = False,
+    ) -> Row:
+        """Move, and tell how it goes until it is over or the client has gone.
+
+        Args:
+            moves: topic, partition and target of each, in the order in which to do them.
+            reassignment: or the same as kafka-reassign-partitions has it.
+            throttle: for all moves of the store, "none" for no ceiling; None leaves it as it is.
+            threads: of the mover, where there is none yet.
+            is_dry: say what would be moved.
+        """
+        store = self.store
+        plan = MovePlan(tuple(PlannedMove(*one) for one in moves))
+        if reassignment is not None:
+            plan = MovePlan.from_json(reassignment, broker_id=store.config.broker_id)
+        plan = located(store, plan)
+        if is_dry:
+            return plan_facts(plan)
+        mover = self._mover(threads)
+        if throttle is not None:
+            mover.set_throttled_rate(_rate(throttle))
+        return plan_facts(plan) | self._follow(mover, mover.execute(plan), request)
+
+    def status(self, request: Request, is_followed: bool = False) -> Row:
+        """Tell of the moves; without a mover, of those that are left to go on with."""
+        mover = self.mover
+        if mover is None or mover.is_closed:
+            return {"pid": os.getpid(), "moves": left_moves(self.store), "throttled_rate": None}
+        moves = mover.moves()
+        return self._follow(mover, moves, request) if is_followed else self._facts(mover, moves)
+
+    def throttle(self, request: Request, rate: Rate, log_dir: str | None = None) -> Row:
+        """Hold all moves, or those of one log dir, to a rate."""
+        mover = self._mover()
+        mover.set_throttled_rate(_rate(rate), log_dir)
+        return self._facts(mover, mover.moves())
+
+    def _asking(self, verb: str) -> Callable[..., Row]:
+        def ask(
+            request: Request,
+            partitions: Sequence[Sequence[Any]] | None = None,
+            is_followed: bool = False,
+        ) -> Row:
+            mover = self._mover()
+            chosen = _chosen(mover.moves(), partitions, verb)
+            for move in chosen:
+                getattr(move, verb)()
+            if is_followed:
+                return self._follow(mover, chosen, request)
+            return self._facts(mover, chosen)
+
+        return ask
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def _follow(self, mover: ReplicaMover, moves: Sequence[Move], request: Request) -> Row:
+        """Tell how moves go, until none of them goes on or nobody listens."""
+        while any(not _is_at_rest(move) for move in moves) and not request.is_abandoned:
+            request.progress(self._facts(mover, moves))
+            with mover.changed:
+                mover.changed.wait_for(lambda: all(map(_is_at_rest, moves)), PROGRESS_SECONDS)
+            if mover.is_closed:
+                break
+        return self._facts(mover, moves)
+
+    def _facts(self, mover: ReplicaMover, moves: Iterable[Move]) -> Row:
+        return {
+            "pid": os.getpid(),
+            "moves": [facts_of(move) for move in moves],
+            "throttled_rate": mover.throttle.rate_of(),
+        }
+
+
+def _rate(rate: Rate) -> Rate:
+    return None if rate == "none" else rate
+
+
+def _is_at_rest(move: Move) -> bool:
+    return move.state.is_end or move.state is MoveState.PAUSED
+
+
+def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object]:
+    return lambda arguments, request: handler(request, **arguments)
+
+
+# What a verb is for when nothing is named. To resume is to follow what goes on already, too: a new
+# mover has by itself begun with what an earlier one left.
+_MEANT: dict[str, Callable[[Move], bool]] = {
+    "cancel": lambda move: not move.state.is_end,
+    "pause": lambda move: not _is_at_rest(move),
+    "resume": lambda move: not move.state.is_end,
+    "retry": lambda move: move.state is MoveState.FAILED,
+}
+
+
+def _chosen(
+    moves: Iterable[Move], partitions: Sequence[Sequence[Any]] | None, verb: str
+) -> list[Move]:
+    """Give the newest move of each partition that is named, or all that a verb can be meant for."""
+    newest = {(move.topic, move.partition): move for move in moves}
+    if partitions is None:
+        return [move for move in newest.values() if _MEANT[verb](move)]
+    chosen = []
+    for topic, partition in partitions:
+        if (topic, partition) not in newest:
+            raise ValueError(f"{topic}-{partition} is not being moved")
+        chosen.append(newest[topic, partition])
+    return chosen
+
+
+def facts_of(move: Move) -> Row:
+    """Give what there is to say of a move, in JSON's types."""
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "source": move.source_dir,
+        "target": move.target_dir,
+        "state": move.state.value,
+        "error": None if move.error is None else str(move.error),
+        **move.progress()._asdict(),
+        "throttled_rate": move.throttle.rate,
+    }
+
+
+def left_moves(store: LogStore) -> list[Row]:
+    """List the moves that an earlier mover left: each has a `.move` directory beside its log."""
+    described = store.describe_dirs().log_dirs
+    live = {
+        (each.topic, each.partition): (one.path, each.size)
+        for one in described
+        for each in one.partitions
+        if not each.is_temporary
+    }
+    left = []
+    for one in described:
+        for each in one.partitions:
+            if each.is_temporary:
+                source, size = live.get((each.topic, each.partition), (None, each.size))
+                left.append(
+                    {
+                        "topic": each.topic,
+                        "partition": each.partition,
+                        "source": source,
+                        "target": one.path,
+                        "state": "left",
+                        "error": None,
+                        "bytes_done": each.size,
+                        "bytes_total": size,
+                        "lag_bytes": max(size - each.size, 0),
+                        "bytes_per_second": 0.0,
+                        "eta_seconds": None,
+                        "throttled_rate": None,
+                    }
+                )
+    return left
+
+
+def located(store: LogStore, plan: MovePlan) -> MovePlan:
+    """Complete a plan that was only read: where each replica is now, and how large."""
+    moves = []
+    for move in plan.moves:
+        log = store.log(move.topic, move.partition)
+        moves.append(move._replace(source=log.log_dir, size_bytes=log.size_bytes))
+    return plan._replace(moves=tuple(moves))
+
+
+def plan_facts(plan: MovePlan) -> Row:
+    """Give what there is to say of a plan, in JSON's types."""
+    return {
+        "bytes_to_move": plan.bytes_to_move,
+        "planned": [move._asdict() for move in plan.moves],
+        "skipped": [one._asdict() for one in plan.skipped],
+        "log_dirs": [change._asdict() for change in plan.log_dirs],
+        "reassignment": plan.to_json(),
+    }

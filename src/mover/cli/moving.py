@@ -1,0 +1,246 @@
+"""The commands `logstore move plan|run|status|cancel|pause|resume|retry|throttle`."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    named_log_dirs,
+    store_for_reading,
+)
+from logstore.cli.owner import absolute
+from logstore.store.admin_client import find_owner
+from mover.cli.operating import exit_code_of, finish, moves_of
+from mover.cli.tables import print_outcome, print_plan
+
+PLAN_OPTIONS = [
+    click.option(
+        "--tolerance", type=click.FloatRange(min=0), default=0.05, show_default=True,
+        help="Part of its share by which a log dir may be off.",
+    ),
+    click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this dir; repeatable."),
+]  # fmt: skip
+THROTTLE_HELP = "Bytes per second for all moves of the store: 50MB/s, auto, or none."
+
+
+def plan_options(function: Any) -> Any:
+    """Add what a plan is made from."""
+    for option in reversed(PLAN_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.group(short_help="Move replicas between log dirs: plan, run, watch, cancel.")
+def move() -> None:
+    """Move replicas between the log dirs of a store, while it is written.
+
+    With a process that has the store open the moves run there, through its admin socket. Without
+    one they run here, and Ctrl-C leaves them so that `move resume` goes on with them.
+
+    \b
+    Examples:
+      logstore move plan
+      logstore move run --throttle 50MB/s
+      logstore move run orders 0 /disk2/logs
+      logstore move run --evacuate /disk1/logs --dry-run
+      logstore move status
+    """
+
+
+@move.command(short_help="Show which moves would even the log dirs out.")
+@log_dirs_option
+@plan_options
+@click.option(
+    "--output",
+    type=click.File("w"),
+    metavar="FILE",
+    help="Write the plan there as kafka-reassign-partitions takes it.",
+)
+@format_option()
+def plan(
+    log_dirs: tuple[str, ...],
+    tolerance: float,
+    evacuate: tuple[str, ...],
+    output: IO[str] | None,
+    output_format: str,
+) -> None:  # fmt: skip
+    """Show the fewest bytes to move so that every log dir holds its share.
+
+    A log dir's share is its part of all bytes, in proportion to what its disk can hold. Ends with
+    1 when a replica that is to leave cannot; what is not done, and why, is said.
+
+    \b
+    Examples:
+      logstore move plan --tolerance 0.1
+      logstore move plan --evacuate /disk1/logs --output plan.json
+    """
+    paths = [absolute(path) for path in evacuate]
+    with moves_of(log_dirs) as caller:
+        facts = caller.call("plan", tolerance=tolerance, evacuate=paths)
+    print_plan(facts, output_format)
+    if output is not None:
+        output.write(facts["reassignment"] + "\n")
+    finish(exit_code_of(facts))
+
+
+@move.command(short_help="Move: one replica, a plan in a file, or what a plan would be now.")
+@log_dirs_option
+@click.argument("topic", required=False)
+@click.argument("partition", required=False, type=click.IntRange(min=0))
+@click.argument("target", required=False)
+@plan_options
+@click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="Do this plan.")
+@click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
+@click.option("--threads", type=click.IntRange(min=1), help="Moves at once.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be moved.")
+@format_option()
+def run(
+    log_dirs: tuple[str, ...],
+    topic: str | None,
+    partition: int | None,
+    target: str | None,
+    tolerance: float,
+    evacuate: tuple[str, ...],
+    plan_file: IO[str] | None,
+    throttle: str | None,
+    threads: int | None,
+    is_dry: bool,
+    output_format: str,
+) -> None:
+    """Move replicas and show how it goes; ends with 1 unless everything arrived.
+
+    \b
+    Examples:
+      logstore move run orders 0 /disk2/logs
+      logstore move run --plan plan.json --throttle auto
+      logstore move run --evacuate /disk1/logs
+    """
+    if topic is not None and (target is None or plan_file is not None):
+        raise click.UsageError("give TOPIC PARTITION TARGET, or --plan FILE, or neither")
+    skipped: list[Any] = []
+    with moves_of(log_dirs) as caller:
+        asked: dict[str, Any] = {}
+        if topic is not None:
+            asked["moves"] = [[topic, partition, absolute(target)]]
+        elif plan_file is not None:
+            asked["reassignment"] = plan_file.read()
+        else:
+            paths = [absolute(path) for path in evacuate]
+            made = caller.call("plan", tolerance=tolerance, evacuate=paths)
+            if is_dry:
+                print_plan(made, output_format)
+                return
+            skipped = made["skipped"]
+            asked["moves"] = [
+                [each["topic"], each["partition"], each["target"]] for each in made["planned"]
+            ]
+        facts = caller.call("run", throttle=throttle, threads=threads, is_dry=is_dry, **asked)
+    facts["skipped"] = skipped + facts["skipped"]
+    if is_dry:
+        print_plan(facts, output_format)
+        return
+    print_outcome(facts, output_format)
+    finish(exit_code_of(facts))
+
+
+@move.command(short_help="Show the moves, or follow them.")
+@log_dirs_option
+@click.option("--follow", is_flag=True, help="Show how they go until they end.")
+@format_option()
+def status(log_dirs: tuple[str, ...], follow: bool, output_format: str) -> None:
+    """Show the moves of the process that has the store open, or those left to go on with.
+
+    \b
+    Examples:
+      logstore move status
+      logstore move status --follow
+      logstore move status --format json | jq '.moves[].state'
+    """
+    if find_owner(named_log_dirs(log_dirs)) is None:
+        from mover.administration import left_moves
+
+        with store_for_reading(log_dirs) as store:
+            facts = {"pid": None, "moves": left_moves(store), "throttled_rate": None}
+    else:
+        with moves_of(log_dirs) as caller:
+            facts = caller.call("status", is_followed=follow)
+    print_outcome(facts, output_format)
+
+
+def asking(verb: str, short: str, text: str, *, is_followed: bool) -> click.Command:
+    """Make a command that asks something of moves: of one, of a topic's, or of all."""
+
+    @log_dirs_option
+    @click.argument("topic", required=False)
+    @click.argument("partition", required=False, type=click.IntRange(min=0))
+    @format_option()
+    def ask(
+        log_dirs: tuple[str, ...], topic: str | None, partition: int | None, output_format: str
+    ) -> None:
+        with moves_of(log_dirs) as caller:
+            facts = caller.call(
+                verb,
+                partitions=None if topic is None else named(caller, topic, partition),
+                is_followed=is_followed,
+            )
+        print_outcome(facts, output_format)
+        finish(exit_code_of(facts) if is_followed else 0)
+
+    ask.__doc__ = f"{text}\n\n\b\nExample:\n  logstore move {verb} orders 0"
+    return click.command(verb, short_help=short)(ask)
+
+
+def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
+    """Name the moves that `TOPIC [PARTITION]` stands for."""
+    if partition is not None:
+        return [[topic, partition]]
+    moves = caller.call("status")["moves"]
+    found = sorted({row["partition"] for row in moves if row["topic"] == topic})
+    if not found:
+        raise click.ClickException(f"no partition of {topic} is being moved")
+    return [[topic, each] for each in found]
+
+
+for word in (
+    asking(
+        "cancel", "Give moves up, and their space back.",
+        "Give up moves, all or those named; what was copied is removed at once.",
+        is_followed=False,
+    ),
+    asking(
+        "pause", "Hold moves, and keep what was copied.",
+        "Hold moves, all or those named, and keep what was copied.", is_followed=False,
+    ),
+    asking(
+        "resume", "Go on with moves that were held or left.",
+        "Go on with moves that were paused, or left by an earlier process, until they end.",
+        is_followed=True,
+    ),
+    asking(
+        "retry", "Begin failed moves anew.", "Begin moves anew that have failed.", is_followed=True
+    ),
+):  # fmt: skip
+    move.add_command(word)
+
+
+@move.command(short_help="Change the rate while moves run.")
+@log_dirs_option
+@click.argument("rate")
+@click.option("--dir", "path", metavar="DIR", help="Of moves from and to this log dir alone.")
+@format_option()
+def throttle(log_dirs: tuple[str, ...], rate: str, path: str | None, output_format: str) -> None:
+    """Hold all moves to RATE bytes per second: 50MB/s, `auto`, or `none`.
+
+    \b
+    Example:
+      logstore move throttle 50MB/s
+    """
+    if find_owner(named_log_dirs(log_dirs)) is None:
+        raise click.ClickException("no process has the store open, so nothing is being moved")
+    with moves_of(log_dirs) as caller:
+        facts = caller.call("throttle", rate=rate, log_dir=absolute(path))
+    print_outcome(facts, output_format)

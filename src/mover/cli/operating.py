@@ -1,0 +1,73 @@
+"""Reach the store whose replicas are to be moved: through its owner, or opened here.
+
+In a store opened here Ctrl-C pauses what runs, and the next mover goes on with it; beside an owner
+it only ends the watching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from logstore.cli.interrupts import held
+from logstore.cli.options import named_log_dirs, note, store_as_owner, wrong_usage
+from logstore.cli.output import Row
+from logstore.store.admin_client import AdminClient, find_owner
+from mover.cli.live import live_view
+
+EXIT_PROBLEM = 1
+
+
+class Caller:
+    """Runs commands of the mover, and shows how they go."""
+
+    def __init__(self, admin: Any, owner: AdminClient | None) -> None:
+        self._admin = admin
+        self.owner = owner
+
+    def call(self, command: str, **arguments: Any) -> Row:
+        """Run a command `move.*`; what the user typed wrongly is wrong usage."""
+        with wrong_usage(), live_view() as show:
+            answer: Row = self._admin.call(f"move.{command}", arguments, show)
+        return answer
+
+
+@contextmanager
+def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
+    """Give whoever can move replicas of a store."""
+    import mover.errors  # noqa: F401 - so that an owner's errors are known by their class
+
+    owner = find_owner(named_log_dirs(log_dirs))
+    if owner is not None:
+        try:
+            yield Caller(owner, owner)
+        except KeyboardInterrupt:
+            note(f"the moves go on in process {owner.pid}: see `logstore move status`, or `cancel`")
+            raise
+        return
+    with (
+        held() as interrupts,
+        store_as_owner(log_dirs, must_exist=True, interrupts=interrupts) as s,
+    ):
+        try:
+            with interrupts.allowed():
+                yield Caller(s.admin, None)
+        except KeyboardInterrupt:
+            note("what was under way is kept: go on with `logstore move resume`, or `cancel` it")
+            raise
+
+
+def exit_code_of(facts: Row) -> int:
+    """Give 0 when everything arrives, or arrived; a dir that stays off its share is no failure."""
+    is_left_out = any(one["topic"] is not None for one in facts.get("skipped", ()))
+    has_failed = any(row["state"] != "done" for row in facts.get("moves", ()))
+    return EXIT_PROBLEM if is_left_out or has_failed else 0
+
+
+def finish(code: int) -> None:
+    """End the command with a code other than 0."""
+    if code:
+        click.get_current_context().exit(code)

@@ -1,0 +1,153 @@
+"""The command `logstore reassign`, after kafka-reassign-partitions."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from logstore import LogStore
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    note,
+    store_for_reading,
+    wrong_usage,
+)
+from logstore.cli.output import Column, Row, optional_text, print_rows
+from logstore.disk import files
+from logstore.errors import LogStoreError
+from mover.cli.live import name_of
+from mover.cli.moving import THROTTLE_HELP
+from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of
+from mover.cli.tables import print_outcome, print_plan
+from mover.plan import MovePlan
+
+VERIFY_COLUMNS = [
+    Column("name", "partition"),
+    Column("wanted", "wanted", optional_text),
+    Column("log_dir", "is in", optional_text),
+    Column("state", "state"),
+]
+
+
+@click.command(short_help="Do, check or cancel the moves of a reassignment file.")
+@log_dirs_option
+@click.argument("file", type=click.File("r"))
+@click.option("--execute", "action", flag_value="execute", help="Move, and show how it goes.")
+@click.option("--verify", "action", flag_value="verify", help="Say which replicas have arrived.")
+@click.option("--cancel", "action", flag_value="cancel", help="Cancel what is under way of it.")
+@click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
+@click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
+@format_option()
+def reassign(
+    log_dirs: tuple[str, ...],
+    file: IO[str],
+    action: str | None,
+    throttle: str | None,
+    is_dry: bool,
+    output_format: str,
+) -> None:
+    """Do, check or cancel what FILE asks for, in the JSON of kafka-reassign-partitions.
+
+    The entries of this store's broker id count; a log dir "any" asks for nothing. Before it moves,
+    --execute prints where the replicas are, in the same JSON, to go back with. --verify ends with
+    1 while something has not arrived, and leaves every throttle as it is.
+
+    \b
+    Examples:
+      logstore reassign --execute plan.json --throttle 50MB/s
+      logstore reassign --verify plan.json
+      logstore reassign --cancel plan.json
+    """
+    if action is None:
+        raise click.UsageError("say what to do: --execute, --verify or --cancel")
+    text = file.read()
+    if action == "verify":
+        verify(log_dirs, text, output_format)
+    elif action == "cancel":
+        cancel(log_dirs, text, output_format)
+    else:
+        execute(log_dirs, text, throttle, is_dry, output_format)
+
+
+def execute(
+    log_dirs: tuple[str, ...],
+    text: str,
+    throttle: str | None,
+    is_dry: bool,
+    output_format: str,
+) -> None:
+    """Do what a reassignment asks for."""
+    with moves_of(log_dirs) as caller:
+        made = caller.call("run", reassignment=text, is_dry=True)
+        if is_dry:
+            print_plan(made, output_format)
+            finish(exit_code_of(made))
+            return
+        note("current replica assignment, to go back with:")
+        note(current_assignment(made))
+        facts = caller.call("run", reassignment=text, throttle=throttle)
+    print_outcome(facts, output_format)
+    finish(exit_code_of(facts))
+
+
+def current_assignment(made: Row) -> str:
+    """Write where the replicas of a plan are now."""
+    import json
+
+    document = json.loads(made["reassignment"])
+    for entry, move in zip(document["partitions"], made["planned"], strict=True):
+        entry["log_dirs"] = [move["source"]]
+    return json.dumps(document)
+
+
+def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
+    """Say of each replica whether it is where it is wanted; reads only."""
+    with store_for_reading(log_dirs) as store, wrong_usage():
+        plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
+        rows = [verified(store, *move[:3]) for move in plan.moves]
+    rows += [
+        {"topic": one.topic, "partition": one.partition, "wanted": None, "log_dir": None,
+         "state": f"skipped: {one.reason}"}
+        for one in plan.skipped
+    ]  # fmt: skip
+    rows = [{"name": name_of(row), **row} for row in rows]
+    print_rows(rows, VERIFY_COLUMNS, output_format)
+    is_done = all(row["state"] == "complete" for row in rows if row["wanted"] is not None)
+    finish(0 if is_done else EXIT_PROBLEM)
+
+
+def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
+    """Say whether a replica has arrived, is on its way, or is neither."""
+    row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
+    try:
+        row["log_dir"] = store.log(topic, partition).log_dir
+    except LogStoreError as error:
+        return row | {"state": f"unknown: {error}"}
+    target = files.real_path(wanted)
+    if row["log_dir"] == target:
+        return row | {"state": "complete"}
+    is_on_its_way = any(
+        each.is_temporary and (each.topic, each.partition) == (topic, partition)
+        for one in store.describe_dirs().log_dirs
+        if one.path == target
+        for each in one.partitions
+    )
+    return row | {"state": "in progress" if is_on_its_way else "not there"}
+
+
+def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
+    """Cancel the moves under way that a reassignment asked for; those that ended stay ended."""
+    with wrong_usage():
+        wanted = {(one.topic, one.partition): one.target for one in MovePlan.from_json(text).moves}
+    with moves_of(log_dirs) as caller:
+        moves: list[dict[str, Any]] = caller.call("status")["moves"]
+        chosen = [
+            [row["topic"], row["partition"]]
+            for row in moves
+            if row["state"] not in ("done", "cancelled", "failed")
+            and files.real_path(wanted.get((row["topic"], row["partition"]), "/")) == row["target"]
+        ]
+        facts = caller.call("cancel", partitions=chosen)
+    print_outcome(facts, output_format)

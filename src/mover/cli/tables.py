@@ -1,0 +1,82 @@
+"""Print plans: the moves, the log dirs before and after, and what cannot be done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from logstore.cli.options import note
+from logstore.cli.output import Column, Row, count_text, optional_text, print_rows, size_text
+from mover.cli.live import name_of, print_moves
+
+PLANNED_COLUMNS = [
+    Column("name", "partition"),
+    Column("source", "from", optional_text),
+    Column("target", "to"),
+    Column("size_bytes", "size", size_text, is_number=True),
+]
+DIR_COLUMNS = [
+    Column("log_dir", "log dir"),
+    Column("bytes_before", "before", size_text, is_number=True),
+    Column("bytes_after", "after", size_text, is_number=True),
+    Column("share_bytes", "share", size_text, is_number=True),
+    Column("replicas_before", "replicas", count_text, is_number=True),
+    Column("replicas_after", "then", count_text, is_number=True),
+    Column("usable_after", "free then", size_text, is_number=True),
+    Column("remark", "remark", optional_text),
+]
+
+
+def print_plan(facts: Row, output_format: str) -> None:
+    """Print a plan; in JSON it is one document with the reassignment in it."""
+    if output_format != "table":
+        print_document(facts, output_format)
+        return
+    if facts["planned"]:
+        print_rows(
+            [{**row, "name": name_of(row)} for row in facts["planned"]], PLANNED_COLUMNS, "table"
+        )
+        click.echo()
+    if facts["log_dirs"]:
+        has_remark = any(row["remark"] for row in facts["log_dirs"])
+        print_rows(facts["log_dirs"], DIR_COLUMNS if has_remark else DIR_COLUMNS[:-1], "table")
+    count = len(facts["planned"])
+    click.echo(
+        f"{count} moves, {size_text(facts['bytes_to_move'])}" if count else "nothing to move"
+    )
+    tell_of_skipped(facts)
+
+
+def tell_of_skipped(facts: Row) -> None:
+    """Say on stderr what a plan cannot do, and why."""
+    for one in facts["skipped"]:
+        name = one["log_dir"] if one["topic"] is None else name_of(one)
+        note(f"not done: {name}: {one['reason']}")
+
+
+def print_outcome(facts: Row, output_format: str) -> None:
+    """Print what became of moves."""
+    if output_format != "table":
+        print_document(facts, output_format)
+    elif facts["moves"]:
+        print_moves(facts["moves"])
+    else:
+        click.echo("no moves")
+    if output_format == "table" and "skipped" in facts:
+        tell_of_skipped(facts)
+
+
+def print_document(facts: Row, output_format: str) -> None:
+    """Print one document: by lines for people's programs, or on one line."""
+    document: Any = facts
+    if output_format == "jsonl":
+        for key in ("moves", "planned"):
+            if key in facts:
+                document = facts[key]
+                break
+        print_rows(document, [], "jsonl")
+        return
+    import json
+
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))

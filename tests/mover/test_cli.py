@@ -1,0 +1,246 @@
+"""Call `logstore move` and `logstore reassign`, on a closed store and beside its owner."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from logstore import LogStore
+from logstore.cli.app import app
+from mover.cli import live, operating
+from support.command_line import owner_of
+
+Run = Callable[..., Result]
+COUNT = 6
+
+
+@pytest.fixture
+def log_dirs(tmp_path: Path) -> list[str]:
+    """Make a store with six equal partitions of `orders` on the first of two log dirs."""
+    dirs = [str(tmp_path / "disk1"), str(tmp_path / "disk2")]
+    with LogStore.open(dirs, admin_socket=False) as store:
+        for partition in range(COUNT):
+            log = store.create("orders", partition, log_dir=dirs[0])
+            log.extend([b"%d" % number * 100 for number in range(500)])
+    return dirs
+
+
+@pytest.fixture
+def run(log_dirs: list[str]) -> Run:
+    """Give the function that runs a command in this process."""
+
+    def invoke(*args: str) -> Result:
+        environment = {"LOGSTORE_LOG_DIRS": ",".join(log_dirs)}
+        result = CliRunner().invoke(app, list(args), env=environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+def places(log_dirs: list[str]) -> dict[int, str]:
+    """Say where each partition is; a second reader looks."""
+    with LogStore.open(log_dirs, read_only=True) as store:
+        return {key.partition: store.log(*key).log_dir for key in store}
+
+
+def spread(log_dirs: list[str]) -> list[int]:
+    """Count the partitions of each log dir."""
+    found = list(places(log_dirs).values())
+    return [found.count(path) for path in log_dirs]
+
+
+def test_a_plan_is_shown_and_moves_nothing(run: Run, log_dirs: list[str]) -> None:
+    """The moves, each dir before and after, and what they sum up to."""
+    result = run("move", "plan")
+    assert result.exit_code == 0
+    assert "3 moves" in result.stdout
+    assert "FREE THEN" in result.stdout
+    assert result.stdout.count(log_dirs[1]) == 4
+    assert spread(log_dirs) == [COUNT, 0]
+
+
+def test_a_plan_as_json_has_the_reassignment(run: Run, tmp_path: Path) -> None:
+    """One document for programs; `--output` writes what kafka-reassign-partitions takes."""
+    file = tmp_path / "plan.json"
+    facts = json.loads(run("move", "plan", "--format", "json", "--output", str(file)).stdout)
+    assert len(facts["planned"]) == 3
+    assert json.loads(facts["reassignment"]) == json.loads(file.read_text())
+    lines = run("move", "plan", "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == facts["planned"]
+
+
+def test_a_plan_that_cannot_do_all_ends_with_1(run: Run, log_dirs: list[str]) -> None:
+    """Both dirs are to be emptied: nowhere to go, and each partition is named on stderr."""
+    result = run("move", "plan", "--evacuate", log_dirs[0], "--evacuate", log_dirs[1])
+    assert result.exit_code == 1
+    assert result.stderr.count("no other log dir takes replicas") == COUNT
+
+
+def test_a_dry_run_moves_nothing(run: Run, log_dirs: list[str], tmp_path: Path) -> None:
+    """Of a plan made now, of one partition, and of a file."""
+    file = tmp_path / "plan.json"
+    assert "3 moves" in run("move", "run", "--dry-run").stdout
+    assert "1 moves" in run("move", "run", "orders", "0", log_dirs[1], "--dry-run").stdout
+    run("move", "plan", "--output", str(file))
+    assert "3 moves" in run("reassign", "--execute", str(file), "--dry-run").stdout
+    assert spread(log_dirs) == [COUNT, 0]
+
+
+def test_one_partition_is_moved(run: Run, log_dirs: list[str]) -> None:
+    """Topic, partition, log dir; a second time there is nothing to do, and that is fine."""
+    for _ in range(2):
+        result = run("move", "run", "orders", "4", log_dirs[1])
+        assert (result.exit_code, "done" in result.stdout) == (0, True)
+    assert places(log_dirs)[4] == log_dirs[1]
+    assert spread(log_dirs) == [COUNT - 1, 1]
+
+
+def test_the_dirs_are_evened_out(run: Run, log_dirs: list[str]) -> None:
+    """`move run` does what `move plan` shows; then there is nothing left to move."""
+    facts = json.loads(run("move", "run", "--threads", "2", "--format", "json").stdout)
+    assert [row["state"] for row in facts["moves"]] == ["done"] * 3
+    assert all(row["bytes_done"] == row["bytes_total"] > 50_000 for row in facts["moves"])
+    assert spread(log_dirs) == [3, 3]
+    assert "nothing to move" in run("move", "plan").stdout
+
+
+def test_a_dir_is_emptied(run: Run, log_dirs: list[str]) -> None:
+    """Everything leaves it."""
+    assert run("move", "run", "--evacuate", log_dirs[0], "--throttle", "auto").exit_code == 0
+    assert spread(log_dirs) == [0, COUNT]
+
+
+def test_a_reassignment_is_executed_and_verified(
+    run: Run, log_dirs: list[str], tmp_path: Path
+) -> None:
+    """Before, it is not there; while nothing runs `--cancel` has nothing to do; after, complete."""
+    file = tmp_path / "plan.json"
+    run("move", "plan", "--output", str(file))
+    before = run("reassign", "--verify", str(file))
+    assert (before.exit_code, before.stdout.count("not there")) == (1, 3)
+    cancelled = run("reassign", "--cancel", str(file))
+    assert (cancelled.exit_code, cancelled.stdout) == (0, "no moves\n")
+    done = run("reassign", "--execute", str(file), "--throttle", "500MB/s")
+    assert done.exit_code == 0
+    back = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("{")))
+    assert {entry["log_dirs"][0] for entry in back["partitions"]} == {log_dirs[0]}
+    after = run("reassign", "--verify", str(file))
+    assert (after.exit_code, after.stdout.count("complete")) == (0, 3)
+
+
+def test_a_reassignment_names_what_it_leaves_out(
+    run: Run, log_dirs: list[str], tmp_path: Path
+) -> None:
+    """Another broker's replica is told and ends with 1; a bad document is wrong usage."""
+    file = tmp_path / "plan.json"
+    entry: dict[str, Any] = {"topic": "orders", "partition": 0, "log_dirs": [log_dirs[1]]}
+    file.write_text(json.dumps({"version": 1, "partitions": [{**entry, "replicas": [7]}]}))
+    result = run("reassign", "--execute", str(file))
+    assert result.exit_code == 1
+    assert "broker 0 is not among its replicas" in result.stderr
+    file.write_text("{}")
+    for action in ("--execute", "--verify", "--cancel"):
+        assert run("reassign", action, str(file)).exit_code == 2
+    assert run("reassign", str(file)).exit_code == 2
+    assert spread(log_dirs) == [COUNT, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (["run", "nope", "0", "{1}"], 1, "no partition nope-0"),
+        (["run", "orders", "0", "{1}/x"], 1, "not one of the log dirs"),
+        (["run", "orders", "0"], 2, "TOPIC PARTITION TARGET"),
+        (["run", "orders", "0", "{1}", "--throttle", "fast"], 2, "not a size"),
+        (["plan", "--tolerance", "-1"], 2, "tolerance"),
+        (["plan", "--evacuate", "/nope"], 2, "no log dir of this store"),
+        (["throttle", "5MB/s"], 1, "no process has the store open"),
+        (["cancel", "orders", "0"], 2, "orders-0 is not being moved"),
+        (["pause", "orders"], 1, "no partition of orders"),
+    ],
+)
+def test_what_is_typed_wrongly_is_said(
+    run: Run, log_dirs: list[str], words: list[str], code: int, reason: str
+) -> None:
+    """One line on stderr, and the exit code for a problem or for wrong usage."""
+    result = run("move", *(word.format(*log_dirs) for word in words))
+    assert (result.exit_code, reason in result.stderr) == (code, True), result.stderr
+
+
+def test_the_owner_moves_while_it_appends(run: Run, log_dirs: list[str]) -> None:
+    """Through its socket: the move, the status with its pid, a new rate; appends go on."""
+    with owner_of(log_dirs) as owner:
+        assert owner.append(b"before") == 500
+        facts = json.loads(run("move", "status", "--format", "json").stdout)
+        assert (facts["pid"], facts["moves"]) == (owner.pid, [])
+        moved = run("move", "run", "orders", "0", log_dirs[1], "--throttle", "300MB/s")
+        assert moved.exit_code == 0, moved.stderr
+        assert owner.append(b"after") == 501
+        facts = json.loads(run("move", "status", "--format", "json").stdout)
+        (row,) = facts["moves"]
+        assert (row["state"], row["target"]) == ("done", log_dirs[1])
+        assert (facts["pid"], facts["throttled_rate"]) == (owner.pid, 300_000_000)
+        assert run("move", "throttle", "none").exit_code == 0
+        refused = run("move", "run", "orders", "1", log_dirs[1] + "/x")
+        assert (refused.exit_code, "not one of" in refused.stderr) == (1, True)
+    assert places(log_dirs)[0] == log_dirs[1]
+
+
+def interrupted_view() -> Iterator[Callable[[Any], None]]:
+    """Stand in for a person who presses Ctrl-C as soon as something is under way."""
+
+    def show(facts: dict[str, Any]) -> None:
+        if any(row["bytes_done"] for row in facts["moves"]):
+            raise KeyboardInterrupt
+
+    yield show
+
+
+def test_ctrl_c_leaves_what_can_go_on(
+    run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ends with 130 and says how to go on; the partition is whole where it was."""
+    monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
+    result = run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
+    assert result.exit_code == 130
+    assert "logstore move resume" in result.stderr
+    with LogStore.open(log_dirs, read_only=True) as store:
+        assert (store.log("orders", 0).log_dir, len(store.log("orders", 0))) == (log_dirs[0], 500)
+    assert [name for name in os.listdir(log_dirs[1]) if name.endswith(".move")]
+
+
+def test_the_view_shows_bytes_rate_time_lag_and_throttle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line in all, and one for each move that runs."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "160")
+    row = {
+        "topic": "orders", "partition": 0, "state": "copying", "bytes_done": 5 << 20,
+        "bytes_total": 10 << 20, "lag_bytes": 5 << 20, "bytes_per_second": 1 << 20,
+        "eta_seconds": 5.0, "throttled_rate": 2 << 20,
+    }  # fmt: skip
+    done = {**row, "partition": 1, "state": "done", "bytes_done": 10 << 20, "lag_bytes": 0}
+    with live.live_view() as show:
+        show({"moves": [row, done], "throttled_rate": None})
+        show({"moves": [{**row, "state": "swapping"}, done], "throttled_rate": None})
+    text = capsys.readouterr().err
+    assert "5.0 MiB of 10.0 MiB  1.0 MiB/s  0:05 left  lag 5.0 MiB  throttle 2.0 MiB/s" in text
+    assert "15.0 MiB of 20.0 MiB" in text
+
+
+def test_the_commands_are_in_the_help(run: Run) -> None:
+    """They are listed though another package has them."""
+    text = run("--help").stdout
+    assert "move " in text and "reassign " in text
+    for verb in ("plan", "run", "status", "cancel", "pause", "resume", "retry", "throttle"):
+        assert "Example" in run("move", verb, "--help").stdout
