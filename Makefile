@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers kill media crash build tools clean
+.PHONY: help demo test quick lint format bench-peers bench-layouts kill media crash build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -30,6 +30,10 @@ lint: $(VENV)/stamp-lint ## ruff and mypy --strict over the whole tree
 
 bench-peers: $(VENV)/stamp-bench ## this engine against LMDB, SQLite, RocksDB, Arrow IPC, raw calls
 	@$(PYTEST) benchmarks
+
+bench-layouts: $(VENV)/stamp-layouts ## one disk, JBOD and RAID on loop disks, and the page (root)
+	@scripts/install-tools.sh btrfs
+	@$(BIN)/python -m benchmarks.layouts --out bench-layouts --plan $(or $(LOGSTORE_LAYOUTS),short)
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
 	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s
@@ -62,7 +66,7 @@ $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]' --group demo
 	@touch $@
 
-$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build: \
+$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts: \
   $(VENV)/stamp-%: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression]' --group $*
 	@touch $@

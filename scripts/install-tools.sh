@@ -4,12 +4,14 @@
 set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 
+# `install-tools.sh btrfs` brings the tools of the RAID layouts besides.
 declare -A package=(
     [mkfs.ext4]=e2fsprogs
     [mkfs.xfs]=xfsprogs
     [losetup]=mount
     [mount]=mount
 )
+[ "${1:-}" = btrfs ] && package[mkfs.btrfs]=btrfs-progs
 missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")

@@ -51,6 +51,7 @@ scandir = os.scandir
 sendfile = os.sendfile
 statvfs = os.statvfs
 link = os.link
+fadvise = os.posix_fadvise
 flock = fcntl.flock
 real_path = os.path.realpath
 sync_file_range = _libc_sync_file_range
@@ -244,6 +245,16 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
         if copied == 0:
             raise OSError(errno.EIO, f"the file ends at {position}, before {end}")
         position += copied
+
+
+def drop_cache(path: str) -> None:
+    """Have the kernel forget what it keeps of a file, so that the next read goes to the disk."""
+    fd = open_file(path, READ)
+    try:
+        fdatasync(fd)
+        fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        close(fd)
 
 
 # --- names ----------------------------------------------------------------------------------------

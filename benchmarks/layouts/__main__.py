@@ -1,0 +1,168 @@
+"""Measure every layout and make the page: `python -m benchmarks.layouts --out DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.layouts.catalogue import BY_NAME, LAYOUTS, Spec
+from benchmarks.layouts.disks import IMAGE_BYTES, Device, mounted, sweep, what_is_missing
+from benchmarks.layouts.processes import AppendByProcesses
+from logstore.bench.bed import Bed
+from logstore.bench.cases import PLANS, Case, Plan, moves, troubles
+from logstore.bench.phases import Beside, Phase
+from logstore.bench.runner import Layout, run_cases, write_document
+from logstore.bench.samples import Trace
+
+BYTES_PER_SECOND = 50_000_000
+SLOW_FACTOR = 10
+
+
+def caveats(plan: str) -> list[str]:
+    """Say what a reader must know before believing a figure."""
+    return [
+        "Each disk is a loop device over memory, held to "
+        f"{BYTES_PER_SECOND / 1e6:.0f} MB/s in each direction. It has no seek time and no cache of "
+        "its own, so that only bytes cost: mechanical disks punish small and random access more.",
+        "All layouts share two things that real disks do not: the processor and the memory bus.",
+        "RAID is btrfs's own. A hardware controller or md may do better; parity in btrfs is copied "
+        "on write, without the read-modify-write of small writes.",
+        f"The {plan} form: few rounds, so that small differences mean nothing.",
+    ]
+
+
+class Troubles:
+    """Put the first disk of a layout into trouble, and take it out again."""
+
+    def __init__(self, devices: list[Device], places: list[Path]) -> None:
+        self._device, self._place = devices[0], places[0]
+
+    def of(self, what: str) -> Callable[[], Callable[[], None]]:
+        """Give the function that brings a trouble about and gives what ends it."""
+        return {"slow": self._slow, "full": self._full, "failed": self._failed}[what]
+
+    def _slow(self) -> Callable[[], None]:
+        self._device.throttle(BYTES_PER_SECOND // SLOW_FACTOR)
+        return lambda: self._device.throttle(BYTES_PER_SECOND)
+
+    def _full(self) -> Callable[[], None]:
+        filler = self._place / "filler"
+        facts = os.statvfs(self._place)
+        with filler.open("wb") as file:
+            for share in (1.0, 0.1, 0.01):  # a file system may not give all it says it has
+                try:
+                    size = int(facts.f_bavail * facts.f_frsize * share)
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
+                except OSError:
+                    continue
+        return filler.unlink
+
+    def _failed(self) -> Callable[[], None]:
+        self._device.cut()
+        return lambda: None
+
+
+def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) -> None:
+    """Make the disks of one layout, run its cases, write its document."""
+    with mounted(spec.fs, spec.disks, BYTES_PER_SECOND, spec.profile) as (devices, places):
+        facts = [os.statvfs(place) for place in places]
+        usable = sum(fact.f_bavail * fact.f_frsize for fact in facts)
+        layout = Layout(
+            spec.name, spec.fs, spec.disks, len(places), spec.disks * IMAGE_BYTES, usable, spec.note
+        )
+        trouble = Troubles(devices, places)
+
+        def make(bed: Bed, case: Case) -> Phase:
+            if case.phase == "append":
+                return AppendByProcesses(bed, case)
+            if case.phase == "beside":
+                return Beside(bed, case, trouble.of(case.detail))
+            from mover.bench import MovePhase
+
+            return MovePhase(bed, case)
+
+        with Bed([str(place) for place in places]) as bed, Trace(f"{out}/trace") as trace:
+            own = {"append"} if spec.is_process_per_disk else set()
+            outcomes = run_cases(
+                layout, bed, cases_of(spec, plan), trace, make=make, own=own, progress=show
+            )
+        write_document(out, layout, bed, outcomes)
+
+
+def cases_of(spec: Spec, plan: Plan) -> list[Case]:
+    """Give the cases that make sense for a layout; the disk is killed last."""
+    if spec.is_process_per_disk:
+        return [case for case in plan.cases if case.phase == "append" and case.writers == 1]
+    with_move = [] if spec.profile or spec.disks == 1 else list(moves(plan))
+    return [*plan.cases, *with_move, *troubles(plan)]
+
+
+def options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="bench-layouts", help="where the page goes; replaced")
+    parser.add_argument("--plan", choices=sorted(PLANS), default="short")
+    parser.add_argument("--only", nargs="*", choices=sorted(BY_NAME), help="these layouts only")
+    parser.add_argument("--no-page", action="store_true", help="measure only")
+    return parser.parse_args()
+
+
+def tell(head: str, began: float, what: str, at: int, count: int) -> None:
+    """Say what is measured now."""
+    print(f"{time.monotonic() - began:6.0f} s  {head}: {at + 1}/{count} {what}", flush=True)
+
+
+def interrupted(*_: Any) -> None:
+    """End in order when asked to from outside, as after Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Measure; give the exit code."""
+    chosen = options()
+    missing = what_is_missing()
+    if missing:
+        print("cannot make disks here: " + "; ".join(missing), file=sys.stderr)
+        print("`logstore bench --log-dirs ...` measures directories without root", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, interrupted)
+    for name in sweep():
+        print(f"undid what a killed run left: {name}", file=sys.stderr)
+    out = os.path.abspath(chosen.out)
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    began = time.monotonic()
+    specs = [spec for spec in LAYOUTS if not chosen.only or spec.name in chosen.only]
+    for number, spec in enumerate(specs, 1):
+        show = partial(tell, f"{number}/{len(specs)} {spec.name}", began)
+        measure_layout(spec, PLANS[chosen.plan], out, show)
+    if not chosen.no_page:
+        from logstore.spark import session
+
+        from logstore.bench.report.page import make_page
+
+        page = make_page(
+            session(),
+            out,
+            f"{out}/trace",
+            "Kafka-style logs on JBOD and RAID",
+            caveats(chosen.plan),
+        )
+        print(f"{time.monotonic() - began:6.0f} s  page: {page}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted; the disks are undone", file=sys.stderr)
+        sys.exit(130)

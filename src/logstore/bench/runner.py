@@ -1,0 +1,213 @@
+"""Run a plan's cases on a bed, one after the other, and keep what they gave.
+
+What comes out in a directory: `trace/` (a store with every operation, see `samples`), and
+`<layout>.json` in the form of pytest-benchmark's, whose `extra_info` says what was measured on.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logstore.bench.bed import Bed
+from logstore.bench.cases import Case
+from logstore.bench.phases import PHASES, Phase
+from logstore.bench.samples import Trace, joined
+from logstore.disk import files
+
+
+class Layout(NamedTuple):
+    """Say what the log dirs stand on.
+
+    Attributes:
+        devices: disks below it, all told.
+        raw_bytes: what the disks have; usable_bytes: what can be stored on them.
+        note: what a reader of the figures must know.
+    """
+
+    name: str
+    fs: str
+    devices: int
+    log_dirs: int
+    raw_bytes: int
+    usable_bytes: int
+    note: str = ""
+
+
+class Outcome(NamedTuple):
+    """What one case gave: seconds, bytes and records of every round."""
+
+    case: Case
+    seconds: list[float]
+    size_bytes: list[int]
+    records: list[int]
+    latency_ns: np.ndarray[Any, np.dtype[np.int64]]
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Give the median of the rounds."""
+        rates = [size / took for size, took in zip(self.size_bytes, self.seconds, strict=True)]
+        return float(np.median(rates))
+
+    @property
+    def records_per_second(self) -> float:
+        """Give the median of the rounds."""
+        rates = [count / took for count, took in zip(self.records, self.seconds, strict=True)]
+        return float(np.median(rates))
+
+    def latency_ms(self, percent: float) -> float:
+        """Give a percentile of the operations' latencies."""
+        return float(np.percentile(self.latency_ns, percent)) / 1e6 if len(self.latency_ns) else 0.0
+
+
+def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
+    """Run the rounds of a phase, and write its samples into the trace."""
+    seconds: list[float] = []
+    sizes: list[int] = []
+    records: list[int] = []
+    try:
+        for _ in range(phase.case.rounds):
+            phase.prepare()
+            try:
+                gc.collect()
+                began = time.perf_counter()
+                phase.run()
+                seconds.append(time.perf_counter() - began)
+            finally:
+                phase.finish()
+            sizes.append(phase.size_bytes)
+            records.append(phase.records)
+    finally:
+        phase.close()
+    samples = joined(phase.samplers)
+    trace.write(measurement, samples)
+    return Outcome(phase.case, seconds, sizes, records, samples["latency_ns"])
+
+
+def measurement_of(layout: Layout, case: Case) -> str:
+    """Name one measurement: the key of its samples, and its name in the JSON."""
+    return f"{layout.name}/{case.phase}/{case.name}"
+
+
+def run_cases(
+    layout: Layout,
+    bed: Bed,
+    cases: list[Case],
+    trace: Trace,
+    *,
+    make: Callable[[Bed, Case], Phase] | None = None,
+    own: Collection[str] = (),
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Outcome]:
+    """Run cases in order.
+
+    Args:
+        make: gives the phase of a case that is not among this package's (moves, troubles).
+        own: phases of this package's that `make` is to give all the same.
+        progress: called before each case with its name, its number, and how many there are.
+    """
+    outcomes = []
+    for number, case in enumerate(cases):
+        if progress is not None:
+            progress(f"{case.phase} {case.name}", number, len(cases))
+        kind = None if case.phase in own else PHASES.get(case.phase, make)
+        factory = kind or make
+        if factory is None:
+            raise ValueError(f"nothing here can measure {case.phase!r}")
+        phase = factory(bed, case)
+        outcomes.append(measure(phase, trace, measurement_of(layout, case)))
+    return outcomes
+
+
+# --- the JSON -------------------------------------------------------------------------------------
+
+
+def stats_of(seconds: list[float]) -> dict[str, Any]:
+    """Give the figures that pytest-benchmark gives of rounds."""
+    data = np.array(seconds)
+    low, median, high = (float(q) for q in np.percentile(data, (25, 50, 75)))
+    return {
+        "min": float(data.min()),
+        "max": float(data.max()),
+        "mean": float(data.mean()),
+        "stddev": float(data.std(ddof=1)) if len(data) > 1 else 0.0,
+        "rounds": len(data),
+        "median": median,
+        "iqr": high - low,
+        "q1": low,
+        "q3": high,
+        "ops": 1 / float(data.mean()),
+        "total": float(data.sum()),
+        "data": seconds,
+        "iterations": 1,
+    }
+
+
+def document(layout: Layout, bed: Bed, outcomes: list[Outcome]) -> dict[str, Any]:
+    """Make pytest-benchmark's document of what one layout gave."""
+    facts = layout._asdict() | {"calibrated_bytes_per_second": int(bed.bytes_per_second)}
+    facts["layout"] = facts.pop("name")
+    facts["disks"] = facts.pop("devices")
+    return {
+        "machine_info": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "release": platform.release(),
+            "python_version": platform.python_version(),
+            "cpu": {"brand_raw": processor(), "count": os.cpu_count()},
+        },
+        "commit_info": {"id": metadata.version("logstore"), "dirty": False},
+        "benchmarks": [
+            {
+                "group": outcome.case.phase,
+                "name": measurement_of(layout, outcome.case),
+                "fullname": measurement_of(layout, outcome.case),
+                "params": {key: str(part) for key, part in outcome.case._asdict().items()},
+                "extra_info": facts
+                | {
+                    "sync": outcome.case.sync,
+                    "writers": outcome.case.writers,
+                    "record_bytes": outcome.case.record_bytes,
+                    "detail": outcome.case.detail,
+                    "bytes": int(np.median(outcome.size_bytes)),
+                    "records": int(np.median(outcome.records)),
+                    "round_bytes": outcome.size_bytes,
+                },
+                "stats": stats_of(outcome.seconds),
+            }
+            for outcome in outcomes
+        ],
+        "datetime": datetime.now(UTC).isoformat(),
+        "version": "logstore-bench-1",
+    }
+
+
+def write_document(directory: str, layout: Layout, bed: Bed, outcomes: list[Outcome]) -> str:
+    """Write the document of a layout, and give its path."""
+    path = os.path.join(directory, f"{layout.name}.json")
+    text = json.dumps(document(layout, bed, outcomes), indent=1)
+    files.write_atomically(path, text.encode())
+    return path
+
+
+def processor() -> str:
+    """Name the processor."""
+    try:
+        fd = files.open_file("/proc/cpuinfo", files.READ)
+    except OSError:
+        return platform.machine()
+    try:
+        facts = files.read_up_to(fd, 4096, 0).decode(errors="replace")
+    finally:
+        files.close(fd)
+    names = [line for line in facts.splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.machine()

@@ -1,0 +1,74 @@
+"""The command that characterises the disks a person has."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from logstore.cli.options import log_dirs_option, named_log_dirs, note
+from logstore.cli.output import Column, count_text, print_rows, progress_bar, size_text
+
+COLUMNS = (
+    Column("phase", "phase"),
+    Column("case", "case"),
+    Column("bytes_per_second", "rate", lambda rate: f"{size_text(round(rate))}/s", True),
+    Column("records_per_second", "records/s", lambda rate: count_text(round(rate)), True),
+    Column("ms_p50", "p50 ms", "{:.3f}".format, True),
+    Column("ms_p99", "p99 ms", "{:.3f}".format, True),
+)
+CAVEATS = (
+    "Measured on directories as they are: other users of the disks were not kept away.",
+    "Cost and the sick-disk questions need disks of a known size that may be put into trouble.",
+)
+
+
+@click.command(short_help="Measure what logs on these directories achieve.")
+@log_dirs_option
+@click.option(
+    "--plan",
+    type=click.Choice(("quick", "short", "full")),
+    default="short",
+    show_default=True,
+    help="How much to measure.",
+)
+@click.option("--out", metavar="DIR", help="Keep the results there: JSON, trace; the page too.")
+@click.option("--page", "with_page", is_flag=True, help="Make plots and a page (extra spark).")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("table", "json", "jsonl")),
+    default="table",
+    show_default=True,
+)
+def bench(
+    log_dirs: tuple[str, ...], plan: str, out: str | None, with_page: bool, output_format: str
+) -> None:  # fmt: skip
+    """Measure appends, reads, recovery and moves on directories, one a disk.
+
+    Each directory gets a directory of its own for the time, `logstore-bench-PID`, which is removed
+    again, also after Ctrl-C. Needs no root and touches nothing else in there.
+
+    \b
+    Example:
+      logstore bench --log-dirs /disk1,/disk2 --out results --page
+    """
+    from logstore.cli.benching import measure
+
+    paths = named_log_dirs(log_dirs)
+    if with_page and out is None:
+        raise click.UsageError("--page needs --out DIR", click.get_current_context())
+    with progress_bar("measuring", None, is_bytes=False) as show:
+        rows, left = measure(paths, plan, out, show)
+    print_rows(rows, COLUMNS, output_format)
+    for path, reason in left.items():
+        note(f"warning: {path} could not be removed: {reason}")
+    if with_page and out is not None:
+        from logstore.bench.report.page import make_page
+        from logstore.spark import session
+
+        path = make_page(session(), out, os.path.join(out, "trace"), "These disks", CAVEATS)
+        note(f"page: {path}")
+
+
+COMMANDS: list[click.Command] = [bench]

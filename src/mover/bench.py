@@ -1,0 +1,81 @@
+"""Measure what foreground appends notice of a move in the background."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from logstore.bench.bed import Bed
+from logstore.bench.cases import Case
+from logstore.bench.phases import Phase, batch_of, fill
+from logstore.bench.samples import Sampler
+
+IDLE, MOVING = 0, 1
+PACE_SECONDS = 0.005
+THROTTLED_SHARE = 0.5
+
+
+class MovePhase(Phase):
+    """How long do appends wait while a replica is moved off their disk?
+
+    A writer appends every 5 ms: first alone (worker 0 of the trace), then beside the move (worker
+    1). The rate of the move is half of one disk's when throttled, or "auto".
+    """
+
+    name = "move"
+
+    def __init__(self, bed: Bed, case: Case) -> None:
+        super().__init__(bed, case)
+        self._disk_rate = int(bed.bytes_per_second / len(bed.store_dirs))
+
+    def prepare(self) -> None:
+        """Make a store with one log to be moved and one that is appended to, on the same disk."""
+        from mover import ReplicaMover
+
+        self.store = self.bed.open_store(self.case)
+        source = self.store.log_dirs[0]
+        cold = self.store.create("cold", 0, log_dir=source)
+        size_bytes = int(self._disk_rate * self.case.seconds * THROTTLED_SHARE)
+        fill([cold], self.case._replace(batch_records=1000), size_bytes, [Sampler(0)])
+        self.log = self.store.create("hot", 0, log_dir=source)
+        self.store.flush()
+        is_throttled = self.case.detail == "throttled"
+        rate = int(self._disk_rate * THROTTLED_SHARE) if is_throttled else "auto"
+        self.mover = ReplicaMover(self.store, intra_broker_throttled_rate=rate)
+
+    def run(self) -> None:
+        """Append alone for half the time of the case, then until the move is done."""
+        idle, moving = Sampler(IDLE), Sampler(MOVING)
+        deadline = time.monotonic() + self.case.seconds / 2
+        self._append(idle, lambda: time.monotonic() > deadline)
+        move = self.mover.move("cold", 0, self.store.log_dirs[1])
+        done = threading.Event()
+
+        def wait() -> None:
+            move.wait()
+            done.set()
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        self._append(moving, done.is_set)
+        waiter.join()
+        if move.error is not None:
+            raise move.error
+        self._count([idle, moving])
+
+    def _append(self, sampler: Sampler, is_over: Callable[[], bool]) -> None:
+        values = batch_of(self.case)
+        next_at = time.perf_counter()
+        while not is_over():
+            began = time.perf_counter_ns()
+            self.log.extend(values)
+            sampler.add(began, self.case.batch_bytes, self.case.batch_records)
+            next_at = max(next_at + PACE_SECONDS, time.perf_counter())
+            time.sleep(max(0.0, next_at - time.perf_counter()))
+
+    def finish(self) -> None:
+        """Close the mover and the store, and remove it."""
+        self.mover.close()
+        self.store.close()
+        super().finish()
