@@ -4,10 +4,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers bench-layouts kill media crash build tools clean
+.PHONY: help demo test quick lint format bench-peers bench-history bench-gate bench-layouts kill media crash build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -29,7 +30,14 @@ lint: $(VENV)/stamp-lint ## ruff and mypy --strict over the whole tree
 	@$(BIN)/mypy
 
 bench-peers: $(VENV)/stamp-bench ## this engine against LMDB, SQLite, RocksDB, Arrow IPC, raw calls
-	@$(PYTEST) benchmarks
+	@$(PYTEST) benchmarks --benchmark-json=$(PEERS_RUN)
+
+bench-history: $(VENV)/stamp-bench ## add the last bench-peers to the history, and draw it
+	@$(BIN)/python -m benchmarks.history add $(PEERS_RUN)
+	@$(BIN)/python -m benchmarks.history page bench-history.html
+
+bench-gate: $(VENV)/stamp-bench ## fail where a ratio of the last bench-peers fell
+	@$(BIN)/python -m benchmarks.history gate $(PEERS_RUN)
 
 bench-layouts: $(VENV)/stamp-layouts ## one disk, JBOD and RAID on loop disks, and the page (root)
 	@scripts/install-tools.sh btrfs
