@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+PEERS := $(addprefix benchmarks/bench_,append.py durable.py read.py recover.py)
 PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
@@ -30,7 +31,7 @@ lint: $(VENV)/stamp-lint ## ruff and mypy --strict over the whole tree
 	@$(BIN)/mypy
 
 bench-peers: $(VENV)/stamp-bench ## this engine against LMDB, SQLite, RocksDB, Arrow IPC, raw calls
-	@$(PYTEST) benchmarks --benchmark-json=$(PEERS_RUN)
+	@$(PYTEST) $(PEERS) --benchmark-json=$(PEERS_RUN)
 
 bench-history: $(VENV)/stamp-bench ## add the last bench-peers to the history, and draw it
 	@$(BIN)/python -m benchmarks.history add $(PEERS_RUN)

@@ -124,7 +124,7 @@ def page(history: Sequence[Run]) -> str:
     )
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Peers over time</title>"
-        "<style>body{font:15px system-ui;max-width:60rem;margin:2rem auto}td,th{padding:.2rem .6rem;"
+        "<style>body{font:15px system-ui;max-width:60rem;margin:2rem auto}td,th{padding:.2rem;"
         "text-align:left;border-bottom:1px solid #ddd}</style>"
         "<h1>This engine's ratios to its peers, over time</h1>"
         "<p>A ratio of 2 means twice as fast as the peer in the same run; each line starts at 0."
