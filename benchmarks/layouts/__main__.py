@@ -145,9 +145,8 @@ def main() -> int:
         show = partial(tell, f"{number}/{len(specs)} {spec.name}", began)
         measure_layout(spec, PLANS[chosen.plan], out, show)
     if not chosen.no_page:
-        from logstore.spark import session
-
         from logstore.bench.report.page import make_page
+        from logstore.spark import session
 
         page = make_page(
             session(),
