@@ -19,6 +19,7 @@ PREFIX = "logstore-layouts-"
 SEARCH_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 THROTTLES = Path("/sys/fs/cgroup/blkio")
 IMAGE_BYTES = 768 << 20
+DEAD_BYTES = 64 << 10
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,nodiscard"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
@@ -47,13 +48,22 @@ def what_is_missing() -> list[str]:
 
 
 class Device:
-    """A loop device over an image in memory."""
+    """A loop device over an image in memory, which is a small file system of its own."""
 
-    def __init__(self, image: Path) -> None:
-        self.image = image
-        with image.open("wb") as file:
+    def __init__(self, memory: Path) -> None:
+        self._memory = memory
+        self._image = memory / "image"
+        self.path = ""
+        memory.mkdir()
+        command(
+            "mount", "-t", "tmpfs", "-o", f"size={IMAGE_BYTES + (1 << 20)}", "tmpfs", str(memory)
+        )
+
+    def attach(self) -> None:
+        """Make the image and the device."""
+        with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
-        self.path = command("losetup", "-f", "--show", str(image))
+        self.path = command("losetup", "-f", "--show", str(self._image))
 
     def throttle(self, bytes_per_second: int) -> None:
         """Hold reads and writes to a rate; 0 lifts it."""
@@ -63,14 +73,19 @@ class Device:
             (THROTTLES / f"blkio.throttle.{what}_bps_device").write_text(line)
 
     def cut(self) -> None:
-        """Kill the disk: everything behind its first 64 KiB says EIO from now on."""
-        os.truncate(self.image, 64 << 10)
+        """Kill the disk: reads and writes behind its first 64 KiB say EIO from now on.
+
+        The image is cut for the reads, and its memory taken away for the writes.
+        """
+        os.truncate(self._image, DEAD_BYTES)
+        command("mount", "-o", f"remount,size={DEAD_BYTES + (64 << 10)}", str(self._memory))
 
     def detach(self) -> None:
-        """Lift the throttle and let go of the device."""
-        with contextlib.suppress(OSError):
-            self.throttle(0)
-        command("losetup", "-d", self.path)
+        """Lift the throttle, let go of the device and of its memory."""
+        if self.path:
+            _lift(self)
+            command("losetup", "-d", self.path)
+        unmount(self._memory)
 
 
 def unmount(place: Path) -> None:
@@ -91,8 +106,9 @@ def mounted(kind: str, count: int, bytes_per_second: int, profile: str = "") -> 
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         devices: list[Device] = []
         for number in range(count):
-            device = Device(base / f"image{number}")
+            device = Device(base / f"memory{number}")
             stack.callback(device.detach)
+            device.attach()
             devices.append(device)
         groups = [devices] if profile else [[device] for device in devices]
         places = []
@@ -127,13 +143,17 @@ def sweep() -> list[str]:
         owner = base.name.removeprefix(PREFIX).split("-")[0]
         if Path(f"/proc/{owner}").exists():
             continue
-        for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
-            place = Path(line.split()[1])
-            if base in place.parents:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+        places = [Path(line.split()[1]) for line in mounts]
+        mine = [place for place in places if base in place.parents]
+        for place in mine:
+            if not place.name.startswith("memory"):
                 unmount(place)
-        for image in base.glob("image*"):
-            for line in command("losetup", "-j", str(image)).splitlines():
-                command("losetup", "-d", line.partition(":")[0])
+        for place in mine:
+            if place.name.startswith("memory"):
+                for line in command("losetup", "-j", str(place / "image")).splitlines():
+                    command("losetup", "-d", line.partition(":")[0])
+                unmount(place)
         shutil.rmtree(base, ignore_errors=True)
         swept.append(base.name)
     return swept

@@ -149,7 +149,8 @@ def make_page(
     for name, frame in tables.make(spark, json_paths, trace_dir).items():
         path = os.path.join(directory, f"{name}.parquet")
         frame.coalesce(1).write.mode("overwrite").parquet(path)
-        rows[name] = [row.asDict() for row in spark.read.parquet(path).collect()]
+        found = [row.asDict() for row in spark.read.parquet(path).collect()]
+        rows[name] = sorted(found, key=lambda row: (row["run_at"], row["measurement"]))
     measurements, workers = rows["measurements"], rows["workers"]
     plots = draw_all(directory, measurements, workers)
     facts = [*machine_facts(json_paths), *caveats]

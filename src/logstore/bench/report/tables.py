@@ -135,7 +135,7 @@ def workers(samples: DataFrame) -> DataFrame:
 def make(spark: SparkSession, json_paths: Sequence[str], trace_dir: str) -> dict[str, DataFrame]:
     """Make the tables of one directory of results: `measurements` and `workers`."""
     runs, samples = load_runs(spark, json_paths), load_samples(spark, trace_dir).cache()
-    facts = runs.select("measurement", "phase", "layout", "detail", "log_dirs")
+    facts = runs.select("run_at", "measurement", "phase", "layout", "detail", "log_dirs")
     return {
         "measurements": throughput(runs).join(latency(samples), "measurement", "left"),
         "workers": workers(samples).join(facts, "measurement"),
