@@ -15,7 +15,7 @@ from logstore.cli.app import app
 from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
-    *("append", "cat", "create", "demo", "dirs", "dump"),
+    *("append", "bench", "cat", "create", "demo", "dirs", "dump"),
     *("format", "log-dirs", "repair", "tail", "topics", "verify"),
 )
 
