@@ -234,3 +234,48 @@ def test_headers_of_another_shape_are_refused(tmp_path: Path) -> None:
                 log.append_arrow(table)
         nothing = pa.table({"value": pa.array([b"v"]), "headers": pa.nulls(1)})
         assert log.append_arrow(nothing) == range(1)
+
+
+def test_cells_of_one_size_are_told_from_all_others(log: Log) -> None:
+    """Right behind such of one size: others as many, of other sizes, null, empty, or a part."""
+    whole = pa.array([b"abc"] * 6, pa.binary())
+    columns = [
+        whole,
+        whole,
+        pa.array([b"ab", b"abcd", *[b"abc"] * 4], pa.binary()),
+        pa.array([b"abc"] * 5 + [b"ab"], pa.binary()),
+        pa.array([b"abcd"] * 6, pa.binary()),
+        pa.array([b"abc"] * 5 + [None], pa.binary()),
+        pa.array([b""] * 6, pa.binary()),
+        pa.array([b"xyz"] * 8, pa.binary())[1:7],
+        pa.array(["abc"] * 6, pa.string()),
+        pa.array(["abc"] * 6, pa.large_string()),
+        pa.array([], pa.binary()),
+        whole,
+    ]
+    expected: list[bytes | None] = []
+    for column in columns:
+        log.append_arrow(pa.record_batch({"value": column}))
+        expected += [
+            cell.encode() if isinstance(cell, str) else cell for cell in column.to_pylist()
+        ]
+    assert [record.value for record in log] == expected
+    table = log[:].to_arrow()
+    assert table.column("value").to_pylist() == expected
+    assert table.column("offset").to_pylist() == list(range(len(expected)))
+    for batch, other in zip(log.read_batches(), table.to_batches(), strict=True):
+        batch.to_arrow().validate(full=True)
+        assert batch.to_arrow().equals(other)
+
+
+def test_batches_far_apart_and_in_any_order_keep_their_offsets_and_times(log: Log) -> None:
+    """What was kept of the last one is not taken for another's."""
+    for number in range(30):
+        log.extend([b"%d" % number] * (number % 4 + 1), timestamps=number // 3)
+    batches = list(log.read_batches())
+    for batch in [*batches, *batches[::-1], *batches[::3], *batches[:5]]:
+        arrow = batch.to_arrow()
+        assert arrow.column("offset").to_pylist() == batch.offsets.tolist()
+        assert arrow.column("timestamp").to_pylist() == batch.timestamps.tolist()
+        part = batch.slice(1, 3)
+        assert part.to_arrow().column("offset").to_pylist() == part.offsets.tolist()
