@@ -53,7 +53,8 @@ def flush_to(log: LogWriter, offset: int) -> None:
             raise
         log._recovery_point = max(end, log._recovery_point)
         log._count_from_flushed()
-        log._flushed_ms = log._now_ms()
+        if log.config.flush_ms is not None:
+            log._flushed_ms = log._now_ms()
         for segment, handle in synced:
             if segment is not log._active:
                 seal(log, segment, handle.fd)
@@ -76,18 +77,18 @@ def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError
 def _sync(
     log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
 ) -> list[tuple[Segment, Handle]]:
-    path, synced, handle = log.directory, [], None
+    synced, handle, segment = [], None, None
     try:
         for segment, handle in pending:
-            path = segment.log_path
             if handle is None:
-                handle = Handle(files.open_file(path, files.READ_WRITE))
+                handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
             files.sync_data(handle.fd)
             synced.append((segment, handle))
-        path = log.directory
+        segment = None
         if names_changed:
-            files.sync_dir(path)
+            files.sync_dir(log.directory)
     except OSError as error:
+        path = log.directory if segment is None else segment.log_path
         failure = log._log_dir.failed(error, path, log.topic, log.partition)
         if not log._log_dir.is_offline:
             _take_back(log, pending, names_changed, epochs_changed)

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 class _Group:
     """Hold the records that one sync will carry; the gate lets one thread through at a time."""
 
-    __slots__ = ("error", "gate", "has_leader", "is_done", "offset", "records", "size_bytes")
+    __slots__ = (
+        "error",
+        "gate",
+        "has_leader",
+        "is_done",
+        "is_open",
+        "offset",
+        "records",
+        "size_bytes",
+    )
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes | None, bytes | None, int, Headers]] = []
@@ -36,6 +45,7 @@ class _Group:
         self.error: Exception | None = None
         self.has_leader = False
         self.is_done = False
+        self.is_open = False
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -105,9 +115,14 @@ class GroupCommit:
 
     def _lead(self, group: _Group) -> None:
         """Commit a group when the commits before it are over, unless somebody did."""
-        with self._commit_lock:
-            if not group.is_done:
-                self._commit(group)
+        try:
+            with self._commit_lock:
+                if not group.is_done:
+                    self._commit(group)
+        finally:  # behind the lock, so that the next commit begins before this group wakes up
+            if group.is_done and not group.is_open:
+                group.is_open = True
+                group.gate.release()
 
     def _commit(self, group: _Group) -> None:
         """Append and sync what waits in a group; from here on nobody joins it any more."""
@@ -130,4 +145,3 @@ class GroupCommit:
             raise
         finally:
             group.is_done = True
-            group.gate.release()

@@ -137,7 +137,8 @@ class Log(LogWriter):
             RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable:
-            return self._group_commit().append(value, key, timestamp, headers)
+            commit = self._commit or self._group_commit()
+            return commit.append(value, key, timestamp, headers)
         if key is None and not headers and self._is_plain and type(value) is bytes:
             roll_at = NEVER
             if timestamp is None:
