@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.format import columnar, layouts
 from logstore.format import payload as payloads
-from logstore.format.batch import RecordBatch
+from logstore.format.batch import Headers, RecordBatch
 from logstore.format.columns import (
     HEAD,
     PADDING,
@@ -265,8 +266,8 @@ def _timestamps(array: pa.Array) -> NDArray[np.int64]:
     return times
 
 
-def _header_parts(array: pa.Array) -> list[Buffer] | None:
-    from logstore.log.encode import check_headers, encode_headers
+def _header_rows(array: pa.Array) -> list[Headers]:
+    from logstore.log.encode import check_headers
 
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -278,21 +279,31 @@ def _header_parts(array: pa.Array) -> list[Buffer] | None:
     ):
         raise TypeError(f"column 'headers' is {kind}, not a list of structs of key and value")
     rows = array.to_pylist()
-    return encode_headers(
-        [check_headers([(pair["key"], pair["value"]) for pair in row or ()]) for row in rows]
-    )
+    return [check_headers([(pair["key"], pair["value"]) for pair in row or ()]) for row in rows]
+
+
+def _list_of(array: pa.Array, name: str) -> list[bytes | None]:
+    """Give an Arrow column of bytes or text as a list of bytes."""
+    if array.type.id not in STARTS:
+        array = _as_binary(array, name)
+    cells: list[bytes | None] = array.cast(pa.large_binary()).to_pylist()
+    return cells
 
 
 def build_payload(
-    data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool
-) -> payloads.Payload:
+    data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int = columnar.MAGIC
+) -> layouts.AnyPayload:
     """Lay out Arrow rows as one batch; raises TypeError or ValueError with what is wrong."""
+    from logstore.log.encode import encode_headers
+
     batch = _as_batch(data)
     names = batch.schema.names
     if "value" not in names or len(KNOWN_COLUMNS.intersection(names)) < len(names):
         raise ValueError(
             f"columns are value, and if wanted key, timestamp and headers; these are {names}"
         )
+    if magic != columnar.MAGIC:
+        return _build_rows(batch, now_ms, codec_id, is_log_append_time, magic)
     values, count = _cells(batch.column(names.index("value")), "value")
     keys = headers = None
     timestamps: NDArray[np.int64] | int = now_ms
@@ -303,7 +314,7 @@ def build_payload(
     if "timestamp" in names and not is_log_append_time:
         timestamps = _timestamps(batch.column(names.index("timestamp")))
     if "headers" in names:
-        headers = _header_parts(batch.column(names.index("headers")))
+        headers = encode_headers(_header_rows(batch.column(names.index("headers"))))
     return payloads.build_payload(
         values,
         count,
@@ -312,6 +323,28 @@ def build_payload(
         timestamps=timestamps,
         codec_id=codec_id,
         is_log_append_time=is_log_append_time,
+    )
+
+
+def _build_rows(
+    batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
+) -> layouts.AnyPayload:
+    """Lay Arrow rows out in a layout of rows."""
+    from logstore.log import encode
+
+    names = batch.schema.names
+    times: encode.Timestamps = None
+    if "timestamp" in names and not is_log_append_time:
+        times = _timestamps(batch.column(names.index("timestamp")))
+    return encode.build(
+        _list_of(batch.column(names.index("value")), "value"),
+        _list_of(batch.column(names.index("key")), "key") if "key" in names else None,
+        times,
+        _header_rows(batch.column(names.index("headers"))) if "headers" in names else None,
+        now_ms=now_ms,
+        codec_id=codec_id,
+        is_log_append_time=is_log_append_time,
+        magic=magic,
     )
 
 

@@ -178,9 +178,10 @@ class LogConfig(_Config):
         flush_ms: flush what has waited this long.
         retention_ms: drop sealed segments whose last record is older; None keeps them for ever.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
-        compression_type: "none", "lz4" or "zstd".
+        compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
-        record_format: "columnar", the layout of FORMAT.md section 4.
+        record_format: "columnar", the layout of FORMAT.md section 4, or "kafka", Kafka's own
+            record batches. A change begins a new segment.
         cleanup_policy: "delete".
     """
 
@@ -209,9 +210,9 @@ class LogConfig(_Config):
         "flush_ms": _Key(0, MS_MAX, is_optional=True),
         "retention_ms": _Key(0, MS_MAX, is_optional=True),
         "retention_bytes": _Key(0, BYTES_MAX, is_size=True, is_optional=True),
-        "compression_type": _Key(choices=("none", "lz4", "zstd")),
+        "compression_type": _Key(choices=("none", "gzip", "snappy", "lz4", "zstd")),
         "message_timestamp_type": _Key(choices=("CreateTime", "LogAppendTime")),
-        "record_format": _Key(choices=("columnar",)),
+        "record_format": _Key(choices=("columnar", "kafka")),
         "cleanup_policy": _Key(choices=("delete",)),
     }
 
@@ -248,6 +249,11 @@ class LogConfig(_Config):
         **unknown: Never,
     ) -> None:
         self._take(locals(), unknown)
+        if self.record_format == "columnar" and self.compression_type in ("gzip", "snappy"):
+            raise ValueError(
+                f"compression_type={self.compression_type!r} needs record_format='kafka'; "
+                "columnar batches take 'lz4' or 'zstd'"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Give every setting as a plain JSON value."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.format import columnar, compression
+from logstore.format import columnar, compression, layouts
 from logstore.log import encode
 from support import reader
 
@@ -27,7 +27,7 @@ def encoded(rows: list[tuple[Any, ...]], base: int, codec: str) -> bytes:
         values, keys, times, headers,
         now_ms=0, codec_id=compression.CODEC_IDS[codec], is_log_append_time=False,
     )  # fmt: skip
-    return b"".join(columnar.frame(payload, base, 5))
+    return b"".join(layouts.frame(payload, base, 5))
 
 
 @settings(max_examples=150, deadline=None)

@@ -99,9 +99,10 @@ def test_a_key_that_is_not_known_names_the_nearest() -> None:
         ({"flush_ms": 1.5}, TypeError, "flush_ms is a whole number or None"),
         ({"flush_messages": 0}, ValueError, "flush_messages=0"),
         ({"retention_ms": "7d"}, TypeError, "retention_ms is a whole number or None"),
-        ({"compression_type": "gzip"}, ValueError, "'none', 'lz4', 'zstd'"),
+        ({"compression_type": "bzip2"}, ValueError, "'gzip', 'snappy', 'lz4', 'zstd'"),
+        ({"compression_type": "gzip"}, ValueError, "needs record_format='kafka'"),
         ({"compression_type": None}, TypeError, "compression_type is text"),
-        ({"record_format": "kafka"}, ValueError, "choose from 'columnar'"),
+        ({"record_format": "rows"}, ValueError, "choose from 'columnar', 'kafka'"),
         ({"cleanup_policy": "compact"}, ValueError, "choose from 'delete'"),
     ],
 )

@@ -58,6 +58,7 @@ __all__ = [
     "hole",
     "read_header",
     "reframe",
+    "require",
 ]
 
 MAGIC = 0x4C
@@ -167,6 +168,11 @@ def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
     """Make the batch without records that spans offsets whose records were lost."""
     span = Payload([], 0, end_offset - base_offset - 1, 0, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP)
     return b"".join(frame(span, base_offset, leader_epoch))
+
+
+def require(codec_id: int) -> None:
+    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    compression.require(codec_id)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -321,7 +327,7 @@ def _falls(numbers: NDArray[np.uint32], step_min: int) -> bool:
     return bool((np.diff(numbers.astype(np.int64)) < step_min).any())
 
 
-def reframe(data: bytes, base_offset: int, leader_epoch: int) -> bytes:
+def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """Copy one batch to another place in a log: new offset and epoch, new checksum."""
     body = bytearray(data[:-CHECKSUM_BYTES])
     struct.pack_into(">q", body, 0, base_offset)

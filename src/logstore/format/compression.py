@@ -7,7 +7,7 @@ from typing import Any
 
 from logstore.errors import UnsupportedFormatError
 
-CODEC_IDS = {"none": 0, "lz4": 3, "zstd": 4}  # Kafka's numbers
+CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}  # Kafka's numbers
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
@@ -31,7 +31,9 @@ def _library(codec_id: int) -> Any:
             version=name,
             reason=f"the codec {name} needs a library: pip install 'logstore[compression]'",
         ) from error
-    raise UnsupportedFormatError(path="", version=name, reason="this codec is not known here")
+    raise UnsupportedFormatError(
+        path="", version=name, reason=f"columnar batches have no codec number {codec_id}"
+    )
 
 
 def require(codec_id: int) -> None:
@@ -45,19 +47,23 @@ def compress(codec_id: int, data: bytes) -> bytes:
     return bytes(_library(codec_id).compress(data))
 
 
+def decompressor(codec_id: int) -> Any:
+    """Make an object that restores one frame: `decompress(data, max_length=)`, then `eof`."""
+    library = _library(codec_id)
+    is_lz4 = CODEC_NAMES[codec_id] == "lz4"
+    return library.LZ4FrameDecompressor() if is_lz4 else library.ZstdDecompressor()
+
+
 def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> bytes:
     """Restore a payload; raises ValueError when it is not what its header says.
 
     The size is checked before all of it is made, so damage cannot ask for memory without bound.
     """
-    library = _library(codec_id)
-    is_lz4 = CODEC_NAMES[codec_id] == "lz4"
-    maker = library.LZ4FrameDecompressor if is_lz4 else library.ZstdDecompressor
-    decompressor = maker()
+    frame = decompressor(codec_id)
     try:
-        restored = bytes(decompressor.decompress(bytes(data), max_length=size_bytes + 1))
+        restored = bytes(frame.decompress(bytes(data), max_length=size_bytes + 1))
     except Exception as error:  # each library has its own class for "not a frame"
         raise ValueError(f"the payload does not decompress: {error}") from error
-    if len(restored) != size_bytes or not (decompressor.eof or size_bytes == 0):
+    if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):
         raise ValueError(f"the payload decompresses to {len(restored)} bytes, not {size_bytes}")
     return restored

@@ -1,14 +1,21 @@
-"""Choose the layout of a batch by the magic in its prefix."""
+"""Choose the layout of a batch by the magic in its prefix; nobody else looks at it.
+
+Kafka's layout needs the extra `kafka`, and is imported when the first batch of it is met.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import columnar
+from logstore.format import columnar, sound
+from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.format.columns import Buffer
+from logstore.format.payload import Payload, payload_of
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
     LENGTH_OVERHEAD_BYTES,
@@ -16,20 +23,177 @@ from logstore.format.prefix import (
     unpack_prefix,
 )
 
+if TYPE_CHECKING:
+    from logstore.format.kafka import KafkaPayload
+
+AnyPayload = Union[Payload, "KafkaPayload"]
+
 KAFKA_MAGIC = 2
-RECORD_FORMATS = {"columnar": columnar}
+MAGIC_AT = 16
+MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
+OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, their offset and size included
+# Of any layout: what must be in view of a batch for its header to be read.
+HEADER_BYTES_MAX = columnar.HEADER_BYTES
+
+SoundHeader = Callable[..., BatchHeader | None]
+Found = tuple[list[tuple[int, BatchHeader]], int, int]
+
+_kafka: ModuleType | None = None
 
 
-def layout_of(magic: int, path: str) -> ModuleType:
+def kafka_layout(path: str = "") -> ModuleType:
+    """Import the module of Kafka's layout.
+
+    Raises:
+        UnsupportedFormatError: a library that it needs is not installed.
+    """
+    global _kafka  # noqa: PLW0603 - imported once
+    if _kafka is None:
+        try:
+            from logstore.format import kafka
+        except ImportError as error:
+            raise UnsupportedFormatError(
+                path=path,
+                version=KAFKA_MAGIC,
+                reason=f"Kafka's record batches need {error.name}: pip install 'logstore[kafka]'",
+            ) from error
+        _kafka = kafka
+    return _kafka
+
+
+def layout_of(magic: int, path: str = "") -> ModuleType:
     """Give the module that reads batches of this magic.
 
     Raises:
-        UnsupportedFormatError: no module here does.
+        UnsupportedFormatError: no module here does, or its library is not installed.
     """
     if magic == columnar.MAGIC:
         return columnar
-    reason = "Kafka's record batches are not read by this version" if magic == KAFKA_MAGIC else ""
+    if magic == KAFKA_MAGIC:
+        return kafka_layout(path)
+    reason = ""
+    if magic in (0, 1):
+        reason = f"Kafka's message format v{magic}, of before 0.11, is not read"
     raise UnsupportedFormatError(path=path, version=magic, reason=reason)
+
+
+def layout_at(data: Buffer, position: int = 0) -> ModuleType:
+    """Give the layout of the batch whose first bytes these are; the columnar one if it is none."""
+    if len(data) > position + MAGIC_AT and data[position + MAGIC_AT] == KAFKA_MAGIC:
+        return kafka_layout()
+    return columnar
+
+
+def sound_header_of(data: Buffer, position: int) -> SoundHeader:
+    """Give the function that checks batches of the layout that stands at `position`."""
+    layout = layout_at(data, position)
+    if layout is columnar:
+        return sound.sound_header
+    sound_header: SoundHeader = layout.sound_header
+    return sound_header
+
+
+def sound_run_of(data: Buffer) -> Callable[..., Found]:
+    """Give the function that checks the batches of a window, by the layout of its first."""
+    layout = layout_at(data)
+    if layout is columnar:
+        return sound.sound_run
+    sound_run: Callable[..., Found] = layout.sound_run
+    return sound_run
+
+
+def decoder_of(data: Buffer, position: int, path: str) -> Callable[..., RecordBatch]:
+    """Give the function that looks at batches of the layout at `position` as columns.
+
+    Args:
+        path: where they are from, for the error about a codec's library that is not there.
+    """
+    layout = layout_at(data, position)
+    if layout is columnar:
+        return columnar.decode_columns
+
+    def decode(data: Buffer, at: int, header: BatchHeader) -> RecordBatch:
+        try:
+            batch: RecordBatch = layout.decode_columns(data, at, header)
+        except UnsupportedFormatError as error:
+            raise UnsupportedFormatError(
+                path=path, version=error.version, reason=error.reason
+            ) from error
+        return batch
+
+    return decode
+
+
+def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
+    """Tell whether a batch of this size may stand whole at `position`, by its magic and its size.
+
+    Raises:
+        UnsupportedFormatError: the library for its layout is not installed.
+    """
+    magic = data[position + MAGIC_AT]
+    if magic not in (columnar.MAGIC, KAFKA_MAGIC):
+        return False
+    least: int = layout_of(magic).OVERHEAD_BYTES
+    return least <= size_bytes <= len(data) - position
+
+
+def comes_before(last_offset: int, following: Buffer) -> bool:
+    """Tell whether a batch that ends with an offset can stand before one with this prefix.
+
+    Kafka's checksum does not cover a base offset. One that is too large is told by the batch behind
+    it; if that is none either, it tells nothing.
+    """
+    if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
+        return True
+    return bool(unpack_prefix(following, 0)[0] > last_offset)
+
+
+def read_header(data: Buffer, position: int) -> BatchHeader:
+    """Read the header of a batch in any layout."""
+    header: BatchHeader = layout_at(data, position).read_header(data, position)
+    return header
+
+
+def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Give the buffers of a whole batch, ready for one gathering write."""
+    if type(payload) is Payload:
+        return columnar.frame(payload, base_offset, leader_epoch)
+    buffers: list[Buffer] = kafka_layout().frame(payload, base_offset, leader_epoch)
+    return buffers
+
+
+def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Give the buffers of a batch at another place in a log."""
+    if magic == columnar.MAGIC:
+        return [columnar.reframe(data, base_offset, leader_epoch)]
+    buffers: list[Buffer] = layout_of(magic).reframe(data, base_offset, leader_epoch)
+    return buffers
+
+
+def part_until(data: bytes, offset: int) -> list[Buffer]:
+    """Give a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
+    layout = layout_at(data)
+    batch: RecordBatch = layout.decode(data, 0)
+    header = batch.header
+    if layout is not columnar:
+        buffers: list[Buffer] = layout.part_until(batch, offset)
+        return buffers
+    part = batch.slice(0, batch.index_of(offset))
+    span = offset - header.base_offset - 1
+    return columnar.frame(payload_of(part, span), header.base_offset, header.leader_epoch)
+
+
+def hole(magic: int, base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """Make the batch without records that spans offsets whose records were lost."""
+    data: bytes = layout_of(magic).hole(base_offset, end_offset, leader_epoch)
+    return data
+
+
+def checksum(data: Buffer, tail: Buffer) -> int:
+    """Read the checksum of a batch from its first 21 and its last 8 bytes."""
+    if data[MAGIC_AT] == KAFKA_MAGIC:
+        return int.from_bytes(data[17:21], "big")
+    return int.from_bytes(tail, "big")
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
@@ -44,31 +208,40 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
         return f"only {available} bytes are left"
     base_offset, length, _, magic = unpack_prefix(data, position)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
-    if magic != columnar.MAGIC or not BATCH_BYTES_MIN <= size_bytes <= available:
+    is_known = magic in (columnar.MAGIC, KAFKA_MAGIC)
+    if not is_known or not BATCH_BYTES_MIN <= size_bytes <= available:
         return _prefix_fault(base_offset, size_bytes, magic, available)
-    reason = columnar.header_fault(data, position, size_bytes)
-    if reason is None and not columnar.checksum_holds(data, position, size_bytes):
+    layout = layout_of(magic)
+    reason: str | None = layout.header_fault(data, position, size_bytes)
+    if reason is None and not layout.checksum_holds(data, position, size_bytes):
         reason = "the checksum does not hold"
     if reason is None and expected_offset is not None and base_offset != expected_offset:
-        reason = f"the batch begins with offset {base_offset}, not {expected_offset}"
+        is_gap = magic == KAFKA_MAGIC and base_offset > expected_offset  # as compaction leaves them
+        if not is_gap:
+            reason = f"the batch begins with offset {base_offset}, not {expected_offset}"
     return reason
 
 
 def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int) -> str:
     if magic == base_offset == 0 and size_bytes == LENGTH_OVERHEAD_BYTES:
         return "zeros stand here"
-    if magic != columnar.MAGIC:
+    if magic in (0, 1) and OLD_MESSAGE_BYTES_MIN <= size_bytes <= available and base_offset >= 0:
+        return f"Kafka's message format v{magic}, of before 0.11, is not read"
+    if magic not in (columnar.MAGIC, KAFKA_MAGIC):
         return f"magic {magic:#04x} is no record batch"
     if size_bytes < BATCH_BYTES_MIN:
         return f"a batch of {size_bytes} bytes cannot be"
     return f"the batch has {size_bytes} bytes and only {available} are left"
 
 
-def candidates(data: Buffer, position: int) -> list[int]:
-    """List where, at or behind `position`, a batch could begin by its magic and version.
+def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
+    """List where, at or behind `position`, a batch of a layout could begin by its header.
 
     `position` is a multiple of the layout's alignment, and so are the results.
     """
+    if magic == KAFKA_MAGIC:
+        places: list[int] = kafka_layout().candidates(data, position)
+        return places
     step = columnar.ALIGNMENT
     rows = (len(data) - position) // step
     lanes = np.frombuffer(data, np.uint8, rows * step, position).reshape(rows, step)

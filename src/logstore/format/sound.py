@@ -61,7 +61,7 @@ def sound_run(
 
     Args:
         start: where in its file `data` begins.
-        verified: a bit for each 64 bytes of the file, set where a batch was checked.
+        verified: a bit for each 32 bytes of the file, set where a batch was checked.
 
     Returns:
         Where each batch begins and its header; then where the next one begins, and its offset.
@@ -86,11 +86,11 @@ def sound_run(
         ):
             break
         at = start + position
-        if not verified[at >> 9] >> (at >> 6 & 7) & 1:
+        if not verified[at >> 8] >> (at >> 5 & 7) & 1:
             body_end = batch_end - CHECKSUM_BYTES
             if xxh3_64_intdigest(data[position:body_end]) != _unpack_checksum(data, body_end)[0]:
                 break
-            verified[at >> 9] |= 1 << (at >> 6 & 7)
+            verified[at >> 8] |= 1 << (at >> 5 & 7)
         last_offset = base_offset + last_delta
         if last_offset < offset:
             break

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from logstore.disk import files
 from logstore.errors import CorruptRecordBatchError
-from logstore.format import columnar, layouts
+from logstore.format import layouts
 from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
@@ -18,9 +18,8 @@ from logstore.format.prefix import (
     PREFIX_BYTES,
     unpack_prefix,
 )
-from logstore.format.sound import sound_run
 from logstore.log.environment import LogEnvironment
-from logstore.log.scan import find_batch
+from logstore.log.scan import find_batch, magic_of
 from logstore.log.segment import Block, Segment
 
 # A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
@@ -43,7 +42,15 @@ class Cursor:
         position: where the next batch begins.
     """
 
-    __slots__ = ("_expected", "_handle", "_start", "environment", "offset", "position", "segment")
+    __slots__ = (
+        "_expected",
+        "_handle",
+        "_start",
+        "environment",
+        "offset",
+        "position",
+        "segment",
+    )
 
     def __init__(self, segment: Segment, offset: int, environment: LogEnvironment) -> None:
         self.segment = segment
@@ -60,7 +67,8 @@ class Cursor:
         self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
         head = files.read_up_to(self._handle.fd, PREFIX_BYTES, self.position)
         leads_to = unpack_prefix(head)[0] if len(head) == PREFIX_BYTES else -1
-        if leads_to != self._expected and segment.index is None:
+        is_gap = entry < 0 and leads_to > self._expected  # compaction took the first batches
+        if leads_to != self._expected and segment.index is None and not is_gap:
             segment.replace_indexes(self.environment)
             index = segment.offset_index(self.environment)
             entry = index.lookup(self.offset - segment.base_offset)
@@ -82,7 +90,7 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                if self.offset >= end_offset:
+                if self.offset >= end_offset or segment.is_sparse:
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
                 continue
@@ -93,22 +101,22 @@ class Cursor:
                 end = start + len(data)
             # Whole, sound and wanted: most windows leave the loop behind this one nothing to do.
             bits = segment.verified_up_to(start + len(data))
+            sound_run = layouts.sound_run_of(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
             if run:
                 self.position, self.offset, self._expected = start + at, expected, expected
                 self._start = None
                 yield data, start, run
             while at + PREFIX_BYTES <= len(data):
-                _, length, _, magic = unpack_prefix(data, at)
-                size = length + LENGTH_OVERHEAD_BYTES
-                if magic != columnar.MAGIC or not BATCH_BYTES_MIN <= size <= len(data) - at:
+                size = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
+                if not layouts.may_be_batch(data, at, size):
                     need = self._look_again(data, at, start, end)
                     break
-                header = columnar.read_header(look, at)
+                header = layouts.read_header(look, at)
                 last_offset = header.last_offset
                 if last_offset < self.offset and self._start is not None:
                     self._expected = last_offset + 1
-                elif self._check(look, at, start + at, header.base_offset):
+                elif self._check(look, at, start + at, header):
                     self._expected = last_offset + 1
                     self.position = start + at + size
                     if last_offset >= self.offset:
@@ -120,6 +128,14 @@ class Cursor:
                 self.position = start + at
             else:
                 self._end_window(len(data), at, start, end)
+
+    def _fits(self, header: BatchHeader, position: int) -> bool:
+        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        segment = self.segment
+        if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
+            return False
+        following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
+        return layouts.comes_before(header.last_offset, following)
 
     def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
         """See to what is left at the end of a window that is no whole prefix."""
@@ -136,12 +152,15 @@ class Cursor:
         self._resume(start + at, layouts.fault(data, at, None) or "no batch")
         return 0
 
-    def _check(self, data: bytes | memoryview, at: int, position: int, base_offset: int) -> bool:
+    def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
         """Verify a batch at its first read; False when the cursor was moved behind damage."""
         segment = self.segment
-        if segment.is_verified(position) and base_offset == self._expected:
+        if segment.is_verified(position) and header.base_offset == self._expected:
             return True
         reason = layouts.fault(data, at, self._expected)
+        is_gap = reason is None and header.base_offset != self._expected
+        if is_gap and not self._fits(header, position):
+            reason = f"its base offset {header.base_offset} is not the one it was given"
         if reason is None:
             segment.mark_verified(position)
             return True
@@ -157,7 +176,8 @@ class Cursor:
             (self.position, self._expected), self._start = self._start, None
             return
         segment = self.segment
-        found = find_batch(self._handle.fd, position, segment.size_bytes)
+        fd = self._handle.fd
+        found = find_batch(fd, position, segment.size_bytes, magic_of(fd))
         if found is None or found[1] > self.offset or found[0] <= position:
             raise corrupt(segment, position, reason)
         self.position, self._expected = found
@@ -174,8 +194,8 @@ def batches(
 ) -> Iterator[RecordBatch]:
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
-    decode = columnar.decode_columns
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
+        decode = layouts.decoder_of(data, run[0][0], segment.log_path)
         for at, header in run:
             try:
                 batch = decode(data, at, header)
@@ -206,13 +226,15 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         cursor = Cursor(segment, first, environment)
         found = []
         for data, _, run in cursor.runs(end_position - start):
-            found += [columnar.decode_columns(data, at, header) for at, header in run]
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path)
+            found += [decode(data, at, header) for at, header in run]
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
         # Damage somewhere in the block: give the batch that holds the offset, if that one is whole.
         for data, _, run in Cursor(segment, offset, environment).runs(64 * 1024):
-            return Block([columnar.decode_columns(data, *run[0])], offset + 1)
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path)
+            return Block([decode(data, *run[0])], offset + 1)
         raise
     block = Block(found, cursor.offset)
     key = max(entry, 0)

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.format import columnar, layouts
 from logstore.format import payload as payloads
 from logstore.format.batch import Headers, Record
 from logstore.format.columns import Buffer, append_padded, encode_cells, raw
 
 TIMESTAMP_MAX = 2**63 - 1
+PLAIN_CELLS = {bytes, type(None)}
 
 # A batch's header, checksum and the ends of its columns; a record's timestamp, starts and validity;
 # a record header's starts and validity. No batch has more.
 BATCH_OVERHEAD_BYTES = 256
-RECORD_OVERHEAD_BYTES = 24
+RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
 
 HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
@@ -116,6 +118,12 @@ def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
         raise
 
 
+def _checked(cells: Sequence[bytes | None], what: str) -> Sequence[bytes | None]:
+    if set(map(type, cells)) <= PLAIN_CELLS:
+        return cells
+    return [check_cell(cell, what) for cell in cells]
+
+
 def unpack_records(
     records: Sequence[Record],
 ) -> tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]:
@@ -149,7 +157,8 @@ def build(
     now_ms: int,
     codec_id: int,
     is_log_append_time: bool,
-) -> payloads.Payload:
+    magic: int = columnar.MAGIC,
+) -> layouts.AnyPayload:
     """Lay out one batch; raises TypeError or ValueError with what is wrong."""
     count = len(values)
     for what, cells in (("keys", keys), ("headers", headers)):
@@ -158,6 +167,15 @@ def build(
     times = now_ms if is_log_append_time else _timestamps(timestamps, count, now_ms)
     has_keys = keys is not None and any(key is not None for key in keys)
     rows = None if headers is None else [check_headers(pairs) for pairs in headers]
+    if magic != columnar.MAGIC:
+        return layouts.kafka_layout().build_payload(  # type: ignore[no-any-return]
+            _checked(values, "value"),
+            None if keys is None else _checked(keys, "key"),
+            times,
+            rows,
+            codec_id=codec_id,
+            is_log_append_time=is_log_append_time,
+        )
     return payloads.build_payload(
         _cells(values, "value"),
         count,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
+from logstore.format.columns import Buffer
 from logstore.format.prefix import walk
 from logstore.log.cursor import Cursor
 
@@ -21,20 +22,27 @@ if TYPE_CHECKING:
 RAW_WINDOW_BYTES = 1 << 20
 
 
-def parse(raw: bytes) -> list[tuple[bytes, BatchHeader]]:
-    """Take encoded batches apart and check them; raises TypeError or ValueError."""
+def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
+    """Take encoded batches apart and check them; raises TypeError or ValueError.
+
+    Of Kafka's batches the records are not decoded: a broker takes them for what they say, too.
+    """
     if not isinstance(raw, bytes | bytearray | memoryview):
         raise TypeError(f"encoded batches are bytes, not {type(raw).__name__}")
     raw = bytes(raw)
-    found, position = [], 0
+    look = memoryview(raw)
+    found: list[tuple[Buffer, BatchHeader]] = []
+    position = 0
     while position < len(raw):
-        reason = layouts.fault(raw, position, None)
+        reason = layouts.fault(look, position, None)
         if reason is not None:
             raise ValueError(f"no whole batch stands at position {position}: {reason}")
         span = next(walk(raw, position))
-        data = raw[position : position + span.size_bytes]
-        columnar.check_structure(columnar.decode(data, 0))
-        found.append((data, columnar.read_header(data, 0)))
+        data: Buffer = look[position : position + span.size_bytes]
+        if span.magic == columnar.MAGIC:
+            data = bytes(data)
+            columnar.check_structure(columnar.decode(data, 0))
+        found.append((data, layouts.read_header(data, 0)))
         position += span.size_bytes
     return found
 
@@ -65,7 +73,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
         if first > end:
             _start_empty_at(log, first)
         for data, header in batches:
-            _write(log, data, header.base_offset, header)
+            _write(log, [data], header.base_offset, header)
         log._leader_epoch = max(epoch, log._leader_epoch)
     log._after_append(expected - 1)
     return range(first, expected)
@@ -96,7 +104,7 @@ def append_encoded(log: Log, raw: bytes) -> range:
         first = log._active.end_offset
         for data, header in batches:
             offset, epoch = log._active.end_offset, log._leader_epoch
-            moved = columnar.reframe(data, offset, epoch)
+            moved = layouts.reframe(data, header.magic, offset, epoch)
             _write(log, moved, offset, header._replace(leader_epoch=epoch))
         end = log._active.end_offset
     if batches:
@@ -104,12 +112,15 @@ def append_encoded(log: Log, raw: bytes) -> range:
     return range(first, end)
 
 
-def _write(log: Log, data: bytes, base_offset: int, header: BatchHeader) -> None:
-    active = log._active
-    if active.size_bytes + len(data) > log._room_bytes:
-        active = log._make_room(len(data), False)
+def _write(log: Log, buffers: list[Buffer], base_offset: int, header: BatchHeader) -> None:
+    active, size = log._active, header.size_bytes
+    is_other = header.magic != (log._foreign_magic or log._magic)
+    if is_other or active.size_bytes + size > log._room_bytes:
+        active = log._make_room(size, False, header.magic)
     last_delta = header.last_offset - header.base_offset
-    log._write(active, data, base_offset, last_delta, header.max_timestamp, header.leader_epoch)
+    log._write(active, buffers, base_offset, last_delta, header.max_timestamp, header.leader_epoch)
+    if header.magic != log._magic:
+        log._foreign_magic, log._room_bytes = header.magic, 0
 
 
 def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:

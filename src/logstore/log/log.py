@@ -10,7 +10,6 @@ from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
 from logstore.format import columnar
-from logstore.format import payload as payloads
 from logstore.format.batch import Record
 from logstore.log import encode, sealing
 from logstore.log.environment import LogEnvironment
@@ -19,6 +18,7 @@ from logstore.log.reader import LogReader
 from logstore.log.writer import NEVER, LogWriter
 
 if TYPE_CHECKING:
+    from logstore.format.layouts import AnyPayload
     from logstore.log.appender import Appender
     from logstore.log.group_commit import GroupCommit
     from logstore.log.repair import RepairReport
@@ -213,6 +213,7 @@ class Log(LogWriter):
             now_ms=self._now_ms(),
             codec_id=self._codec_id,
             is_log_append_time=self._is_log_append_time,
+            magic=self._magic,
         )
         self._check_size(payload)
         return self._append_range(payload, durable)
@@ -255,7 +256,7 @@ class Log(LogWriter):
         keys: Sequence[Any] | None,
         timestamps: encode.Timestamps,
         headers: Sequence[Any] | None,
-    ) -> payloads.Payload:
+    ) -> AnyPayload:
         payload = encode.build(
             values,
             keys,
@@ -264,18 +265,19 @@ class Log(LogWriter):
             now_ms=self._now_ms(),
             codec_id=self._codec_id,
             is_log_append_time=self._is_log_append_time,
+            magic=self._magic,
         )
         self._check_size(payload)
         return payload
 
-    def _check_size(self, payload: payloads.Payload) -> None:
+    def _check_size(self, payload: AnyPayload) -> None:
         if payload.size_bytes > self._max_message_bytes:
             raise self._too_large(payload.size_bytes)
 
     def _too_large(self, size_bytes: int) -> RecordTooLargeError:
         return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=self._max_message_bytes)
 
-    def _append_range(self, payload: payloads.Payload, durable: bool) -> range:
+    def _append_range(self, payload: AnyPayload, durable: bool) -> range:
         if payload.record_count == 0:
             self._check()
             end = self.log_end_offset
@@ -318,6 +320,19 @@ class Log(LogWriter):
     def checkpoint(self, *, is_closing: bool = False) -> None:
         """Write down what is flushed, so that an open after a crash need not scan it."""
         sealing.checkpoint(self, is_closing=is_closing)
+
+    def wait_for(self, offset: int, timeout: float | None) -> bool:
+        """Wait until the record at `offset` is there; False when the time is over first."""
+        with self._appended:
+            self._waiters += 1
+            try:
+                self._appended.wait_for(
+                    lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
+                )
+            finally:
+                self._waiters -= 1
+        self._check()
+        return self.log_end_offset > offset
 
     # --- what removes records, and what looks after them ------------------------------------------
 

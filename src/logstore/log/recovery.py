@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from logstore.disk import files
 from logstore.errors import CorruptIndexError
-from logstore.format import columnar, layouts
+from logstore.format import layouts
 from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
@@ -169,8 +169,8 @@ class Recovery:
             return False
         fd = files.open_file(segment.log_path, files.READ)
         try:
-            found = files.read_up_to(fd, 8, trailer.log_bytes - 8)
-            is_match = int.from_bytes(found, "big") == trailer.last_checksum
+            found = trailers.stored_checksum(fd, trailer.last_position, trailer.log_bytes)
+            is_match = found == trailer.last_checksum
             if self._is_ours(segment, trailer) == is_match:
                 return False
             size_bytes = trailer.log_bytes - trailer.last_position
@@ -178,8 +178,8 @@ class Recovery:
             if not is_match and layouts.fault(batch, 0, None) is not None:
                 head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
                 if layouts.fault(head, 0, segment.base_offset) is None:
-                    first = columnar.read_header(head, 0).size_bytes
-                    is_match = columnar.checksum(head, 0, first) == trailer.first_checksum
+                    first = layouts.read_header(head, 0).size_bytes
+                    is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
                 if is_match:
                     return False  # ours, with a damaged end: whoever reads it will find it
         finally:

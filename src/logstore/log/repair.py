@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
-from logstore.format import columnar
+from logstore.format import columnar, layouts
 from logstore.log.scan import Damage, Scan
 from logstore.log.segment import Segment
 
@@ -109,7 +109,9 @@ def _mend(
         temporary = f"{segment.log_path}.tmp"
         target = files.open_file(temporary, files.REPLACE)
         try:
-            _copy_whole(fd, target, damages, end, scan.offset, goal, report)
+            _copy_whole(
+                fd, target, damages, end, scan.offset, goal, report, scan.magic or log._magic
+            )
             files.sync_file(target)
         finally:
             files.close(target)
@@ -129,6 +131,7 @@ def _copy_whole(
     offset: int,
     goal: int,
     report: RepairReport,
+    magic: int,
 ) -> None:
     """Copy what is whole, and put a batch without records where offsets were lost."""
     position = written = 0
@@ -144,17 +147,19 @@ def _copy_whole(
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(goal, damage.offset)
-        written += _write_holes(target, written, damage.offset, lost_end, report)
+        written += _write_holes(target, written, damage.offset, lost_end, report, magic)
         goal = goal if damage.end_offset is not None else 0
 
 
-def _write_holes(fd: int, position: int, offset: int, end_offset: int, report: RepairReport) -> int:
+def _write_holes(
+    fd: int, position: int, offset: int, end_offset: int, report: RepairReport, magic: int
+) -> int:
     start = position
     if end_offset > offset:
         report.lost.append(range(offset, end_offset))
     while offset < end_offset:
         stop = min(end_offset, offset + HOLE_OFFSETS_MAX)
-        position += files.write_fully(fd, [columnar.hole(offset, stop, 0)], position)
+        position += files.write_fully(fd, [layouts.hole(magic, offset, stop, 0)], position)
         offset = stop
     return position - start
 
@@ -165,7 +170,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
     temporary = f"{path}.tmp"
     fd = files.open_file(temporary, files.REPLACE)
     try:
-        _write_holes(fd, 0, offset, end_offset, report)
+        _write_holes(fd, 0, offset, end_offset, report, columnar.MAGIC)
         files.sync_file(fd)
     finally:
         files.close(fd)

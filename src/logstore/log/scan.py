@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import NamedTuple
 
 from logstore.disk import files
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
-from logstore.format.sound import sound_header
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
 
@@ -74,6 +74,7 @@ class Scan:
         self.last_epoch = -1
         self.epochs: list[tuple[int, int]] = []
         self.last_position = 0
+        self.magic = 0  # the layout of the batches found; 0 before the first
         self.batches = 0
         self.records = 0
 
@@ -86,7 +87,7 @@ class Scan:
         while self.position < end:
             started = self.position
             data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
-            reason = self._window(memoryview(data))
+            reason = self._window(memoryview(data), fd)
             if reason is not None and self.position > started:
                 reason = None  # the next window begins with the batch that sticks out of this one
             elif reason is not None and started + PREFIX_BYTES <= end:
@@ -107,16 +108,19 @@ class Scan:
             return f"only {len(head)} bytes are left"
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
         size_bytes = min(max(size_bytes, columnar.OVERHEAD_BYTES), end - started)
-        reason = self._window(memoryview(files.read_up_to(fd, size_bytes, started)))
+        reason = self._window(memoryview(files.read_up_to(fd, size_bytes, started)), fd)
         return None if self.position > started else reason
 
-    def _window(self, data: memoryview) -> str | None:
+    def _window(self, data: memoryview, fd: int) -> str | None:
         """Walk the whole batches of one window; give what stopped it before its end."""
         at, start, end, quiet = 0, self.position, len(data), 0
+        sound_header = layouts.sound_header_of(data, 0)
         while at < end:
             header = sound_header(data, at, end, self.offset)
             if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
+            if header.base_offset != self.offset and not self._fits(header, start + at, fd):
+                return f"the batch's base offset {header.base_offset} is not the one it was given"
             if header.last_offset >= self.limit_offset:
                 return (
                     f"the batch reaches into the next segment, which begins at {self.limit_offset}"
@@ -130,8 +134,13 @@ class Scan:
                 quiet = 0
         return None
 
+    def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
+        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
+        return layouts.comes_before(header.last_offset, following)
+
     def _note(self, header: BatchHeader, position: int) -> None:
-        base_offset = self.offset
+        base_offset, self.magic = header.base_offset, header.magic
         if self.index is not None and position - self.indexed_position >= self.interval_bytes:
             relative_offset = base_offset - self.base_offset
             self.index.append(relative_offset, position)
@@ -149,14 +158,16 @@ class Scan:
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Go on behind what stopped the walk: at the next whole batch, or at the end."""
-        found = find_batch(fd, self.position, end)
+        if not self.magic:
+            self.magic = magic_of(fd)
+        found = find_batch(fd, self.position, end, self.magic)
         position, offset = self.position, self.offset
         if found is None:
             self.position = end
             return Damage(position, end, offset, None, reason)
         self.position, next_offset = found
-        head = files.read_up_to(fd, columnar.HEADER_BYTES, self.position)
-        header = columnar.read_header(head, 0)
+        head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
+        header = layouts.read_header(head, 0)
         if offset <= next_offset and header.last_offset < self.limit_offset:
             self.offset = next_offset
             self.indexed_position = -self.interval_bytes  # the first one behind it gets an entry
@@ -166,22 +177,50 @@ class Scan:
         return Damage(position, self.position, offset, offset, reason)
 
 
-def find_batch(fd: int, position: int, end: int) -> tuple[int, int] | None:
-    """Find the next whole batch at or behind `position`: where it begins and its base offset."""
-    position += -position % columnar.ALIGNMENT
-    while position + columnar.OVERHEAD_BYTES <= end:
+def magic_of(fd: int) -> int:
+    """Tell the layout of a segment by its first batch; the columnar one when that is damaged."""
+    head = files.read_up_to(fd, PREFIX_BYTES, 0)
+    is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
+    return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
+
+
+def find_batch(
+    fd: int, position: int, end: int, magic: int = columnar.MAGIC
+) -> tuple[int, int] | None:
+    """Find the next whole batch at or behind `position`: where it begins and its base offset.
+
+    Only batches of the segment's own layout are looked for: another one may stand in a value.
+    """
+    layout = layouts.layout_of(magic)
+    overhead: int = layout.OVERHEAD_BYTES
+    if magic == layouts.KAFKA_MAGIC:
+        # Any byte may begin such a batch: rather believe the damaged one's length, if it leads on.
+        head = files.read_up_to(fd, PREFIX_BYTES, position)
+        size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
+        if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
+            return found
+    position += -position % layout.ALIGNMENT
+    while position + overhead <= end:
         data = files.read_up_to(fd, min(WINDOW_BYTES, end - position), position)
-        for at in layouts.candidates(data, 0):
-            base_offset, length, _, _ = unpack_prefix(data, at)
-            size_bytes = length + LENGTH_OVERHEAD_BYTES
-            if not columnar.OVERHEAD_BYTES <= size_bytes <= end - position - at:
-                continue
-            batch = files.read_up_to(fd, size_bytes, position + at)
-            if layouts.fault(batch, 0, None) is None:
-                return position + at, base_offset
+        for at in layouts.candidates(data, 0, magic):
+            if found := _whole_at(fd, position + at, end, layout):
+                return found
         time.sleep(0)
-        if len(data) < 64:
+        if len(data) < layouts.HEADER_BYTES_MAX:
             return None
-        # A prefix may lie across the edge of two windows.
-        position += max(len(data) - 24, columnar.ALIGNMENT) // 8 * 8
+        # A header may lie across the edge of two windows.
+        position += max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
     return None
+
+
+def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
+    """Give a place and its base offset, if a whole batch of this layout stands there."""
+    head = files.read_up_to(fd, PREFIX_BYTES, position)
+    if len(head) < PREFIX_BYTES:
+        return None
+    base_offset, length, _, magic = unpack_prefix(head)
+    size_bytes = length + LENGTH_OVERHEAD_BYTES
+    if magic != layout.MAGIC or not layout.OVERHEAD_BYTES <= size_bytes <= end - position:
+        return None
+    batch = files.read_up_to(fd, size_bytes, position)
+    return (position, base_offset) if layouts.fault(batch, 0, None) is None else None

@@ -16,9 +16,9 @@ from typing import Any
 
 from logstore.disk import files
 from logstore.errors import CorruptIndexError, CorruptRecordBatchError
-from logstore.format import columnar, layouts
+from logstore.format import layouts
 from logstore.format.batch import RecordBatch
-from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, unpack_prefix
 from logstore.log import trailer as trailers
 from logstore.log.cache import Cached, Handle
 from logstore.log.environment import LogEnvironment
@@ -60,6 +60,7 @@ class Segment:
         "inode",
         "is_checked",
         "is_dropped",
+        "is_sparse",
         "last_epoch",
         "last_position",
         "max_timestamp",
@@ -88,6 +89,8 @@ class Segment:
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
+        # A compacted segment of Kafka's may lack the offsets behind its last batch.
+        self.is_sparse = False
         self.cached: dict[Any, Cached] = {}
         self._verified = bytearray()
 
@@ -132,23 +135,23 @@ class Segment:
 
     def is_verified(self, position: int) -> bool:
         """Tell whether the batch at `position` was checked already."""
-        at = position >> 9  # a batch has 80 bytes at least, so each has a bit of its own
+        at = position >> 8  # a batch has 61 bytes at least, so each has a bit of its own
         bits = self._verified
-        return at < len(bits) and bits[at] >> (position >> 6 & 7) & 1 == 1
+        return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
     def verified_up_to(self, end_position: int) -> bytearray:
         """Give the bits, with one for every place before `end_position`."""
-        missing = (end_position >> 9) + 1 - len(self._verified)
+        missing = (end_position >> 8) + 1 - len(self._verified)
         if missing > 0:
-            self._verified.extend(bytes(missing + (end_position >> 12)))
+            self._verified.extend(bytes(missing + (end_position >> 11)))
         return self._verified
 
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was checked; a lost race only checks it twice."""
-        at = position >> 9
+        at = position >> 8
         if at >= len(self._verified):
             self._verified.extend(bytes(at + 1 - len(self._verified) + (at >> 3)))
-        self._verified[at] |= 1 << (position >> 6 & 7)
+        self._verified[at] |= 1 << (position >> 5 & 7)
 
     # --- files --------------------------------------------------------------------------------
 
@@ -194,15 +197,13 @@ class Segment:
         if not self.size_bytes:
             return
         for position, expected in ((0, first_checksum), (last_position, last_checksum)):
-            head = files.read_up_to(fd, PREFIX_BYTES, position)
-            if len(head) < PREFIX_BYTES:
+            head = files.read_up_to(fd, trailers.CHECKSUM_HEAD_BYTES, position)
+            if len(head) < trailers.CHECKSUM_HEAD_BYTES:
                 continue
             size = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
-            end = position + size
-            if not columnar.OVERHEAD_BYTES <= size <= self.size_bytes - position:
+            if not trailers.CHECKSUM_HEAD_BYTES <= size <= self.size_bytes - position:
                 continue
-            tail = files.read_up_to(fd, columnar.CHECKSUM_BYTES, end - columnar.CHECKSUM_BYTES)
-            if int.from_bytes(tail, "big") == expected:
+            if trailers.stored_checksum(fd, position, position + size) == expected:
                 continue
             if layouts.fault(files.read_up_to(fd, size, position), 0, None) is None:
                 raise CorruptRecordBatchError(

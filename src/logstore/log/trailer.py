@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from logstore.disk import files, mapped
 from logstore.errors import CorruptIndexError, CorruptRecordBatchError
+from logstore.format import layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import ENTRY_BYTES, OffsetIndex
 from logstore.log.time_index import TimeIndex
@@ -44,6 +45,7 @@ TRAILER = struct.Struct(
     "Q"  # checksum
 )
 TRAILER_BYTES = 128
+CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and of Kafka's the checksum behind it
 assert TRAILER.size == TRAILER_BYTES
 
 
@@ -96,6 +98,14 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
     return trailer
 
 
+def stored_checksum(fd: int, position: int, end_position: int) -> int:
+    """Read the checksum that the batch at a place carries; 0 when its bytes are not there."""
+    head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
+    if len(head) < CHECKSUM_HEAD_BYTES:
+        return 0
+    return layouts.checksum(head, files.read_up_to(fd, 8, end_position - 8))
+
+
 def index_files(
     segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
 ) -> tuple[bytes, bytes]:
@@ -115,9 +125,8 @@ def index_files(
             raise CorruptRecordBatchError(
                 path=segment.log_path, position=0, reason="the file is shorter than its batches"
             )
-        first_end = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
-        first = int.from_bytes(files.read_up_to(fd, 8, first_end - 8), "big")
-        last = int.from_bytes(files.read_up_to(fd, 8, segment.size_bytes - 8), "big")
+        first = stored_checksum(fd, 0, unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES)
+        last = stored_checksum(fd, segment.last_position, segment.size_bytes)
     segment.seal = (first, segment.last_position, last)
     time_bytes, entries = segment.time_index.to_bytes(), segment.index.to_bytes()
     trailer = Trailer(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.errors import LogStoreError
-from logstore.format import columnar
-from logstore.format import payload as payloads
+from logstore.format import layouts
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor
@@ -142,7 +141,7 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
         at, header = run[0]
         end_position = start + at
         if header.base_offset < offset:
-            rest = batch_until(bytes(data[at : at + header.size_bytes]), offset)
+            rest = layouts.part_until(bytes(data[at : at + header.size_bytes]), offset)
         break
     temporary = f"{segment.log_path}.tmp"
     writer = Handle(files.open_file(temporary, files.REPLACE))
@@ -163,13 +162,3 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
     assert reason is None, reason
     new.take(scan)
     return new, temporary
-
-
-def batch_until(data: bytes, offset: int) -> list[Buffer]:
-    """Give a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
-    batch = columnar.decode(data, 0)
-    header = batch.header
-    part = batch.slice(0, batch.index_of(offset))
-    span = offset - header.base_offset - 1
-    payload = payloads.payload_of(part, span)
-    return columnar.frame(payload, header.base_offset, header.leader_epoch)

@@ -30,7 +30,6 @@ from logstore.errors import (
     ReadOnlyStoreError,
     UnknownPartitionError,
 )
-from logstore.format import columnar
 from logstore.format.batch import Record
 from logstore.log import trailer as trailers
 from logstore.log.encode import TIMESTAMP_MAX
@@ -101,7 +100,7 @@ class LogView(LogReader):
         # The walk along the last segment, which segment that is, and the last bytes walked over.
         self._scan: Scan | None = None
         self._last: Segment | None = None
-        self._last_bytes = b""
+        self._last_checksum: int | None = None
 
     # --- following ------------------------------------------------------------------------------
 
@@ -230,7 +229,7 @@ class LogView(LogReader):
 
     def _begin_scan(self, segment: Segment) -> None:
         """Begin to follow the last segment, from what its index files know of it."""
-        self._last, self._last_bytes = segment, b""
+        self._last, self._last_checksum = segment, None
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
         if segment.seal is not None:
@@ -265,7 +264,7 @@ class LogView(LogReader):
         scan = self._scan
         assert scan is not None
         fd = segment.handle(self._environment).fd
-        if self._last_bytes and self._tail_of(fd, scan) != self._last_bytes:
+        if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
             self._last = None  # an inode's number is given again when its file is gone
             raise FileNotFoundError(errno.ENOENT, "another file by now", segment.log_path)
         end = files.fstat(fd).st_size
@@ -273,13 +272,12 @@ class LogView(LogReader):
             before = scan.position
             scan.run(fd, end)
             if scan.position > before:
-                self._last_bytes = self._tail_of(fd, scan)
+                self._last_checksum = self._tail_of(fd, scan)
                 segment.take(scan)
 
-    def _tail_of(self, fd: int, scan: Scan) -> bytes:
+    def _tail_of(self, fd: int, scan: Scan) -> int:
         """Read the checksum of the last batch walked over."""
-        size_bytes = min(scan.good_end, columnar.CHECKSUM_BYTES)
-        return files.read_up_to(fd, size_bytes, scan.good_end - size_bytes)
+        return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def _stale(self, segment: Segment) -> None:
         self._seen = None

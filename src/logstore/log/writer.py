@@ -18,8 +18,7 @@ from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogStoreError, ReplicaOfflineError
-from logstore.format import columnar, compression
-from logstore.format import payload as payloads
+from logstore.format import columnar, compression, layouts
 from logstore.format.columns import Buffer
 from logstore.log import flushing
 from logstore.log.cache import Handle
@@ -29,9 +28,11 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
 from logstore.log.replica import view_of
 from logstore.log.report import RecoveryEntry
+from logstore.log.scan import magic_of
 from logstore.log.segment import WRITER, Segment
 
 if TYPE_CHECKING:
+    from logstore.format.layouts import AnyPayload
     from logstore.log.group_commit import GroupCommit
 
 NEVER = 2**63
@@ -61,9 +62,13 @@ class LogWriter(LogReader):
         self._index_entries_max = config.segment_index_bytes // 8
         self._max_message_bytes = config.max_message_bytes
         self._codec_id = compression.CODEC_IDS[config.compression_type]
-        compression.require(self._codec_id)
+        self._magic = layouts.MAGICS[config.record_format]
+        # The layout of the active segment, if it is another one than the configured; else 0.
+        self._foreign_magic = 0
+        layouts.layout_of(self._magic, directory).require(self._codec_id)
         self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self._is_plain = not self._codec_id and not self._is_log_append_time
+        is_columnar = self._magic == columnar.MAGIC
+        self._is_plain = is_columnar and not self._codec_id and not self._is_log_append_time
         self._flush_messages = config.flush_messages or NEVER
         self._now_ms = environment.clock.now_ms
         self._lock = threading.Lock()
@@ -107,7 +112,7 @@ class LogWriter(LogReader):
 
     # --- how an append is done ------------------------------------------------------------------
 
-    def _append_payload(self, payload: payloads.Payload, receipt: list[int] | None = None) -> int:
+    def _append_payload(self, payload: AnyPayload, receipt: list[int] | None = None) -> int:
         """Frame and write one batch; give its base offset.
 
         Args:
@@ -121,7 +126,7 @@ class LogWriter(LogReader):
             if active.size_bytes + size > self._room_bytes or self._now_ms() >= self._roll_at_ms:
                 active = self._make_room(size, self._now_ms() >= self._roll_at_ms)
             offset = active.end_offset
-            buffers = columnar.frame(payload, offset, self._leader_epoch)
+            buffers = layouts.frame(payload, offset, self._leader_epoch)
             self._write(
                 active,
                 buffers,
@@ -216,13 +221,14 @@ class LogWriter(LogReader):
                 return self._log_dir.flush_failed(second, self._active.log_path)
         return None
 
-    def _make_room(self, size_bytes: int, is_due: bool) -> Segment:
-        """Roll when a batch does not fit into the active segment; called under the lock."""
+    def _make_room(self, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
+        """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
         active = self._active
         index = active.index
         assert index is not None
         if active.size_bytes and (
             is_due
+            or (magic or self._magic) != (self._foreign_magic or self._magic)
             or active.size_bytes + size_bytes > min(self._segment_bytes, POSITION_MAX)
             or len(index) >= self._index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
@@ -263,7 +269,11 @@ class LogWriter(LogReader):
             len(active.index) >= self._index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
         )
-        room_bytes = 0 if is_full else self._segment_bytes
+        foreign_magic = 0
+        if active.size_bytes:
+            magic = magic_of(active.handle(self._environment).fd)
+            foreign_magic = 0 if magic == self._magic else magic
+        room_bytes = 0 if is_full or foreign_magic else self._segment_bytes
         view, roll_at_ms = view_of(segments), NEVER
         if active.size_bytes and self._segment_ms < NEVER:
             active.first_time_ms = self._now_ms()
@@ -273,6 +283,7 @@ class LogWriter(LogReader):
         self._active, self._writer, self._view = active, None, view
         self._roll_at_ms, self._indexed_position = roll_at_ms, indexed_position
         self._checkpointed_bytes, self._room_bytes = 0, room_bytes
+        self._foreign_magic = foreign_magic
 
     def _after_append(self, offset: int) -> None:
         """Wake who waits for records; flush when flush_messages or the open files ask for it."""
@@ -281,19 +292,6 @@ class LogWriter(LogReader):
                 self._appended.notify_all()
         if offset >= self._flush_at:
             self._flush_appended(offset + 1)
-
-    def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` is there; False when the time is over first."""
-        with self._appended:
-            self._waiters += 1
-            try:
-                self._appended.wait_for(
-                    lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
-                )
-            finally:
-                self._waiters -= 1
-        self._check()
-        return self.log_end_offset > offset
 
     # --- durability -----------------------------------------------------------------------------
 

@@ -1,0 +1,267 @@
+"""Encode and decode Kafka's record batch v2, magic 2 (KIP-98; docs/FORMAT.md, section 8).
+
+    prefix (17) | crc-32c u32 of all that follows it | rest of the header, 61 in all | records
+
+The checksum leaves out the prefix, so a batch takes another place in a log without being hashed
+again; and so a wrong base offset or epoch is caught by its neighbours, not by the checksum. Offsets
+may be missing within a batch and between batches: compaction takes records out.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from crc32c import crc32c
+
+from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
+from logstore.format.columns import Buffer, decode_column
+from logstore.format.kafka_decode import decode_rows
+from logstore.format.kafka_encode import CRC_AT, CRC_END, KafkaPayload, build_payload
+from logstore.format.kafka_header import (
+    ATTRIBUTES_KNOWN,
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    RECORD_BYTES_MIN,
+)
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
+
+__all__ = [
+    "ALIGNMENT",
+    "HEADER_BYTES",
+    "MAGIC",
+    "OVERHEAD_BYTES",
+    "KafkaPayload",
+    "build_payload",
+    "candidates",
+    "check_structure",
+    "checksum",
+    "checksum_holds",
+    "decode",
+    "decode_columns",
+    "frame",
+    "header_fault",
+    "hole",
+    "part_until",
+    "read_header",
+    "reframe",
+    "require",
+    "sound_header",
+    "sound_run",
+]
+
+OVERHEAD_BYTES = HEADER_BYTES
+ALIGNMENT = 1
+
+_unpack_header = HEADER.unpack_from
+_EMPTY = decode_column(bytes(8), 0, 8, 0)[0]
+_NO_RECORDS = Columns(_EMPTY, None, None, None, None, None, None)
+_PLACE = struct.Struct(">qii")
+
+
+def read_header(data: Buffer, position: int) -> BatchHeader:
+    """Read a header; `header_fault` judges what it says."""
+    (
+        base_offset, length, epoch, magic, _, attributes, last_delta, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, sequence, count,
+    ) = _unpack_header(data, position)  # fmt: skip
+    stored = length + LENGTH_OVERHEAD_BYTES - HEADER_BYTES
+    return BatchHeader(
+        base_offset, length + LENGTH_OVERHEAD_BYTES, epoch, magic, attributes, count,
+        base_offset + last_delta, stored, base_timestamp, max_timestamp, producer_id,
+        producer_epoch, sequence, 0 if attributes & CODEC_MASK else stored,
+    )  # fmt: skip
+
+
+def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
+    """Say what in a header cannot be, or None; cheap, and done before any checksum."""
+    if size_bytes < HEADER_BYTES:
+        return f"a batch of {size_bytes} bytes cannot be"
+    header = read_header(data, position)
+    count, last_delta = header.record_count, header.last_offset - header.base_offset
+    if header.base_offset < 0 or not 0 <= count <= last_delta + 1 or last_delta < 0:
+        return "the offsets in the header do not agree"
+    is_plain = not header.attributes & CODEC_MASK
+    if is_plain and count * RECORD_BYTES_MIN > header.stored_bytes:
+        return f"{count} records cannot be in {header.stored_bytes} bytes"
+    return None
+
+
+def sound_header(
+    data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
+) -> BatchHeader | None:
+    """Check the batch at `position` in as few steps as there are; None when anything is off.
+
+    A batch may begin behind `expected_offset`; the caller asks the one that follows whether that
+    can be. Who gets None asks `layouts.fault` what it is. Give a memoryview: its slices are no
+    copies.
+    """
+    if position + HEADER_BYTES > end:
+        return None
+    (
+        base_offset, length, epoch, magic, crc, attributes, last_delta, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, sequence, count,
+    ) = _unpack_header(data, position)  # fmt: skip
+    batch_end = position + length + LENGTH_OVERHEAD_BYTES
+    stored = batch_end - position - HEADER_BYTES
+    if (
+        base_offset < expected_offset
+        or magic != MAGIC
+        or stored < 0
+        or batch_end > end
+        or not 0 <= count <= last_delta + 1
+        or last_delta < 0
+        or (count * RECORD_BYTES_MIN > stored and not attributes & CODEC_MASK)
+    ):
+        return None
+    if not is_verified and crc32c(data[position + CRC_END : batch_end]) != crc:
+        return None
+    return new_tuple(
+        BatchHeader,
+        (
+            base_offset, length + LENGTH_OVERHEAD_BYTES, epoch, magic, attributes, count,
+            base_offset + last_delta, stored, base_timestamp, max_timestamp, producer_id,
+            producer_epoch, sequence, 0 if attributes & CODEC_MASK else stored,
+        ),
+    )  # fmt: skip
+
+
+def sound_run(
+    data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
+) -> tuple[list[tuple[int, BatchHeader]], int, int]:
+    """Check batches from `position` on; see `sound.sound_run`. It ends before a gap of offsets."""
+    found: list[tuple[int, BatchHeader]] = []
+    end = len(data)
+    while position < end:
+        at = start + position
+        is_verified = bool(verified[at >> 8] >> (at >> 5 & 7) & 1)
+        header = sound_header(data, position, end, expected_offset, is_verified)
+        if header is None or header.base_offset != expected_offset or header.last_offset < offset:
+            break
+        verified[at >> 8] |= 1 << (at >> 5 & 7)
+        found.append((position, header))
+        position, expected_offset = position + header.size_bytes, header.last_offset + 1
+    return found, position, expected_offset
+
+
+def checksum(data: Buffer, position: int, size_bytes: int) -> int:
+    """Read the checksum that a batch carries."""
+    return int.from_bytes(data[position + CRC_AT : position + CRC_END], "big")
+
+
+def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
+    """Tell whether a batch's bytes, its prefix aside, are those that were written."""
+    view = memoryview(data)[position + CRC_END : position + size_bytes]
+    return bool(crc32c(view) == checksum(data, position, size_bytes))
+
+
+def candidates(data: Buffer, position: int) -> list[int]:
+    """List where, at or behind `position`, a batch could begin by its header; any byte may."""
+    octets = np.frombuffer(data, np.uint8, len(data) - position, position)
+    if len(octets) < HEADER_BYTES:
+        return []
+    last = len(octets) - HEADER_BYTES
+    hits = np.flatnonzero(octets[16 : 16 + last + 1] == MAGIC)
+    # Nonnegative base offset, length, last offset delta and count; attributes that are known.
+    for at in (0, 8, 23, 57):
+        hits = hits[octets[hits + at] < 0x80]
+    hits = hits[(octets[hits + 21] == 0) & (octets[hits + 22] <= ATTRIBUTES_KNOWN)]
+    return [at + position for at in hits.tolist() if _may_begin(data, at + position)]
+
+
+def _may_begin(data: Buffer, position: int) -> bool:
+    header = read_header(data, position)
+    return header.record_count <= header.last_offset - header.base_offset + 1
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def decode(data: Buffer, position: int) -> RecordBatch:
+    """Look at a batch as columns; see `decode_columns`."""
+    return decode_columns(data, position, read_header(data, position))
+
+
+def decode_columns(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
+    """Decode the batch with this header; a control batch (a transaction's end) gives no records.
+
+    Raises:
+        ValueError: the records contradict each other or the header.
+        UnsupportedFormatError: the codec's library is not installed.
+    """
+    if header.attributes & CONTROL:
+        return RecordBatch(header, _NO_RECORDS, 0)
+    return decode_all(data, position, header)
+
+
+def decode_all(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
+    """Decode a batch even if it is a control batch, whose key says what it ends."""
+    if not header.record_count:
+        return RecordBatch(header, _NO_RECORDS, 0)
+    start = position + HEADER_BYTES
+    records = bytes(data[start : position + header.size_bytes])
+    codec_id = header.attributes & CODEC_MASK
+    if codec_id:
+        from logstore.format import kafka_codecs
+
+        records = kafka_codecs.decompress(codec_id, records)
+    return RecordBatch(header, decode_rows(records, header), header.record_count)
+
+
+def check_structure(batch: RecordBatch) -> None:
+    """Check what a peer's batch says of itself: a checksum proves nothing about a peer.
+
+    Raises:
+        ValueError: the largest timestamp or a header's name is not what it is said to be.
+    """
+    _ = batch.headers  # names that are not UTF-8 raise UnicodeDecodeError, a ValueError
+
+
+def require(codec_id: int) -> None:
+    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    if codec_id:
+        from logstore.format import kafka_codecs
+
+        kafka_codecs.require(codec_id)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def frame(payload: KafkaPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Give the buffers of a whole batch, ready for one gathering write."""
+    place = _PLACE.pack(base_offset, payload.size_bytes - LENGTH_OVERHEAD_BYTES, leader_epoch)
+    return [place, payload.body]
+
+
+def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Give one batch another place in a log; nothing is copied and nothing hashed."""
+    place = _PLACE.pack(base_offset, len(data) - LENGTH_OVERHEAD_BYTES, leader_epoch)
+    return [place, memoryview(data)[_PLACE.size :]]
+
+
+def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """Make the batch without records that spans offsets whose records were lost."""
+    payload = build_payload([], None, -1, None)
+    payload = payload.spanning(end_offset - base_offset - 1)
+    return b"".join(frame(payload, base_offset, leader_epoch))
+
+
+def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
+    """Lay out a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
+    header = batch.header
+    part = batch.slice(0, batch.index_of(offset))
+    payload = build_payload(
+        part.values.to_list(),
+        part.keys.to_list(),
+        part.timestamps,
+        part.headers,
+        offset_deltas=part.offsets - header.base_offset,
+        codec_id=header.attributes & CODEC_MASK,
+        header=header,
+    )
+    payload = payload.spanning(offset - header.base_offset - 1)
+    return frame(payload, header.base_offset, header.leader_epoch)

@@ -1,0 +1,128 @@
+"""Compress and restore the records of Kafka's batches: gzip, snappy, lz4, zstd (KIP-98, KIP-110).
+
+Such a batch does not say how large its records are uncompressed, so restoring stops at a bound.
+Snappy comes in two dresses: the framing of xerial's library, which Java writes, and bare.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from logstore.errors import UnsupportedFormatError
+from logstore.format import compression
+from logstore.format.compression import CODEC_IDS
+
+# No producer makes larger batches (`max.request.size` counts bytes before compression).
+PAYLOAD_BYTES_MAX = 256 << 20
+
+XERIAL_HEADER = struct.Struct(">8sii")
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_BLOCK_BYTES = 32 * 1024
+GZIP_WINDOW_BITS = 31
+
+
+def _snappy() -> Any:
+    try:
+        from cramjam import snappy
+    except ImportError as error:
+        raise UnsupportedFormatError(
+            path="",
+            version="snappy",
+            reason="the codec snappy needs a library: pip install 'logstore[kafka]'",
+        ) from error
+    return snappy
+
+
+def require(codec_id: int) -> None:
+    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    if codec_id == CODEC_IDS["snappy"]:
+        _snappy()
+    elif codec_id != CODEC_IDS["gzip"]:
+        compression.require(codec_id)
+
+
+def compress(codec_id: int, data: bytes) -> bytes:
+    """Compress the records of one batch as Kafka's own producers do."""
+    if codec_id == CODEC_IDS["gzip"]:
+        maker = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
+        return maker.compress(data) + maker.flush()
+    if codec_id == CODEC_IDS["snappy"]:
+        raw = _snappy().compress_raw
+        parts = [XERIAL_HEADER.pack(XERIAL_MAGIC, 1, 1)]
+        for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+            block = bytes(raw(data[start : start + XERIAL_BLOCK_BYTES]))
+            parts += (struct.pack(">i", len(block)), block)
+        return b"".join(parts)
+    if codec_id == CODEC_IDS["lz4"]:
+        import lz4.frame
+
+        compression.require(codec_id)
+        # Java's reader refuses blocks that lean on the one before them.
+        return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
+    return compression.compress(codec_id, data)
+
+
+def decompress(codec_id: int, data: bytes) -> bytes:
+    """Restore the records of one batch.
+
+    Raises:
+        ValueError: they are damaged, or larger than any batch can be.
+        UnsupportedFormatError: the codec's library is not installed, or there is no such codec.
+    """
+    if codec_id == CODEC_IDS["snappy"]:
+        library = _snappy()
+        try:
+            return b"".join(_snappy_blocks(library, data))
+        except library_errors() as error:
+            raise ValueError(f"the records do not decompress: {error}") from error
+    if codec_id == CODEC_IDS["gzip"]:
+        decompressor: Any = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
+    else:
+        decompressor = compression.decompressor(codec_id)
+    restored = b""
+    try:
+        if codec_id == CODEC_IDS["gzip"]:
+            restored = decompressor.decompress(data, PAYLOAD_BYTES_MAX + 1)
+        else:
+            restored = bytes(decompressor.decompress(data, max_length=PAYLOAD_BYTES_MAX + 1))
+    except Exception as error:  # each library has its own class for "not a frame"
+        raise ValueError(f"the records do not decompress: {error}") from error
+    if len(restored) > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"the records decompress to more than {PAYLOAD_BYTES_MAX} bytes")
+    if not decompressor.eof:
+        raise ValueError("the records do not decompress: they end early")
+    return restored
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """Give what cramjam raises about bytes that are not its own."""
+    import cramjam
+
+    return (cramjam.DecompressionError, struct.error)
+
+
+def _snappy_blocks(library: Any, data: bytes) -> Iterator[bytes]:
+    """Give the blocks of either dress, their sizes checked before anything is made."""
+    if data[:8] != XERIAL_MAGIC:
+        _check_size(library.decompress_raw_len(data))
+        yield bytes(library.decompress_raw(data))
+        return
+    position, total = XERIAL_HEADER.size, 0
+    while position < len(data):
+        (size,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if not 0 < size <= len(data) - position:
+            raise ValueError("the records do not decompress: a snappy block ends outside")
+        block = data[position : position + size]
+        total += library.decompress_raw_len(block)
+        _check_size(total)
+        yield bytes(library.decompress_raw(block))
+        position += size
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"the records decompress to more than {PAYLOAD_BYTES_MAX} bytes")

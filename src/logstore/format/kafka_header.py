@@ -1,0 +1,35 @@
+"""Name the fields and bits of the header of Kafka's record batch v2 (KIP-98, KIP-534)."""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = 2
+HEADER = struct.Struct(
+    ">"
+    "q"  # base_offset
+    "i"  # batch_length
+    "i"  # leader_epoch
+    "B"  # magic
+    "I"  # crc
+    "H"  # attributes
+    "i"  # last_offset_delta
+    "q"  # base_timestamp, or with DELETE_HORIZON when its tombstones may go
+    "q"  # max_timestamp
+    "q"  # producer_id
+    "h"  # producer_epoch
+    "i"  # base_sequence
+    "i"  # record_count
+)
+HEADER_BYTES = 61
+assert HEADER.size == HEADER_BYTES
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+ATTRIBUTES_KNOWN = 0x7F
+
+# Length, attributes, timestamp and offset deltas, sizes of key and value, count of headers.
+RECORD_BYTES_MIN = 7

@@ -1,0 +1,210 @@
+"""Run Apache Kafka as a peer of the tests: one broker on loopback and a client of it.
+
+Needs Java 17 and Maven; the jars come from Maven Central once (54 MB), into `.kafka_peer` at the
+top of the repository, or where LOGSTORE_KAFKA_LIBS says.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[2]
+READY = "Kafka Server started"
+START_SECONDS_MAX = 90
+
+
+def missing_tools() -> str:
+    """Say which of the tools is not there; empty when all are."""
+    lacking = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"Apache Kafka needs Java 17 and Maven; not found: {', '.join(lacking)}" * bool(lacking)
+
+
+def libraries() -> Path:
+    """Give the directory of Kafka's jars, fetched by Maven at first use."""
+    place = Path(os.environ.get("LOGSTORE_KAFKA_LIBS", REPOSITORY / ".kafka_peer" / "libs"))
+    if not list(place.glob("kafka_2.13-*.jar")):
+        assert not missing_tools(), missing_tools()
+        subprocess.run(
+            ["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies",
+             f"-DoutputDirectory={place}"],
+            check=True,
+        )  # fmt: skip
+    return place
+
+
+def java(*arguments: str | Path, heap: str = "512m") -> list[str]:
+    """Make the command line of a class of Kafka's."""
+    return [
+        "java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.showDateTime=false", "-cp", f"{libraries()}/*",
+        *map(str, arguments),
+    ]  # fmt: skip
+
+
+def free_port() -> int:
+    """Ask the system for a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Broker:
+    """One broker in KRaft mode over some log dirs; `stop` ends it in order, `kill` by SIGKILL."""
+
+    def __init__(self, place: Path, log_dirs: list[Path], **settings: object) -> None:
+        self.place = place
+        self.log_dirs = log_dirs
+        self.port, controller = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[str] | None = None
+        self._log = place / "broker.out"
+        self._file = place / "server.properties"
+        values: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": ",".join(map(str, log_dirs)),
+            "metadata.log.dir": place / "metadata",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.dedupe.buffer.size": 10_000_000,
+            "log.cleaner.backoff.ms": 200,
+            "log.segment.delete.delay.ms": 3_600_000,
+            "log.initial.task.delay.ms": 1000,
+        }
+        values |= {name.replace("_", "."): value for name, value in settings.items()}
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+
+    def format(self) -> None:
+        """Give the log dirs an identity; once."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._file)
+        subprocess.run(command, check=True, capture_output=True)
+
+    def start(self) -> None:
+        """Start the broker and wait until it says that it has."""
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                java("kafka.Kafka", self._file, heap="768m"), stdout=log, stderr=log,
+                text=True, start_new_session=True,
+            )  # fmt: skip
+        tail = subprocess.Popen(
+            ["tail", f"--pid={self._process.pid}", "-n", "+1", "-F", "-s", "0.1", self._log],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        try:
+            assert tail.stdout is not None
+            for line in tail.stdout:
+                if READY in line:
+                    return
+        finally:
+            tail.kill()
+            tail.wait()
+        raise AssertionError(f"the broker did not start: {self._log.read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        """End the broker in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker as a power switch ends its process."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+
+class Client:
+    """Talk to a `KafkaPeer.java`, a command a line."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._process = subprocess.Popen(
+            java(HERE / "KafkaPeer.java", bootstrap),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def ask(self, *words: object) -> list[dict[str, Any]]:
+        """Give one command and take its answer; raises RuntimeError with what went wrong."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        rows: list[dict[str, Any]] = []
+        for line in self._process.stdout:
+            if line == "ok\n":
+                return rows
+            if line.startswith("error "):
+                raise RuntimeError(line[6:])
+            rows.append(json.loads(line))
+        raise RuntimeError("the client of Kafka ended")
+
+    def send(
+        self,
+        producer: str,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *headers: bytes | None,
+        timestamp: int | str = "-",
+        partition: int = 0,
+    ) -> None:
+        """Hand one record to a producer."""
+        words = map(word, (key, value, *headers))
+        self.ask("send", producer, topic, partition, timestamp, *words)
+
+    def close(self) -> None:
+        """End the client."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def client_of(broker: Broker) -> Iterator[Client]:
+    """Run a client for the length of a block."""
+    client = Client(broker.bootstrap)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def word(data: bytes | None) -> str:
+    """Write bytes as one word of a command."""
+    if data is None:
+        return "-"
+    return base64.b64encode(data).decode() or "="
+
+
+def dump_log_segments(path: Path) -> str:
+    """Give what Kafka's own dump tool prints of a segment, records and all."""
+    command = java(
+        "kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", path
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
