@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
+from logstore import LogStore
+
 # Examples are drawn anew at each run; a failure prints what replays it, no matter how long it took.
 settings.register_profile("logstore", deadline=None, print_blob=True)
 settings.load_profile("logstore")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let go of the stores that a failed test left open: their threads would trouble the next."""
+    report = yield
+    if report.failed:
+        for store in [found for found in gc.get_objects() if isinstance(found, LogStore)]:
+            with contextlib.suppress(Exception):
+                store._abandon()
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from support.places import environment
 
 IMPORT_MS_MAX = 15
 ENGINE_MS_MAX = 25
-NUMPY_IMPORT_MS = 70  # on a quiet machine of the class that the budget was set for
+NUMPY_IMPORT_MS = 54  # of one thread, on a quiet machine of the class that the budget was set for
 IMPORT_RUNS = 9
 LAZY_MODULES = {
     "aiokafka", "asyncio", "backports.zstd", "click", "concurrent.futures", "crc32c", "lz4",
@@ -182,7 +182,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 def test_import_is_cheap(tmp_path: Path) -> None:
     """`import logstore` adds at most 15 ms of work to importing NumPy, and the engine 25."""
     program = (
-        "from time import process_time as now; start = now(); import numpy; first = now();"
+        "from time import thread_time as now; start = now(); import numpy; first = now();"
         "import logstore; second = now(); logstore.LogStore; print(*(1000 * ms for ms in"
         " (first - start, second - first, now() - first)))"
     )

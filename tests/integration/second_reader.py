@@ -1,6 +1,6 @@
 """Read beside an owner that truncates, retains and deletes; a wrong record ends it with an error.
 
-    python second_reader.py LOG_DIR LEDGER_FILE SECONDS SEED
+    python second_reader.py LOG_DIR LEDGER_FILE READS SEED
 
 Every value names the offset and the generation (one more with each truncation) of its record. The
 owner writes each finished truncation and deletion into a ledger. A read that began after the
@@ -15,7 +15,6 @@ import os
 import random
 import struct
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ from logstore import LogStore, OffsetOutOfRangeError, UnknownPartitionError
 
 ENTRY = struct.Struct("<qq")  # the generation that ended, the first offset that it lost
 TAIL_SECONDS = 0.01
+RECORDS_MIN = 1000
+HANG_SECONDS = 240
 
 
 def value_of(offset: int, generation: int) -> bytes:
@@ -97,12 +98,13 @@ class Reader:
     def learn_nothing_new(self) -> None:
         """A long read is judged by what was known when it began."""
 
-    def run(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def run(self, reads: int) -> None:
+        """Read so many times, and on until enough records were seen."""
+        while self.counts["reads"] < reads or self.counts["records"] <= RECORDS_MIN:
             with LogStore.open(self.log_dir, read_only=True) as store:
                 self.counts["opens"] += 1
                 for _ in range(self.rng.randrange(1, 120)):
+                    self.counts["reads"] += 1
                     try:
                         self.once(store.log("orders", 0))
                     except OffsetOutOfRangeError:
@@ -113,10 +115,10 @@ class Reader:
 
 
 def main() -> int:
-    log_dir, ledger, seconds, seed = sys.argv[1:]
-    faulthandler.dump_traceback_later(float(seconds) + 20, exit=True)  # a read without an end
+    log_dir, ledger, reads, seed = sys.argv[1:]
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)  # a read without an end
     reader = Reader(log_dir, ledger, int(seed))
-    reader.run(float(seconds))
+    reader.run(int(reads))
     print(json.dumps(reader.counts))
     return 0
 

@@ -17,7 +17,7 @@ from logstore import LogConfig, LogStore
 from support.places import environment, fast_directory
 
 PROGRAM = Path(__file__).with_name("second_reader.py")
-SECONDS = 6
+READS = 500
 READERS = 2
 CONFIG = LogConfig(segment_bytes=16384, index_interval_bytes=512, retention_bytes=120_000)
 
@@ -56,6 +56,10 @@ class Owner:
         self.end_generation(0)
         self.log = self.store.create("orders", 0, config=CONFIG)
 
+    def has_more_to_do(self) -> bool:
+        """Tell whether one of the changes that readers are to meet was hardly made yet."""
+        return min(self.counts[what] for what in ("append", "truncate", "delete", "retain")) < 6
+
     def step(self) -> None:
         dice = self.rng.random()
         if dice < 0.9:
@@ -72,7 +76,7 @@ class Owner:
         self.counts[what] += 1
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 def test_a_second_process_never_sees_a_wrong_record() -> None:
     """Readers beside a changing log live, and every record they see is the one at its offset."""
     seed = random.SystemRandom().getrandbits(32)
@@ -83,7 +87,7 @@ def test_a_second_process_never_sees_a_wrong_record() -> None:
         readers = [
             subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", str(PROGRAM), str(base / "logs")]
-                + [str(base / "ledger"), str(SECONDS), str(seed + number)],
+                + [str(base / "ledger"), str(READS), str(seed + number)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -92,16 +96,14 @@ def test_a_second_process_never_sees_a_wrong_record() -> None:
             for number in range(READERS)
         ]
         try:
-            while any(reader.poll() is None for reader in readers):
+            while any(reader.poll() is None for reader in readers) or owner.has_more_to_do():
                 owner.step()
             for reader in readers:
                 out, err = reader.communicate()
                 assert reader.returncode == 0, f"{reader.returncode}: {err[-3000:]}"
                 counts = json.loads(out)
-                assert counts["records"] > 1000, counts
                 print(f"second process: {counts}")
         finally:
             for reader in readers:
                 reader.kill()
     print(f"second process: the owner did {owner.counts}")
-    assert min(owner.counts[what] for what in ("append", "truncate", "delete", "retain")) > 5

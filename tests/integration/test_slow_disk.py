@@ -17,7 +17,7 @@ from support.places import environment
 PROGRAM = Path(__file__).with_name("slow_disk.py")
 IOPS = 4
 STALL_MS_MAX = 50
-ATTEMPTS = 3  # a busy machine stalls now and then; a held interpreter lock stalls every time
+ATTEMPTS = 6  # a busy machine stalls now and then; a held interpreter lock stalls every time
 
 
 @pytest.mark.timeout(180)
@@ -29,19 +29,24 @@ def test_a_slow_disk_stalls_no_other_thread(tmp_path: Path) -> None:
 
 
 def check(kind: str, base: Path) -> None:
-    """Measure up to three times, until no stall was too long."""
+    """Measure some times, until no stall was too long.
+
+    A measurement counts only if its control, a plain map, was seen to stall others.
+    """
     worst: dict[str, float] = {}
     for attempt in range(ATTEMPTS):
         gaps = measure(kind, base / f"{kind}{attempt}")
         took = {name: round(ms) for name, (_, ms) in gaps.items()}
-        assert max(took.values()) > 200, f"the disk was not slow: {took}"
         stalled, _ = gaps.pop("a plain map")
-        assert stalled > 2 * STALL_MS_MAX, f"a page fault stalled others for {stalled} ms only"
+        print(f"slow disk, {kind}: took {took} ms, a page fault stalled others for {stalled} ms")
+        if max(took.values()) <= 200 or stalled <= 2 * STALL_MS_MAX:
+            continue
         for name, (gap, _) in gaps.items():
             worst[name] = min(gap, worst.get(name, gap))
         if max(worst.values()) <= STALL_MS_MAX:
             break
-    print(f"slow disk, {kind}: took {took} ms, longest stalls {worst} ms")
+    print(f"slow disk, {kind}: longest stalls {worst} ms")
+    assert worst, "no measurement in which the disk was slow and a page fault stalled others"
     assert max(worst.values()) <= STALL_MS_MAX
 
 

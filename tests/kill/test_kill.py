@@ -36,7 +36,11 @@ def test_every_acknowledged_record_survives_a_kill_and_none_is_invented() -> Non
             )
             for seed in seeds
         ]
-        results = [process.communicate() for process in running]
+        try:
+            results = [process.communicate() for process in running]
+        finally:
+            for process in running:
+                process.kill()
     for seed, process, (out, err) in zip(seeds, running, results, strict=True):
         print(f"kill: seed {seed}: {out.strip()}")
         assert process.returncode == 0, f"LOGSTORE_SEED={seed}: {out}{err}"

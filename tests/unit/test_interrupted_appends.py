@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 from contextlib import suppress
 from typing import Any
@@ -165,3 +166,35 @@ def test_an_interrupted_member_of_a_group_hangs_nobody(
         if not interrupt.was_hit:
             break
     assert number > 20
+
+
+def test_a_signal_to_one_that_waits_leaves_no_gate_shut(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the thread sleeps on the lock; the next group is led all the same."""
+    company = Company(log)
+    monkeypatch.setattr(files, "fdatasync", company.sync)
+    company.begin(b"first")
+    assert company.is_held.wait(WAIT_SECONDS)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        company.wait_for_a_leader()  # so the main thread is in its append, and cannot leave it
+        signal.pthread_kill(main, signal.SIGALRM)
+
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    helper = threading.Thread(target=interrupt, daemon=True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            helper.start()
+            log.append(bytes(600), durable=True)
+        helper.join(WAIT_SECONDS)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    last = threading.Thread(target=log.append, args=(bytes(600),), kwargs={"durable": True})
+    last.daemon = True
+    last.start()
+    company.end()
+    last.join(WAIT_SECONDS)
+    assert not last.is_alive()
+    assert log.recovery_point == log.log_end_offset == 4
