@@ -18,6 +18,7 @@ from logstore.spark.planning import Piece, ends_of, look, pieces_of, select, sta
 from logstore.spark.reading import read_piece
 from logstore.spark.streaming import StreamReader
 from logstore.spark.views import view_of
+from logstore.spark.writing import BatchWriter, StreamWriter, create_topic, write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,18 @@ class LogStoreSource(DataSource):
         options = read_options(self.options, is_stream=True)
         check_schema(schema, options)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Make the writer of a DataFrame."""
+        options = write_options(self.options, schema, overwrite)
+        create_topic(options)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Make the writer of a stream."""
+        options = write_options(self.options, schema, overwrite)
+        create_topic(options)
+        return StreamWriter(options)
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

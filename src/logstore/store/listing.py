@@ -30,6 +30,8 @@ from logstore.store.startup import ReplicaFacts
 OUR_FILES = frozenset(
     {FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS, SETTINGS_NAME}
 )
+# What Spark's writers have staged and committed (logstore.spark.commits).
+OUR_DIRS = frozenset({".spark"})
 
 
 class Listing(NamedTuple):
@@ -66,7 +68,7 @@ def list_log_dir(log_dir: LogDir) -> Listing:
                 listing.replicas.append(facts)
             else:
                 _take_bare_replica(listing, facts, path)
-        elif entry.is_file and entry.name in OUR_FILES:
+        elif entry.name in (OUR_FILES if entry.is_file else OUR_DIRS if entry.is_dir else ()):
             continue
         elif entry.is_file and _is_leftover(entry.name):
             listing.leftovers.append(path)

@@ -1,0 +1,31 @@
+"""Name the producer of an encoded batch: who wrote it, and the number of its first record.
+
+What is written twice can then be told from what is written once: the log itself says which batches
+of a producer it has. The fields are Kafka's, and stand at the same place in every columnar batch
+(docs/FORMAT.md, section 4).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from logstore.format.payload import CHECKSUM_BYTES
+
+PRODUCER_POSITION = 48
+_FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
+SEQUENCE_MAX = 2**31 - 1
+
+
+def producer_of(*names: object) -> int:
+    """Make the id of a producer from what names it: the same names give the same id."""
+    return xxh3_64_intdigest("\0".join(map(str, names)).encode()) >> 1
+
+
+def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
+    """Copy one columnar batch with another producer and a new checksum."""
+    assert 0 <= base_sequence <= SEQUENCE_MAX
+    body = bytearray(data[:-CHECKSUM_BYTES])
+    _FIELDS.pack_into(body, PRODUCER_POSITION, producer_id, 0, 0, base_sequence)
+    return bytes(body) + xxh3_64_digest(body)

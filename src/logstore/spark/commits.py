@@ -1,0 +1,311 @@
+"""Append what tasks have staged, each batch of a query exactly once, whenever the process dies.
+
+    <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
+
+    begin    the document names the batch, its staged files, and where each log ended
+    append   every encoded batch carries the id of this commit and the number of its first record
+    flush    the logs that were appended to
+    end      the document names the batch as the last one that is whole; the staged files go
+
+A commit that was cut is completed by the next one, of whatever query, before its own: the logs say
+themselves, from where each ended on, which batches they have. The owner's lock is held all the
+time, so between begin and end nobody else appends, unless the commit was cut; then what was there
+before is taken out of the document first, and the rest goes to the log's new end (docs/adr).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from logstore.disk import files
+from logstore.disk.checkpoint import VERSION, read_document, write_document
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptCheckpointError,
+    LogDirOfflineError,
+    LogStoreError,
+    UnknownPartitionError,
+)
+from logstore.format.producers import producer_of, stamp
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.spark.staging import SPARK_DIR, Run, make_dirs, staging_dir
+from logstore.store.store import LogStore
+
+NOTHING_YET = -1
+# How the id of a write begins that has one batch only.
+ONCE_PREFIX = "write-"
+APPEND_BYTES = 4 << 20
+
+
+class Part(NamedTuple):
+    """What a commit does to one partition.
+
+    Attributes:
+        base_offset: the end of the log before; this commit's batches follow it without a gap.
+        first_sequence: how many records of this commit stand before that already.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    base_offset: int
+    first_sequence: int
+    runs: tuple[Run, ...]
+
+
+class Commit(NamedTuple):
+    """A commit under way."""
+
+    batch_id: int
+    parts: tuple[Part, ...]
+
+
+class QueryRecord(NamedTuple):
+    """What is known of a query: its last whole batch, and the commit that was begun after it.
+
+    Attributes:
+        number: grows with every writing; a log dir that was away may hold an older one.
+    """
+
+    query_id: str
+    number: int = 0
+    last_batch_id: int = NOTHING_YET
+    pending: Commit | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Give it as what stands in the file."""
+        pending = None
+        if self.pending is not None:
+            parts = [part._asdict() for part in self.pending.parts]
+            pending = {"batch_id": self.pending.batch_id, "parts": parts}
+        return {**self._asdict(), "version": VERSION, "pending": pending}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> QueryRecord:
+        """Read it back."""
+        pending = None
+        if document["pending"] is not None:
+            parts = tuple(
+                Part(**{**part, "runs": tuple(Run(*run) for run in part["runs"])})
+                for part in document["pending"]["parts"]
+            )
+            pending = Commit(document["pending"]["batch_id"], parts)
+        return cls(document["query_id"], document["number"], document["last_batch_id"], pending)
+
+
+# --- the documents --------------------------------------------------------------------------------
+
+
+def commits_dir(log_dir: str) -> str:
+    """Give the directory of the documents in a log dir."""
+    return os.path.join(log_dir, SPARK_DIR, "commits")
+
+
+def read_records(log_dirs: Iterable[str]) -> dict[str, QueryRecord]:
+    """Read the newest document of every query.
+
+    Raises:
+        CorruptCheckpointError: a query's documents are all damaged.
+        OSError: a disk did not give one.
+    """
+    found: dict[str, QueryRecord] = {}
+    damaged: dict[str, CorruptCheckpointError] = {}
+    for log_dir in log_dirs:
+        directory = commits_dir(log_dir)
+        try:
+            names = [entry.name for entry in files.entries(directory)]
+        except FileNotFoundError:
+            continue
+        for name in names:
+            if name.endswith(".tmp"):
+                continue
+            try:
+                document = read_document(os.path.join(directory, name))
+                if document is None:
+                    continue
+                record = QueryRecord.from_document(document)
+            except CorruptCheckpointError as error:
+                damaged[name] = error
+                continue
+            if name not in found or found[name].number < record.number:
+                found[name] = record
+    for name, damage in damaged.items():
+        if name not in found:
+            raise damage
+    return found
+
+
+class CommitLog:
+    """The documents of a store that this process owns."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    def _good_dirs(self) -> list[LogDir]:
+        return [each for each in self._store._replicas.log_dirs if not each.is_offline]
+
+    def read(self) -> dict[str, QueryRecord]:
+        """Read every query's record."""
+        return read_records([log_dir.path for log_dir in self._good_dirs()])
+
+    def write(self, record: QueryRecord) -> QueryRecord:
+        """Write a record durably into every log dir that works, and give it with its number.
+
+        Raises:
+            LogDirOfflineError: no log dir works.
+        """
+        record = record._replace(number=record.number + 1)
+        failure: LogStoreError | None = None
+        written = 0
+        for log_dir in self._good_dirs():
+            directory = commits_dir(log_dir.path)
+            path = os.path.join(directory, record.query_id)
+            try:
+                make_dirs(log_dir.path, directory)
+                write_document(path, record.to_document())
+                written += 1
+            except OSError as error:
+                failure = log_dir.failed(error, path)
+        if not written:
+            raise failure or LogDirOfflineError(path="", reason="no log dir works")
+        return record
+
+    def remove_finished(self, record: QueryRecord) -> None:
+        """Remove the record of a batch write that is whole: there will never be another.
+
+        Not while a log dir is away: it may hold the record as it was when the write began.
+        """
+        is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
+        if not is_finished or self._store._replicas.is_a_dir_bad():
+            return
+        query_id = record.query_id
+        for log_dir in self._good_dirs():
+            with suppress(OSError):
+                files.remove_if_there(os.path.join(commits_dir(log_dir.path), query_id))
+
+    def remove_staged(self, query_id: str) -> None:
+        """Remove the staged files of a query; a failure leaves them to the next commit."""
+        for log_dir in self._good_dirs():
+            with suppress(OSError):
+                files.remove_tree(staging_dir(log_dir.path, query_id))
+
+
+# --- one commit -----------------------------------------------------------------------------------
+
+
+def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -> bool:
+    """Append a batch's staged records exactly once; False when it was committed before.
+
+    The caller owns the store.
+    """
+    log = CommitLog(store)
+    for record in list(log.read().values()):
+        if record.pending is not None:
+            complete(store, log, record)
+        else:
+            log.remove_finished(record)
+    record = log.read().get(query_id, QueryRecord(query_id))
+    is_new = batch_id > record.last_batch_id
+    if is_new and runs:
+        begun = Commit(batch_id, tuple(_parts(store, runs)))
+        finish(store, log, log.write(record._replace(pending=begun)))
+    log.remove_staged(query_id)
+    return is_new
+
+
+def _parts(store: LogStore, runs: Sequence[Run]) -> Iterable[Part]:
+    by_partition: dict[TopicPartition, list[Run]] = {}
+    for run in runs:
+        by_partition.setdefault(TopicPartition(run.topic, run.partition), []).append(run)
+    for key, of_partition in sorted(by_partition.items()):
+        log = store.log(*key)
+        yield Part(*key, log.topic_id.hex(), log.log_end_offset, 0, tuple(of_partition))
+
+
+def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
+    """Complete a commit that was cut: look what the logs have of it, and append the rest."""
+    assert record.pending is not None
+    parts = []
+    for part in record.pending.parts:
+        left = what_is_left(store, part, producer_of(record.query_id, record.pending.batch_id))
+        if left is not None:
+            parts.append(left)
+    rest = record.pending._replace(parts=tuple(parts))
+    return finish(store, log, log.write(record._replace(pending=rest)))
+
+
+def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
+    """Give what of a part is not in its log yet; None when its topic is no more."""
+    try:
+        log = store.log(part.topic, part.partition)
+    except UnknownPartitionError:
+        return None
+    if log.topic_id.hex() != part.topic_id:
+        return None
+    done, first = part.first_sequence, max(part.base_offset, log.log_start_offset)
+    if first < log.log_end_offset:
+        for batch in log.read_batches(first):
+            header = batch.header
+            if header.producer_id != producer_id or header.base_sequence < done:
+                break
+            done = header.base_sequence + header.record_count
+    runs, sequence = [], part.first_sequence
+    for run in part.runs:
+        if sequence >= done:
+            runs.append(run)
+        sequence += run.record_count
+    return part._replace(base_offset=log.log_end_offset, first_sequence=done, runs=tuple(runs))
+
+
+def finish(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
+    """Append everything a begun commit names, make it durable, and mark it as whole."""
+    assert record.pending is not None
+    producer_id = producer_of(record.query_id, record.pending.batch_id)
+    logs = []
+    for part in record.pending.parts:
+        logs.append(store.log(part.topic, part.partition))
+        append_part(logs[-1], part, producer_id)
+    for each in logs:
+        each.flush()
+    whole = record._replace(last_batch_id=record.pending.batch_id, pending=None)
+    whole = log.write(whole)
+    log.remove_staged(record.query_id)
+    log.remove_finished(whole)
+    return whole
+
+
+def append_part(log: Log, part: Part, producer_id: int) -> None:
+    """Append the staged batches of one partition, in groups."""
+    sequence, group, size = part.first_sequence, [], 0
+    for run in part.runs:
+        group.append(stamp(read_run(log, run), producer_id, sequence))
+        sequence += run.record_count
+        size += run.size_bytes
+        if size >= APPEND_BYTES:
+            log.append_encoded(b"".join(group))
+            group, size = [], 0
+    if group:
+        log.append_encoded(b"".join(group))
+
+
+def read_run(log: Log, run: Run) -> bytes:
+    """Read one staged batch."""
+    try:
+        fd = files.open_file(run.path, files.READ)
+        try:
+            data = files.read_up_to(fd, run.size_bytes, run.position)
+        finally:
+            files.close(fd)
+    except OSError as error:
+        raise LogStoreError(
+            f"a commit that was begun cannot be completed: its staged file {run.path} cannot be "
+            f"read ({error.strerror}). Bring it back, or remove the commit's document in "
+            f"{os.path.join(SPARK_DIR, 'commits')} of every log dir to give its records up"
+        ) from error
+    if len(data) != run.size_bytes:
+        raise LogStoreError(f"the staged file {run.path} ends before {run.position} + its batch")
+    return data

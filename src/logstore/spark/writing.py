@@ -1,0 +1,192 @@
+"""Write a DataFrame or a stream to a store: tasks stage, the driver commits.
+
+The columns are those that Spark's Kafka sink takes: value, and if wanted key, topic, partition,
+headers; timestamp besides. Tasks never touch a log. The commit runs in a process of its own, which
+owns the store as long as it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from logstore.disk import files
+from logstore.errors import LogDirLockedError
+from logstore.spark.commits import ONCE_PREFIX, commit, read_records
+from logstore.spark.options import check_names, log_dirs_of, number
+from logstore.spark.staging import Stage, StagedFile
+from logstore.spark.views import view_of
+from logstore.store.store import LogStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+WRITE_OPTIONS = ("logDirs", "topic", "numPartitions")
+TYPES = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int", "bigint"),
+    "timestamp": ("timestamp",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+Messages = list[WriterCommitMessage | None]
+
+# A driver that was killed may leave a commit that goes on for a moment.
+LOCK_SECONDS_MAX = 4.0
+LOCK_PAUSE_SECONDS = 0.1
+
+
+class WriteOptions(NamedTuple):
+    """Carry checked options of the sink; picklable."""
+
+    log_dirs: tuple[str, ...]
+    topic: str | None
+    new_partitions: int
+
+
+def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
+    """Check the options and the columns of a write; raises ValueError."""
+    options = check_names(given, WRITE_OPTIONS)
+    if overwrite:
+        raise ValueError('a log is only ever appended to: write with mode("append")')
+    for column in schema.fields:
+        wanted = TYPES.get(column.name)
+        kind = column.dataType.simpleString()
+        if wanted is None:
+            raise ValueError(
+                f"there is no column {column.name!r} to write, only {', '.join(TYPES)}"
+            )
+        if kind not in wanted:
+            raise ValueError(f"column {column.name} is {' or '.join(wanted)}, not {kind}")
+    if "value" not in schema.names:
+        raise ValueError("the column value is missing")
+    topic = options.get("topic")
+    if topic is None and "topic" not in schema.names:
+        raise ValueError("say where to write: set the option topic, or give a column topic")
+    count = number(options, "numPartitions", 1) if "numPartitions" in options else 0
+    return WriteOptions(log_dirs_of(options), topic, count)
+
+
+def own(log_dirs: tuple[str, ...]) -> LogStore:
+    """Take the store, waiting a little for a commit that another driver left behind.
+
+    Raises:
+        LogDirLockedError: another process owns it; the message says which and what to do.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    while True:
+        try:
+            return LogStore.open(log_dirs, admin_socket=False)
+        except LogDirLockedError as error:
+            if time.monotonic() > deadline:
+                raise LogDirLockedError(
+                    f"log dir {error.path} is owned by process {error.pid}: Spark writes to a "
+                    "store while no other process owns it. Stop that process during the commit, "
+                    "or write from it",
+                    path=error.path,
+                    pid=error.pid,
+                ) from error
+            time.sleep(LOCK_PAUSE_SECONDS)
+
+
+def create_topic(options: WriteOptions) -> None:
+    """Create the topic with the wanted number of partitions, if it is not there at all."""
+    if options.topic is None or not options.new_partitions:
+        return
+    if any(key.topic == options.topic for key in view_of(options.log_dirs)):
+        return
+    with own(options.log_dirs) as store:
+        for partition in range(options.new_partitions):
+            if (options.topic, partition) not in store:
+                store.create(options.topic, partition)
+
+
+def context_of_task() -> tuple[str | None, int]:
+    """Give the id of the query that a task runs for, and the task's number."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None, 0
+    return context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
+
+
+class _Writer:
+    """What both writers do."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def _stage(self, query_id: str, task: int, batches: Iterator[pa.RecordBatch]) -> StagedFile:
+        store = view_of(self._options.log_dirs)
+        return Stage(store, query_id, self._options.topic, task).write(batches)
+
+    def _commit(self, messages: list[Any], batch_id: int) -> None:
+        staged = [message for message in messages if isinstance(message, StagedFile)]
+        runs = [run for message in staged for run in message.runs]
+        if not runs:
+            return
+        with own(self._options.log_dirs) as store:
+            commit(store, staged[0].query_id, batch_id, runs)
+
+    def _abort(self, messages: list[Any]) -> None:
+        """Remove what was staged, unless a commit has begun: that one will be completed."""
+        begun = {
+            run.path
+            for record in read_records(self._options.log_dirs).values()
+            if record.pending is not None
+            for part in record.pending.parts
+            for run in part.runs
+        }
+        for message in messages:
+            if isinstance(message, StagedFile) and message.path and message.path not in begun:
+                files.remove_if_there(message.path)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Append a DataFrame, all of it or nothing."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        self._write_id = ONCE_PREFIX + os.urandom(16).hex()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the records of one task."""
+        return self._stage(self._write_id, context_of_task()[1], iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """Append what all tasks have staged."""
+        self._commit(messages, 0)
+
+    def abort(self, messages: Messages) -> None:
+        """Remove what was staged."""
+        self._abort(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Append the micro-batches of a stream, each exactly once."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the records of one task of one micro-batch."""
+        query_id, task = context_of_task()
+        if query_id is None:
+            raise RuntimeError("Spark did not say which query this task belongs to")
+        return self._stage(query_id, task, iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Append a micro-batch; one that was appended before is dropped."""
+        self._commit(messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Remove what was staged for a micro-batch."""
+        self._abort(messages)
