@@ -237,6 +237,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             return Block([decode(data, *run[0])], offset + 1)
         raise
     block = Block(found, cursor.offset)
+    if segment.offset_index(environment) is not index:
+        return block  # the index led astray: the entry has another number now
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
     weight = 512 + sum(batch.header.size_bytes + 512 for batch in found)

@@ -278,6 +278,8 @@ class Segment:
         """Drop indexes that led astray, and make them anew."""
         if self.index is not None:
             return
+        for key in [key for key in self.cached if isinstance(key, int)]:
+            environment.blocks.drop(self.cached, key)  # it was numbered by the old entries
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

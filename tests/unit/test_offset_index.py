@@ -1,0 +1,60 @@
+"""An offset index finds the last entry at or before an offset, growing or from a file."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.log.offset_index import ENTRY_BYTES, OffsetIndex
+
+ENTRIES = st.lists(st.integers(1, 1000), max_size=50)
+
+
+def index_of(steps: list[int]) -> tuple[OffsetIndex, list[int]]:
+    """Make an index whose entries are so far apart, the first at 0."""
+    index, offsets = OffsetIndex(), [0]
+    for step in steps:
+        offsets.append(offsets[-1] + step)
+    for number, offset in enumerate(offsets):
+        index.append(offset, number * 4096)
+    return index, offsets
+
+
+def test_an_empty_index_has_nothing_before_any_offset() -> None:
+    """-1 says: begin at the file's beginning."""
+    index = OffsetIndex()
+    assert (len(index), index.lookup(0), index.lookup(5), index.size_bytes) == (0, -1, -1, 0)
+    assert index.to_bytes() == b"" and len(OffsetIndex.from_bytes(b"")) == 0
+    assert repr(index) == "OffsetIndex(0 entries)"
+
+
+@given(ENTRIES, st.integers(0, 60_000))
+def test_a_lookup_is_a_bisection(steps: list[int], offset: int) -> None:
+    """Of a growing index and of one that was read."""
+    index, offsets = index_of(steps)
+    expected = bisect_right(offsets, offset) - 1
+    data = index.to_bytes()
+    assert len(data) == index.size_bytes == len(offsets) * ENTRY_BYTES
+    for read in (index, OffsetIndex.from_bytes(data), OffsetIndex.from_bytes(data, growing=True)):
+        assert read.lookup(offset) == expected
+        assert read.positions[expected] == expected * 4096
+        assert read.to_bytes() == data
+
+
+def test_only_a_growing_index_grows() -> None:
+    """One that was read to be searched is never added to."""
+    index, _ = index_of([10])
+    grown = OffsetIndex.from_bytes(index.to_bytes(), growing=True)
+    grown.append(20, 9000)
+    assert grown.lookup(25) == 2 and len(index) == 2
+    with pytest.raises(AssertionError):
+        OffsetIndex.from_bytes(index.to_bytes()).append(20, 9000)
+
+
+def test_entries_stand_as_the_document_says() -> None:
+    """Two little-endian numbers of four bytes each."""
+    index, _ = index_of([258])
+    assert index.to_bytes() == bytes(8) + bytes([2, 1, 0, 0]) + bytes([0, 16, 0, 0])

@@ -1,0 +1,113 @@
+"""A scan walks a file of batches to its end, or to the first damage, and goes on behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.format import columnar
+from logstore.log import scan as scans
+from logstore.log.offset_index import OffsetIndex
+from logstore.log.scan import Scan, find_batch
+from logstore.log.time_index import TimeIndex
+
+COUNT, VALUE_BYTES = 40, 200
+
+
+def batch(offset: int, epoch: int = 1) -> bytes:
+    """Make a batch of one record, whose timestamp is its offset."""
+    return columnar.frame_one(offset, epoch, offset, bytes(VALUE_BYTES))
+
+
+SIZE = len(batch(0))
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    """Give a file of batches with offsets from 100 on; the epoch changes in the middle."""
+    path = tmp_path / "batches"
+    path.write_bytes(b"".join(batch(100 + n, 1 if n < COUNT // 2 else 4) for n in range(COUNT)))
+    fd = os.open(path, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("window", [SIZE // 2, SIZE + 5, 4 * SIZE, 1 << 20])
+def test_a_whole_file_is_walked_to_its_end(
+    fd: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the window: smaller than a batch, or larger than the file."""
+    monkeypatch.setattr(scans, "WINDOW_BYTES", window)
+    seen: list[int] = []
+    scan = Scan(100)
+    assert scan.run(fd, COUNT * SIZE, seen.append) is None
+    assert (scan.position, scan.good_end, scan.offset) == (COUNT * SIZE, COUNT * SIZE, 100 + COUNT)
+    assert (scan.batches, scan.records, scan.max_timestamp) == (COUNT, COUNT, 99 + COUNT)
+    assert scan.epochs == [(1, 100), (4, 100 + COUNT // 2)] and scan.last_epoch == 4
+    assert scan.last_position == (COUNT - 1) * SIZE
+    assert sum(seen) == COUNT * SIZE
+
+
+def test_indexes_are_made_on_the_way(fd: int) -> None:
+    """An entry each so many bytes, the first at 0, and none of the time there."""
+    index, time_index = OffsetIndex(), TimeIndex()
+    scan = Scan(100, index=index, time_index=time_index, interval_bytes=4 * SIZE)
+    scan.run(fd, COUNT * SIZE)
+    assert list(index.offsets) == list(range(0, COUNT, 4))
+    assert list(index.positions) == [n * SIZE for n in range(0, COUNT, 4)]
+    assert list(time_index.offsets) == list(range(4, COUNT, 4))
+    assert list(time_index.timestamps) == [99 + n for n in range(4, COUNT, 4)]
+
+
+def test_damage_is_told_and_stepped_over(fd: int) -> None:
+    """Its bytes and the offsets that are lost; the walk goes on at the next whole batch."""
+    os.pwrite(fd, b"garbage", 7 * SIZE + 100)
+    scan = Scan(100)
+    reason = scan.run(fd, COUNT * SIZE)
+    assert reason is not None and scan.offset == 107 and scan.good_end == 7 * SIZE
+    damage = scan.skip_damage(fd, COUNT * SIZE, reason)
+    assert damage == (7 * SIZE, 8 * SIZE, 107, 108, reason)
+    assert scan.run(fd, COUNT * SIZE) is None
+    assert scan.offset == 100 + COUNT and scan.records == COUNT - 1
+
+
+def test_damage_at_the_end_has_nothing_behind_it(fd: int) -> None:
+    """Its end offset is not known."""
+    end = COUNT * SIZE - 3
+    scan = Scan(100)
+    reason = scan.run(fd, end)
+    assert reason is not None
+    damage = scan.skip_damage(fd, end, reason)
+    assert damage == ((COUNT - 1) * SIZE, end, 99 + COUNT, None, reason)
+    assert scan.position == end and scan.good_end == (COUNT - 1) * SIZE
+    assert scan.run(fd, end) is None
+
+
+def test_a_batch_that_reaches_into_the_next_segment_is_damage(fd: int) -> None:
+    """Its offsets stand there."""
+    scan = Scan(100, limit_offset=110)
+    reason = scan.run(fd, COUNT * SIZE)
+    assert reason is not None and "next segment, which begins at 110" in reason
+    assert scan.offset == 110
+
+
+def test_a_file_that_is_shorter_than_it_was_is_said_so(fd: int) -> None:
+    """The walk does not go round for ever."""
+    scan = Scan(100)
+    assert scan.run(fd, (COUNT + 2) * SIZE) == "the file is shorter than it was"
+    assert scan.offset == 100 + COUNT
+
+
+def test_the_next_whole_batch_is_found_from_anywhere(
+    fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over the edge of a window; none behind the last."""
+    monkeypatch.setattr(scans, "WINDOW_BYTES", 1024)
+    for position in (0, 1, SIZE, SIZE + 8, 3 * SIZE - 8, 17 * SIZE + 16):
+        number = -(-position // SIZE)
+        assert find_batch(fd, position, COUNT * SIZE) == (number * SIZE, 100 + number)
+    assert find_batch(fd, (COUNT - 1) * SIZE + 8, COUNT * SIZE) is None
+    assert find_batch(fd, (COUNT - 1) * SIZE, COUNT * SIZE - 1) is None
