@@ -274,6 +274,9 @@ class StoreConfig(_Config):
         log_flush_scheduler_interval_ms: how often `flush_ms` is looked at.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
+        log_dir_suspect_ms: a log dir with a call under way for longer is SUSPECT until it answers;
+            calls that wait for the disk to write may take three times as long.
+        log_dir_probe_interval_ms: how often a log dir is asked for a sign of life.
         max_open_files: segment files kept open beside those in use.
         read_cache_bytes: decoded batches kept for point reads.
         index_cache_bytes: indexes of sealed segments kept at hand.
@@ -284,6 +287,8 @@ class StoreConfig(_Config):
         "broker_id",
         "index_cache_bytes",
         "log_config",
+        "log_dir_probe_interval_ms",
+        "log_dir_suspect_ms",
         "log_flush_offset_checkpoint_interval_ms",
         "log_flush_scheduler_interval_ms",
         "log_retention_check_interval_ms",
@@ -297,6 +302,8 @@ class StoreConfig(_Config):
         "log_flush_scheduler_interval_ms": _Key(1, MS_MAX),
         "log_flush_offset_checkpoint_interval_ms": _Key(1, MS_MAX),
         "log_retention_check_interval_ms": _Key(1, MS_MAX),
+        "log_dir_suspect_ms": _Key(100, MS_MAX),
+        "log_dir_probe_interval_ms": _Key(100, MS_MAX),
         "max_open_files": _Key(1, 1 << 20),
         "read_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
         "index_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
@@ -307,6 +314,8 @@ class StoreConfig(_Config):
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
+    log_dir_suspect_ms: int
+    log_dir_probe_interval_ms: int
     max_open_files: int
     read_cache_bytes: int
     index_cache_bytes: int
@@ -320,6 +329,8 @@ class StoreConfig(_Config):
         log_flush_scheduler_interval_ms: int = 1000,
         log_flush_offset_checkpoint_interval_ms: int = 60_000,
         log_retention_check_interval_ms: int = 300_000,
+        log_dir_suspect_ms: int = 5_000,
+        log_dir_probe_interval_ms: int = 300_000,
         max_open_files: int = 512,
         read_cache_bytes: int | str = 64 << 20,
         index_cache_bytes: int | str = 64 << 20,

@@ -79,7 +79,7 @@ def run_once(prepared: Prepared, scenario: Scenario, fault: Fault, nth: int) -> 
     """Run a scenario with one fault, then without faults hold the store against the account."""
     root = prepared.root(scenario)
     session = Session(root, copy.deepcopy(prepared.expected), life=nth)
-    with no_descriptor_leaks():
+    with no_descriptor_leaks(str(root)):
         if scenario.is_open:
             session.open()
         with FaultyFiles(str(root / "a"), fault, nth) as faulty:

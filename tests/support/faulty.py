@@ -149,10 +149,16 @@ def do_a_part(name: str, original: Any, args: Any) -> Any:
 
 
 @contextlib.contextmanager
-def no_descriptor_leaks() -> Iterator[None]:
-    """Check that as many descriptors are open at the end as at the beginning."""
-    before = len(os.listdir("/proc/self/fd"))
+def no_descriptor_leaks(under: str) -> Iterator[None]:
+    """Check that at the end as few descriptors are open below a directory as at the beginning."""
+    before = len(open_below(under))
     yield
     gc.collect()  # an error's frames hold on to what they had open
-    after = [fd_path(int(fd)) for fd in os.listdir("/proc/self/fd")]
+    after = open_below(under)
     assert len(after) <= before, f"{len(after) - before} descriptors leaked: {after}"
+
+
+def open_below(directory: str) -> list[str]:
+    """Name the files below a directory that this process has open."""
+    paths = [fd_path(int(fd)) for fd in os.listdir("/proc/self/fd")]
+    return [path for path in paths if path.startswith(directory + "/")]

@@ -68,6 +68,8 @@ class LogDir(Health):
         self.lock = DirLock(path)
         self.checkpoints = OffsetCheckpoints(path)
         self.settings = DirSettings()
+        # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
+        self.good_probes = 0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
 

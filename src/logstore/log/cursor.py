@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logstore.disk import files
+from logstore.disk.calls import call
 from logstore.errors import CorruptRecordBatchError
 from logstore.format import layouts
 from logstore.format.batch import BatchHeader, RecordBatch
@@ -56,8 +57,9 @@ class Cursor:
         self.segment = segment
         self.environment = environment
         self.offset = offset
-        self._handle = segment.handle(environment)
-        self._seek()
+        with call(segment.directory):
+            self._handle = segment.handle(environment)
+            self._seek()
 
     def _seek(self) -> None:
         segment = self.segment
@@ -95,7 +97,9 @@ class Cursor:
                 self._resume(end, f"the batches end before offset {self.offset}")
                 continue
             size = min(max(window_bytes, need, PREFIX_BYTES), end - self.position)
-            start, data = self.position, read(fd, size, self.position)
+            start = self.position
+            with call(segment.directory):
+                data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # somebody cut the file: what is left of it is all there is
                 end = start + len(data)

@@ -11,8 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
+from logstore.log.custody import held
 from logstore.log.sealing import seal
 from logstore.log.segment import Segment
 
@@ -26,7 +28,7 @@ Unflushed = tuple[Segment, "Handle | None"]
 def flush_to(log: LogWriter, offset: int) -> None:
     """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
-    with log._flush_lock:
+    with log._flush_lock, held(log, "_flush_lock"):
         if log._recovery_point >= offset and not log._names_changed:
             return
         pending: list[Unflushed] = []
@@ -82,7 +84,8 @@ def _sync(
         for segment, handle in pending:
             if handle is None:
                 handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
-            files.sync_data(handle.fd)
+            with call(log.directory, SYNCING):
+                files.sync_data(handle.fd)
             synced.append((segment, handle))
         segment = None
         if names_changed:

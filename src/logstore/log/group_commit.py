@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
+from logstore.log.custody import keeping
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -58,6 +59,8 @@ class GroupCommit:
         self._commit_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
+        self._committing: _Group | None = None
+        self._in_custody: set[str] = set()
 
     def append(
         self,
@@ -68,8 +71,10 @@ class GroupCommit:
     ) -> int:
         """Append one record durably and give its offset; raises as `Log.append` does."""
         log = self._log
+        if log._log_dir.is_refusing:
+            log._check()
         if not self._waiting and not self._commit_lock.locked():
-            with self._commit_lock:
+            with self._commit_lock, keeping(self, "_commit_lock"):
                 if not self._waiting:
                     offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
                     log._flush_appended(offset + 1)
@@ -116,26 +121,35 @@ class GroupCommit:
     def _lead(self, group: _Group) -> None:
         """Commit a group when the commits before it are over, unless somebody did."""
         try:
-            with self._commit_lock:
+            with self._commit_lock, keeping(self, "_commit_lock"):
                 if not group.is_done:
                     self._commit(group)
         finally:  # behind the lock, so that the next commit begins before this group wakes up
-            if group.is_done and not group.is_open:
-                group.is_open = True
-                group.gate.release()
+            with self._mutex:
+                if group.is_done:
+                    self._open(group)
+
+    def _open(self, group: _Group) -> None:
+        """Let everybody in a group go, once; the mutex is held."""
+        if not group.is_open:
+            group.is_open = True
+            group.gate.release()
 
     def _commit(self, group: _Group) -> None:
         """Append and sync what waits in a group; from here on nobody joins it any more."""
         try:
             with self._mutex:
+                if group.is_done:  # given up just now
+                    return
                 self._waiting.remove(group)
+                self._committing = group
             if group.records:
                 log = self._log
                 values, keys, timestamps, headers = zip(*group.records, strict=True)
                 payload = log._build(values, keys, timestamps, headers)
                 offset = log._append_payload(payload)
                 log._flush_appended(offset + len(values))
-                group.offset = offset
+                group.offset, group.error = offset, None
         except Exception as error:  # noqa: BLE001 - everyone in the group raises it
             group.error = error
         except BaseException:
@@ -144,4 +158,22 @@ class GroupCommit:
             )
             raise
         finally:
-            group.is_done = True
+            self._committing, group.is_done = None, True
+
+    # --- when the disk hangs (see `custody`) ----------------------------------------------------
+
+    def give_up(self) -> None:
+        """Let go whoever waits in a group while the log dir is suspect."""
+        with self._mutex:
+            waiting, self._waiting = self._waiting, []
+            for group in waiting:
+                self._let_go(group, "nothing was written")
+            committing = self._committing
+            if committing is not None and not committing.is_done:
+                self._let_go(committing, "the record may stand or not: it hangs in the disk")
+
+    def _let_go(self, group: _Group, outcome: str) -> None:
+        """Have everybody in a group raise; the mutex is held."""
+        group.error = self._log._log_dir.suspect_error(f"; {outcome}")
+        group.is_done = True
+        self._open(group)

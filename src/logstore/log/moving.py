@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
+from logstore.log import custody
 from logstore.log.cache import Handle
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import Moving, PartitionMetadata, Superseded
@@ -66,7 +67,7 @@ def open_segment(log: Log, segment: Segment) -> Handle:
 
 def set_moving(log: Log, moving: Moving | None) -> None:
     """Note durably which move is under way; with None, that none is, and no copy is to follow."""
-    with log._flush_lock:
+    with log._flush_lock, custody.held(log, "_flush_lock"):
         log._check()
         if log._metadata.moving != moving or (moving is None and log._metadata.superseded_by):
             plain = log._metadata
@@ -77,7 +78,7 @@ def set_moving(log: Log, moving: Moving | None) -> None:
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
     """Note durably, before the swap, which copy is about to take this one's place."""
-    with log._flush_lock:
+    with log._flush_lock, custody.held(log, "_flush_lock"):
         log._check()
         metadata = log._metadata.with_superseded_by(superseded_by)
         if (metadata, log._metadata.moving) != (log._metadata, moving):
@@ -86,7 +87,7 @@ def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
 
 def settle(log: Log) -> None:
     """Write the metadata without the marks of the move that brought the log here."""
-    with log._flush_lock:
+    with log._flush_lock, custody.held(log, "_flush_lock"):
         log._check()
         log._set_metadata()
 
@@ -97,7 +98,7 @@ def settle(log: Log) -> None:
 @contextmanager
 def held(log: Log) -> Iterator[None]:
     """Keep everybody from writing, flushing, truncating and retaining; readers go on."""
-    with log._flush_lock, log._lock:
+    with log._flush_lock, log._lock, custody.held(log, "_flush_lock", "_lock"):
         log._check_writable()
         yield
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
 from logstore.format import columnar, layouts
+from logstore.log.custody import held
 from logstore.log.scan import Damage, Scan
 from logstore.log.segment import Segment
 
@@ -47,7 +48,7 @@ def repair(log: Log) -> RepairReport:
     from logstore.log.opening import reopen
 
     report = RepairReport(log.topic, log.partition, [], [])
-    with log._flush_lock, log._lock:
+    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check()
         try:
             changed = _repair(log, report)

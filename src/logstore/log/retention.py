@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
+from logstore.log.custody import held
 from logstore.log.replica import view_of
 from logstore.log.segment import Segment
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def delete_records_before(log: Log, offset: int) -> None:
     """Move the log start to `offset`; see `Log.delete_records_before`."""
-    with log._flush_lock:
+    with log._flush_lock, held(log, "_flush_lock"):
         log._check()
         if offset > log.log_end_offset or offset < 0:
             raise log._out_of_range(offset)
@@ -32,7 +33,7 @@ def apply_retention(log: Log) -> int:
     config = log.config
     if config.retention_ms is None and config.retention_bytes is None:
         return 0
-    with log._flush_lock:
+    with log._flush_lock, held(log, "_flush_lock"):
         log._check()
         segments = log._view[0]
         oldest_ms = log._now_ms() - (config.retention_ms or 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logstore.log.custody import held
 from logstore.log.segment import Segment
 from logstore.log.trailer import index_files, write_index_files
 
@@ -30,8 +31,8 @@ def seal(log: LogWriter, segment: Segment, fd: int) -> None:
 
 def checkpoint(log: LogWriter, *, is_closing: bool) -> None:
     """Write the active segment's index files, if all of it is flushed and much of it is new."""
-    with log._flush_lock:
-        with log._lock:
+    with log._flush_lock, held(log, "_flush_lock"):
+        with log._lock, held(log, "_lock"):
             log._check()
             active = log._active
             known_bytes = log._checkpointed_bytes + (0 if is_closing else CHECKPOINT_BYTES)

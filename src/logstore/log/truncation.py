@@ -16,6 +16,7 @@ from logstore.format import layouts
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor
+from logstore.log.custody import held
 from logstore.log.flushing import hidden_failure
 from logstore.log.scan import Scan
 from logstore.log.segment import Segment
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def truncate_to(log: Log, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
     outer = sys.exc_info()[1]
-    with log._flush_lock, log._lock:
+    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check_writable()
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise log._out_of_range(offset)

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from logstore.config import LogConfig
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirError, LogStoreError, ReplicaOfflineError
+from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError, ReplicaOfflineError
 from logstore.format import columnar, compression, layouts
 from logstore.format.columns import Buffer
 from logstore.log import flushing
 from logstore.log.cache import Handle
+from logstore.log.custody import NOT_WRITING, held, reclaim
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
@@ -78,6 +80,9 @@ class LogWriter(LogReader):
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
+        # Where an append is writing, and the locks that `custody` holds for somebody who hangs.
+        self._writing = NOT_WRITING
+        self._in_custody: set[str] = set()
         # Set with `_unavailable`: only its log dir is gone, and a move may still save the log.
         self._is_left_by_dir = False
         # Set by a close that flushed everything: there is nothing left to do for this log then.
@@ -152,7 +157,7 @@ class LogWriter(LogReader):
         epoch: int,
     ) -> None:
         """Write one batch behind the last and publish it; called under the lock."""
-        position = active.size_bytes
+        self._writing = position = active.size_bytes
         try:
             writer = self._writer
             if writer is None:
@@ -178,6 +183,10 @@ class LogWriter(LogReader):
         except BaseException:  # interrupted: nobody is to find what was not published
             self._undo_write(position)
             raise
+        finally:
+            self._writing = NOT_WRITING
+            if self._in_custody:
+                reclaim(self, ("_lock",))
         active.max_timestamp = highest
         active.last_position = position
         active.size_bytes = position + size
@@ -244,7 +253,8 @@ class LogWriter(LogReader):
         """
         segment = Segment(self._directory, base_offset)
         try:
-            writer = Handle(files.open_file(segment.log_path, files.CREATE))
+            with held(self, "_lock"):
+                writer = Handle(files.open_file(segment.log_path, files.CREATE))
             self._environment.handles.put(segment.cached, WRITER, writer, 1)
             self._names_changed = True
             if self._active.size_bytes:
@@ -322,6 +332,9 @@ class LogWriter(LogReader):
         except LogStoreError as error:
             if not error.retriable:
                 raise
+            if isinstance(error, LogDirSuspectError):
+                more = f"; appended up to offset {offset}, which may stand or not: flush later"
+                raise self._log_dir.suspect_error(more) from error
             reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
             raise LogDirError(path=self.log_dir, reason=reason) from error
 
@@ -333,7 +346,8 @@ class LogWriter(LogReader):
         """Replace `partition.metadata` durably."""
         metadata = self._metadata._replace(**changes)
         try:
-            metadata.write(self._directory)
+            with call(self._directory, SYNCING):
+                metadata.write(self._directory)
         except OSError as error:
             raise self._failed(error) from error
         self._metadata = metadata

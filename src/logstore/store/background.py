@@ -15,7 +15,9 @@ from functools import partial
 from typing import NamedTuple
 
 from logstore.config import StoreConfig
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
@@ -24,6 +26,9 @@ from logstore.store.purging import purge_covered
 from logstore.store.replicas import Replicas, key_of
 
 USAGE_INTERVAL_SECONDS = 10.0
+PROBE = "probe"
+# So often is a suspect dir probed, once the last probe is back.
+SUSPECT_PROBE_SECONDS = 1.0
 
 
 class Duty(NamedTuple):
@@ -59,7 +64,9 @@ class DirKeeper:
                 self.checkpoint,
             ),
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
+            Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
         )
+        self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
         self._wakeup = threading.Condition()
@@ -135,17 +142,38 @@ class DirKeeper:
     def refresh_usage(self) -> None:
         """Ask the disk for its space, and note which replicas have grown."""
         figures = self._replicas.figures[self.log_dir.path]
-        figures.refresh(self._replicas.on(self.log_dir))
+        with call(self.log_dir.path):
+            figures.refresh(self._replicas.on(self.log_dir))
+
+    def probe(self) -> None:
+        """Ask the disk for a sign of life (R16); a suspect one serves again after several."""
+        log_dir, began = self.log_dir, time.monotonic()
+        try:
+            with call(log_dir.path, SYNCING):
+                log_dir.probe()
+        except OSError as error:
+            log_dir.take_offline(f"the probe failed: {reason_of(error)}")
+            return
+        is_good = time.monotonic() - began < self._suspect_seconds
+        log_dir.good_probes = log_dir.good_probes + 1 if is_good else 0
+
+    def probe_soon(self) -> None:
+        """Have the dir probed as soon as the thread is free: it has become suspect."""
+        with self._wakeup:
+            self._due[PROBE] = 0.0
+            self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
         """Do what is due at `now` (of the monotonic clock), and the purges asked for."""
-        while self._purges:
+        while self._purges and not self.log_dir.is_suspect:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
             if self._is_stopped or self.log_dir.is_offline:
                 return
-            if now >= self._due[duty.name]:
-                self._due[duty.name] = now + duty.interval_seconds
+            is_suspect = self.log_dir.is_suspect
+            if now >= self._due[duty.name] and (duty.name == PROBE or not is_suspect):
+                interval = SUSPECT_PROBE_SECONDS if is_suspect else duty.interval_seconds
+                self._due[duty.name] = now + interval
                 self._guard(duty.name, duty.work)
 
     def run_one(self, name: str) -> None:
@@ -184,17 +212,22 @@ class DirKeeper:
 
     # --- the thread -------------------------------------------------------------------------------
 
+    def _next_due(self) -> float:
+        """Say when there is something to do: on a suspect dir only the next probe counts."""
+        return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
+
     def _run(self) -> None:
         while True:
             with self._wakeup:
                 self._is_idle = True
                 self._wakeup.notify_all()
-                while not self._is_stopped and not self._purges:
-                    seconds = min(self._due.values()) - time.monotonic()
+                while not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
+                    seconds = self._next_due() - time.monotonic()
                     if seconds <= 0 or self.log_dir.is_offline:
                         break
                     self._wakeup.wait(seconds)
-                if self.log_dir.is_offline or (self._is_stopped and not self._purges):
+                is_over = not self._purges or self.log_dir.is_suspect
+                if self.log_dir.is_offline or (self._is_stopped and is_over):
                     return
                 self._is_idle = False
             self.run_due(time.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -21,15 +22,15 @@ def flush_dir(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def close_dir(replicas: Replicas, keeper: DirKeeper | None, log_dir: LogDir) -> None:
-    """Close one log dir in order, or let go of it when it is offline."""
+    """Close one log dir in order, or let go of it when it does not serve."""
     failures: list[LogStoreError] = []
     try:
-        if keeper is not None and not log_dir.is_offline:
+        if keeper is not None and not log_dir.is_refusing:
             failures = _close_good_dir(replicas, keeper, log_dir)
     except OSError as error:
         raise log_dir.failed(error) from error
     finally:
-        if log_dir.is_offline:
+        if log_dir.is_refusing:
             drop_logs(replicas, log_dir)
         log_dir.release()
     if failures:
@@ -56,12 +57,25 @@ def _close_good_dir(replicas: Replicas, keeper: DirKeeper, log_dir: LogDir) -> l
     return failures
 
 
+def is_suspect(log_dir: LogDir) -> bool:
+    """Tell whether it is of no use to wait for a log dir."""
+    return log_dir.is_suspect
+
+
+def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
+    """Let go of log dirs that hang, each in a thread that nobody waits for."""
+    for log_dir in log_dirs:
+        threading.Thread(
+            target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True
+        ).start()
+
+
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
-            log.detach(log_dir.offline_error(), of=log_dir)
+            log.detach(log_dir.refusal(), of=log_dir)
         except Exception:  # noqa: BLE001 - the next one must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
 

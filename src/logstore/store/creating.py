@@ -23,6 +23,7 @@ from logstore.errors import (
     PartitionExistsError,
     UnknownPartitionError,
 )
+from logstore.log.custody import held
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
@@ -209,7 +210,8 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 def _note_deletion(log: Log) -> None:
     """Write into the replica that its user deleted it, before its directory is renamed."""
-    with log._flush_lock:
+    with log._flush_lock, held(log, "_flush_lock"):
+        log._check()
         log._set_metadata(extra={**log._metadata.extra, DELETION: DELETED_BY_USER})
 
 
@@ -224,7 +226,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     # What is under way ends first: nothing may write under this name once another log has it.
-    with log._flush_lock, log._lock:
+    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
+        log._check()
         log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
         try:
             files.rename(log.directory, doomed)

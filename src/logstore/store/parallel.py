@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
+
+LOOK_SECONDS = 0.1
 
 
 class Outcome(NamedTuple, Generic[Item]):
@@ -25,8 +28,11 @@ def for_each(
     timeout: float | None = None,
     name: str = "logstore",
     on_break: Callable[[], None] | None = None,
+    is_given_up: Callable[[Item], bool] | None = None,
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
+
+    An item for which `is_given_up` says so is not waited for either.
 
     A thread that has not finished by then is left behind as a daemon: it hangs in a disk. When the
     wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for.
@@ -56,8 +62,8 @@ def for_each(
             thread.start()
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            for thread in threads:
-                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for item, thread in zip(items, threads, strict=True):
+                _wait(thread, deadline, partial(is_given_up, item) if is_given_up else None)
         except BaseException:
             if on_break is not None:
                 on_break()
@@ -68,6 +74,21 @@ def for_each(
         raise ends[0]
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
+
+
+def _wait(
+    thread: threading.Thread, deadline: float | None, is_given_up: Callable[[], bool] | None
+) -> None:
+    """Wait for a thread, until the deadline or until it is given up."""
+    while thread.is_alive():
+        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if is_given_up is not None:
+            seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+        thread.join(seconds)
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        if is_given_up is not None and is_given_up():
+            return
 
 
 def run_all(

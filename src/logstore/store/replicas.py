@@ -19,6 +19,9 @@ from logstore.names import TopicPartition, validate_partition, validate_topic
 from logstore.store.figures import DirFigures
 from logstore.store.startup import ReplicaFacts
 
+# So long does a call wait before it looks whether the one it waits for hangs in a disk.
+WAIT_SECONDS = 0.25
+
 
 class Replica(NamedTuple):
     """An opened log and the log dir that it is in."""
@@ -236,6 +239,15 @@ class Replicas:
         assert log_dir is not None
         return log_dir
 
+    def _check_answers(self, key: TopicPartition) -> None:
+        """Raise LogDirSuspectError when whoever reserved a replica hangs in its log dir."""
+        replica = self.opened.get(key)
+        suspects = [log_dir for log_dir in self.log_dirs if log_dir.is_suspect]
+        if key in self._reserved and suspects:
+            if replica is None:
+                raise suspects[0].suspect_error()
+            replica.log_dir.check()
+
     @contextmanager
     def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
         """Reserve a replica as `reserved` does, and cancel a move of it before."""
@@ -253,7 +265,8 @@ class Replicas:
         """Keep others from creating or deleting the same replica meanwhile."""
         with self._changes:
             while key in self._reserved:
-                self._changes.wait()
+                self._changes.wait(WAIT_SECONDS)
+                self._check_answers(key)
             self._reserved.add(key)
         try:
             yield

@@ -11,7 +11,6 @@ A log dir that fails takes nothing with it but its own replicas.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,11 +20,11 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.errors import LogDirSuspectError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
-from logstore.store.reading import StoreReader
+from logstore.store.failing import FailureCallback, StoreFailures
 from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
@@ -35,15 +34,12 @@ if TYPE_CHECKING:
     from logstore.store.loading import Loader, RecoveryProgress
     from logstore.store.membership import Membership
     from logstore.store.opening import OpenedDirs
+    from logstore.store.watchdog import Watchdog
 
 StrPath = str | os.PathLike[str]
-FailureCallback = Callable[[LogDirOfflineError], object]
-
-# So long does a close wait for a failure callback that has not returned.
-FAILURE_SECONDS_MAX = 5.0
 
 
-class LogStore(StoreReader):
+class LogStore(StoreFailures):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
@@ -57,17 +53,14 @@ class LogStore(StoreReader):
         from logstore.store.admin import Admin
         from logstore.store.recovery_report import RecoveryReport
 
+        super().__init__(on_log_dir_failure)
         self.admin = Admin()
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
         self._membership: Membership
+        self._watchdog: Watchdog
         self._replicas = Replicas((), ())
-        self._keepers: dict[str, DirKeeper] = {}
-        self._callback = on_log_dir_failure
-        self._lifecycle = threading.Lock()
-        self._is_armed = False
-        self._reported: dict[str, threading.Thread] = {}
         # What runs on the store and has to stop before its logs are closed: movers.
         self._before_close: list[Callable[[], object]] = []
 
@@ -142,6 +135,7 @@ class LogStore(StoreReader):
         from logstore.store.membership import Membership
         from logstore.store.opening import open_log_dirs
         from logstore.store.purging import purge_in_order
+        from logstore.store.watchdog import Watchdog
 
         register_all(self.admin, self)
         began = time.monotonic()
@@ -156,6 +150,10 @@ class LogStore(StoreReader):
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._membership = Membership(self._replicas, opened.roll)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
+        self._watchdog = Watchdog(
+            self._replicas, self.config.log_dir_suspect_ms / 1000, self._log_dir_hangs
+        )
+        self._watchdog.start()
         try:
             loader = self._load(opened, progress)
             self.admin.listen()
@@ -208,40 +206,11 @@ class LogStore(StoreReader):
         from logstore.store.opening import release_all
 
         self.admin.stop()
+        self._watchdog.stop()
         for replica in list(self._replicas.opened.values()):
             with suppress(LogStoreError):
                 replica.log.close(flush=False)
         release_all(self._replicas.log_dirs)
-
-    # --- failure of a log dir ---------------------------------------------------------------------
-
-    def _log_dir_failed(self, log_dir: LogDir) -> None:
-        """See to a log dir that went offline, in a thread: the caller may hold a log's lock."""
-        with self._lifecycle:
-            if not self._is_armed or log_dir.path in self._reported:
-                return
-            thread = threading.Thread(
-                target=self._see_to_failure, args=(log_dir,), name="logstore-failure", daemon=True
-            )
-            self._reported[log_dir.path] = thread
-            thread.start()
-
-    def _see_to_failure(self, log_dir: LogDir) -> None:
-        """Tell the user, then drop every descriptor on the dead disk."""
-        from logstore.store.background import warn
-        from logstore.store.closing import drop_logs
-
-        error = log_dir.offline_error()
-        if self._callback is not None:
-            try:
-                self._callback(error)
-            except Exception:  # noqa: BLE001 - the next failure must be seen to
-                warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
-        keeper = self._keepers.get(log_dir.path)
-        if keeper is not None:
-            keeper.stop()
-        drop_logs(self._replicas, log_dir)
-        log_dir.release()
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -319,33 +288,40 @@ class LogStore(StoreReader):
     def flush(self) -> tuple[str, ...]:
         """Make every acknowledged record durable, all log dirs at once.
 
-        A log dir that fails does not stop the others. Returns the log dirs that were offline
-        already and so were skipped.
+        A log dir that fails does not stop the others. Returns the log dirs that were offline or
+        suspect already and so were skipped.
 
         Raises:
             LogDirOfflineError: a log dir failed now; the others are flushed.
+            LogDirSuspectError: a log dir hangs since then; the others are flushed.
         """
-        from logstore.store.closing import flush_dir, raise_first
+        from logstore.store.closing import flush_dir, is_suspect, raise_first
         from logstore.store.parallel import for_each
 
         self._check()
-        skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_offline)
-        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
-        raise_first(for_each(good, partial(flush_dir, self._replicas), name="logstore-flush"))
+        skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_refusing)
+        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_refusing]
+        outcomes = for_each(
+            good, partial(flush_dir, self._replicas), name="logstore-flush", is_given_up=is_suspect
+        )
+        raise_first(outcomes)
+        for outcome in outcomes:
+            if not outcome.is_finished:
+                raise outcome.item.suspect_error()
         return skipped
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; closing twice is fine.
 
-        Returns the log dirs that were not closed in order: offline, or still hanging after
-        `timeout` seconds. Their logs are recovered at the next start.
+        Returns the log dirs that were not closed in order: offline, suspect, or still hanging
+        after `timeout` seconds. Their logs are recovered at the next start.
 
         Raises:
             LogDirOfflineError: a log dir failed now; the others are closed in order.
         """
         from logstore.store.background import warn
-        from logstore.store.closing import close_dir, raise_first
-        from logstore.store.parallel import for_each
+        from logstore.store.closing import close_dir, is_suspect, let_go, raise_first
+        from logstore.store.parallel import Outcome, for_each
 
         if self._closed is not None:  # in a forked child the lock below may be held for ever
             return ()
@@ -360,21 +336,24 @@ class LogStore(StoreReader):
         for keeper in self._keepers.values():
             keeper.stop()
         left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]
+        hanging = [log_dir for log_dir in self._replicas.log_dirs if log_dir.is_suspect]
+        let_go(self._replicas, hanging)
         outcomes = for_each(
-            self._replicas.log_dirs,
+            [log_dir for log_dir in self._replicas.log_dirs if log_dir not in hanging],
             lambda log_dir: close_dir(self._replicas, self._keepers.get(log_dir.path), log_dir),
             timeout=timeout,
             name="logstore-close",
+            is_given_up=is_suspect,
         )
+        outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
         for outcome in outcomes:
             if outcome.error is not None or not outcome.is_finished:
                 left.append(outcome.item.path)
-                why = outcome.error or f"it still hangs after {timeout} s"
+                why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
                 warn("log dir %s was not closed in order: %s", outcome.item.path, why)
-        for thread in self._reported.values():
-            if thread is not threading.current_thread():
-                thread.join(FAILURE_SECONDS_MAX if timeout is None else timeout)
-        raise_first(outcomes)
+        self._wait_for_seers(timeout)
+        self._watchdog.stop()
+        raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
         return tuple(left)
 
     def __enter__(self) -> Self:
