@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers bench-history bench-gate bench-layouts kill media crash build tools clean
+.PHONY: help demo test quick lint format bench-peers bench-move bench-history bench-gate bench-layouts kill media crash build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -43,6 +43,9 @@ bench-gate: $(VENV)/stamp-bench ## fail where a ratio of the last bench-peers fe
 bench-layouts: $(VENV)/stamp-layouts ## one disk, JBOD and RAID on loop disks, and the page (root)
 	@scripts/install-tools.sh btrfs
 	@$(BIN)/python -m benchmarks.layouts --out bench-layouts --plan $(or $(LOGSTORE_LAYOUTS),short)
+
+bench-move: $(VENV)/stamp-bench ## moves between two file systems (LOGSTORE_MOVE_TARGET): speed, rates, pauses
+	@$(PYTEST) benchmarks/bench_move.py
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
 	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s

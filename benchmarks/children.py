@@ -83,7 +83,29 @@ def time_import() -> dict[str, float]:
     return {"seconds": seconds}
 
 
-COMMANDS = {"fill_and_die": fill_and_die, "weigh_open": weigh_open, "time_import": time_import}
+def weigh_move(home: str, target: str) -> dict[str, float]:
+    """Move all replicas of a log dir and say by how much memory grew at most."""
+    from logstore import LogStore
+    from mover import ReplicaMover
+
+    with LogStore.open([home, target]) as store, ReplicaMover(store, 1) as mover:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
+            peak.write("5")  # the peak is what is held now
+        idle = resident_mib()
+        for topic, partition in list(store):
+            done = mover.move(topic, partition, target)
+            done.wait()
+            if done.error is not None:
+                raise done.error
+        return {"idle_mib": idle, "added_mib": resident_mib("VmHWM") - idle}
+
+
+COMMANDS = {
+    "fill_and_die": fill_and_die,
+    "weigh_open": weigh_open,
+    "weigh_move": weigh_move,
+    "time_import": time_import,
+}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 RECORD_BYTES = 100
 BATCH_RECORDS = 1000
@@ -32,6 +32,15 @@ class Sizes:
     segments: int = 10_000
     segment_rounds: int = 3
     import_rounds: int = 9
+    move_bytes: int = 4 << 30
+    move_rounds: int = 3
+    throttle_rates: tuple[int, ...] = (50_000_000, 200_000_000)
+    throttle_seconds: float = 10
+    swaps: int = 200
+    foreground_rate: int = 2000  # appends of 10 records a second
+    foreground_seconds: float = 5
+    foreground_rounds: int = 5
+    automatic_seconds: float = 15
 
 
 FULL = Sizes()
@@ -53,8 +62,30 @@ TINY = Sizes(
     segments=20,
     segment_rounds=1,
     import_rounds=1,
+    move_bytes=2 << 20,
+    move_rounds=1,
+    throttle_rates=(1_000_000,),
+    throttle_seconds=0.2,
+    swaps=3,
+    foreground_rate=500,
+    foreground_seconds=0.1,
+    foreground_rounds=1,
+    automatic_seconds=0.3,
 )
-SCALES = {"full": FULL, "tiny": TINY}
+SMALL = replace(
+    FULL,
+    rounds=5,
+    recover_bytes=256 << 20,
+    recover_rounds=3,
+    segments=2000,
+    move_bytes=512 << 20,
+    throttle_seconds=3,
+    swaps=50,
+    foreground_seconds=3,
+    foreground_rounds=3,
+    automatic_seconds=8,
+)
+SCALES = {"full": FULL, "small": SMALL, "tiny": TINY}
 
 
 def equal_values(seed: int = 1) -> list[list[bytes]]:

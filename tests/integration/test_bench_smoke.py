@@ -57,6 +57,16 @@ def test_every_question_is_answered(report: dict[str, Any]) -> None:
         "clean open",
         "memory of clean open",
         "import logstore",
+        "move 0.0 GiB, every batch verified",
+        "move 0.0 GiB, not verified",
+        "throttle 1 MB/s, 1 threads",
+        "throttle 1 MB/s, 4 threads",
+        "swap pause",
+        "longest append",
+        "append p99 beside a move",
+        'append p99 beside an "auto" move',
+        '"auto" beside appends',
+        "memory of a move",
     ):
         assert any(question.startswith(start) for question in questions), start
 

@@ -1,0 +1,99 @@
+"""Give a benchmark two file systems: the benchmark's directory, and another one for the target.
+
+`LOGSTORE_MOVE_TARGET` names a directory on another file system. Without it root gets an XFS or ext4
+image on a loop device, kept beside the benchmark's directory; anybody else gets a directory on the
+same file system, and the report says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from benchmarks.report import file_system
+
+ENVIRONMENT_NAME = "LOGSTORE_MOVE_TARGET"
+SEARCH_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+MAKE = {
+    "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
+    "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
+}
+IMAGE_BYTES_MIN = 400 << 20  # XFS wants 300 MiB
+
+
+class Disks(NamedTuple):
+    """Where moves go from and to, and what these places are."""
+
+    source: str
+    target: str
+    words: str
+
+
+@contextmanager
+def two_disks(bench_dir: str, size_bytes: int) -> Iterator[Disks]:
+    """Give two directories of which the second has room for `size_bytes`; both are removed."""
+    source = tempfile.mkdtemp(prefix="source-", dir=bench_dir)
+    try:
+        with _target(bench_dir, size_bytes) as (target, words):
+            yield Disks(source, target, f"{file_system(bench_dir)} to {words}")
+    finally:
+        shutil.rmtree(source, ignore_errors=True)
+
+
+@contextmanager
+def _target(bench_dir: str, size_bytes: int) -> Iterator[tuple[str, str]]:
+    named = os.environ.get(ENVIRONMENT_NAME)
+    if named is None and os.geteuid() == 0 and (kind := _kind()) is not None:
+        with loop_image(bench_dir, kind, size_bytes) as mount:
+            yield mount, f"{kind} on a loop device"
+        return
+    target = tempfile.mkdtemp(prefix="logstore-bench-target-", dir=named or bench_dir)
+    try:
+        yield target, file_system(target) if named else "the same file system: no root, no loop"
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def _kind() -> str | None:
+    """Choose the file system to make; None where loop devices cannot be had."""
+    if shutil.which("losetup", path=SEARCH_PATH) is None:
+        return None
+    return next(
+        (kind for kind, make in MAKE.items() if shutil.which(make[0], path=SEARCH_PATH)), None
+    )
+
+
+@contextmanager
+def loop_image(directory: str, kind: str, size_bytes: int) -> Iterator[str]:
+    """Mount a file system on an image of its own."""
+    base = tempfile.mkdtemp(prefix="image-", dir=directory)
+    image, mount = os.path.join(base, "image"), os.path.join(base, "mount")
+    os.mkdir(mount)
+    try:
+        with open(image, "wb") as file:
+            file.truncate(max(size_bytes * 5 // 4, IMAGE_BYTES_MIN))
+        _do(*MAKE[kind], image)
+        device = _do("losetup", "-f", "--show", image)
+        try:
+            _do("mount", "-t", kind, device, mount)
+            try:
+                yield mount
+            finally:
+                _do("umount", "-l", mount)
+        finally:
+            _do("losetup", "-d", device)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _do(*words: str) -> str:
+    environment = {**os.environ, "PATH": SEARCH_PATH}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout.strip()

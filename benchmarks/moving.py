@@ -1,0 +1,136 @@
+"""Drive moves: stores over two disks, bare copies of the same files, a foreground that appends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks.peers import segment_files
+from benchmarks.workload import equal_values
+from logstore import Log, LogConfig, LogStore
+from mover import ReplicaMover
+
+TOPIC = "moved"
+BARE_CHUNK_BYTES = 4 << 20
+PURGED_SECONDS_MAX = 600
+
+
+def fill(store: LogStore, log_dir: str, partition: int, size_bytes: int) -> Log:
+    """Make a replica of a size, durable, in batches of 100 kB."""
+    config = LogConfig(segment_bytes="1GiB", max_message_bytes="2MiB")
+    log = store.create(TOPIC, partition, log_dir=log_dir, config=config)
+    pool, number = equal_values(), 0
+    while log.size_bytes < size_bytes:
+        log.extend(pool[number % len(pool)])
+        number += 1
+    log.flush()
+    return log
+
+
+def move(mover: ReplicaMover, log: Log, target: str) -> None:
+    """Move a replica and wait; what it left must be purged before anything else is timed."""
+    done = mover.move(log.topic, log.partition, target)
+    done.wait()
+    if done.error is not None:
+        raise done.error
+
+
+def wait_purged(log_dirs: Sequence[str]) -> None:
+    """Wait until nothing is left of replicas that were moved away."""
+    deadline = time.monotonic() + PURGED_SECONDS_MAX
+    while any(name.endswith(".delete") for path in log_dirs for name in os.listdir(path)):
+        if time.monotonic() > deadline:
+            raise RuntimeError("what was moved away is not purged")
+        time.sleep(0.02)
+
+
+def bare_copy(source: str, target: str) -> None:
+    """Copy a replica's files with sendfile and sync each: what no move can be faster than."""
+    for path in segment_files(source):
+        read = os.open(path, os.O_RDONLY)
+        write = os.open(
+            os.path.join(target, os.path.basename(path)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        )
+        try:
+            position, size = 0, os.fstat(read).st_size
+            while position < size:
+                position += os.sendfile(write, read, position, BARE_CHUNK_BYTES)
+            os.fdatasync(write)
+        finally:
+            os.close(read)
+            os.close(write)
+
+
+class Foreground:
+    """Appends to a log at a steady rate in a thread, and keeps how long each append took."""
+
+    def __init__(self, log: Log, appends_per_second: int) -> None:
+        self._log = log
+        self._interval = 1 / appends_per_second
+        self._values = equal_values()[0][:10]
+        self._is_over = False
+        self._seconds: list[float] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        extend, clock = self._log.extend, time.perf_counter
+        due = clock()
+        while not self._is_over:
+            started = clock()
+            extend(self._values)
+            self._seconds.append(clock() - started)
+            due += self._interval
+            left = due - clock()
+            if left > 0:
+                time.sleep(left)
+            else:
+                due = clock()
+
+    def take(self) -> list[float]:
+        """Give the latencies since the last call."""
+        taken, self._seconds = self._seconds, []
+        return taken
+
+    def for_seconds(self, seconds: float) -> list[float]:
+        """Give the latencies of a span that begins now."""
+        self.take()
+        time.sleep(seconds)
+        return self.take()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._is_over = True
+        self._thread.join()
+
+
+@contextmanager
+def appending(log: Log, appends_per_second: int) -> Iterator[Foreground]:
+    """Append to a log while the block runs."""
+    foreground = Foreground(log, appends_per_second)
+    foreground._thread.start()
+    try:
+        yield foreground
+    finally:
+        foreground.stop()
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Give the value that a part of all do not exceed."""
+    return sorted(values)[min(int(len(values) * part), len(values) - 1)]
+
+
+def bytes_in(mover: ReplicaMover, logs: Sequence[Log], target: str, seconds: float) -> int:
+    """Move replicas at once; give the bytes of a span that begins with the first, then cancel."""
+    moves = [mover.move(log.topic, log.partition, target) for log in logs]
+    while not any(each.bytes_done for each in moves):
+        time.sleep(0.001)
+    started = time.perf_counter()
+    before = sum(each.bytes_done for each in moves)
+    time.sleep(seconds - (time.perf_counter() - started))
+    copied = sum(each.bytes_done for each in moves) - before
+    for each in moves:
+        each.cancel()
+    return copied
