@@ -105,7 +105,10 @@ class GroupCommit:
                 threading.Thread(target=self._lead, args=(group,), daemon=True).start()
             raise
         if group.error is not None:
-            raise group.error
+            try:
+                raise group.error
+            finally:
+                del group  # the error's traceback holds this frame: a ring, and a descriptor in it
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
@@ -128,6 +131,7 @@ class GroupCommit:
             with self._mutex:
                 if group.is_done:
                     self._open(group)
+            del group
 
     def _open(self, group: _Group) -> None:
         """Let everybody in a group go, once; the mutex is held."""
@@ -159,6 +163,7 @@ class GroupCommit:
             raise
         finally:
             self._committing, group.is_done = None, True
+            del group
 
     # --- when the disk hangs (see `custody`) ----------------------------------------------------
 

@@ -55,7 +55,10 @@ def _put_files(log: LogWriter, segment: Segment, snapshot: tuple[bytes, bytes]) 
         write_index_files(segment.index_path, segment.time_index_path, *snapshot)
     except OSError as error:
         failure = log._failed(error)
-        if not failure.retriable:
-            raise failure from error
+        try:
+            if not failure.retriable:
+                raise failure from error
+        finally:
+            del failure  # its traceback holds this frame
         return False
     return True

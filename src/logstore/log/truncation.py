@@ -41,7 +41,10 @@ def truncate_to(log: Log, offset: int) -> None:
             failure = log._failed(error)
             if not log._log_dir.is_offline:
                 _take_what_stands(log, offset)
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # its traceback holds this frame, and the frame segments
         except LogStoreError:
             raise
         except BaseException as error:  # interrupted

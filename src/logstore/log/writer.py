@@ -179,7 +179,10 @@ class LogWriter(LogReader):
             highest = max(active.max_timestamp, max_timestamp)
         except OSError as error:
             failure = self._failed(error)
-            raise (self._undo_write(position) or failure) from error
+            try:
+                raise (self._undo_write(position) or failure) from error
+            finally:
+                del failure  # its traceback holds this frame, and the frame a descriptor
         except BaseException:  # interrupted: nobody is to find what was not published
             self._undo_write(position)
             raise

@@ -1,0 +1,88 @@
+"""A log dir that failed holds nothing open, and needs no garbage collector for that."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogConfig, LogDirOfflineError, LogStore, LogStoreError
+from logstore.disk import files
+from support.bad_disk import failing
+
+CALLS = ("pwrite", "pwritev", "fdatasync", "pread", "open_file")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_collector() -> Iterator[None]:
+    """Let rings of references live, as they do for minutes in a large process."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def held(under: str) -> list[str]:
+    """List the files of a directory that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(under)]
+
+
+def many_durable(log: Log) -> None:
+    """Append from several threads at once, so that commits are grouped."""
+
+    def work() -> None:
+        for _ in range(3):
+            with contextlib.suppress(LogStoreError):
+                log.append(b"x" * 100, durable=True)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+USES: dict[str, Callable[[Log], object]] = {
+    "append": lambda log: log.append(b"x"),
+    "durable append": lambda log: log.append(b"x", durable=True),
+    "grouped appends": many_durable,
+    "batch": lambda log: log.extend([b"x"] * 100),
+    "roll": lambda log: [log.append(b"x" * 1000) for _ in range(100)],
+    "flush": lambda log: log.flush(),
+    "point read": lambda log: log[1],
+    "scan": list,
+    "truncate": lambda log: log.truncate_to(5),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("call", CALLS)
+def test_regression_a_failed_log_dir_lets_go_at_once(tmp_path: Path, use: str, call: str) -> None:
+    """No error keeps itself, and with itself a descriptor, alive by the frames it passed."""
+    heard = threading.Event()
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    with LogStore.open(dirs, on_log_dir_failure=lambda error: heard.set()) as store:
+        log = store.create("orders", 0, log_dir=dirs[0], config=LogConfig(segment_bytes=16 << 10))
+        log.extend([b"x" * 100] * 10)
+        log.flush()
+        log.append(b"waits for a flush")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, call, failing(call, dirs[0], errno.EIO))
+            with contextlib.suppress(LogDirOfflineError):
+                USES[use](log)
+            if not store.metrics().OfflineLogDirectoryCount:
+                return  # this use makes no such call
+        heard.wait()
+        for thread in list(store._seers):
+            thread.join()
+        assert held(dirs[0]) == []
