@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from format.write_golden import GOLDEN, WRITERS, rows_of
-from logstore import CorruptRecordBatchError, LogStore
+from logstore import CorruptRecordBatchError, LogDirOfflineError, LogStore, TopicPartition
+from logstore.disk.catalog_file import CATALOG_NAME, decode_catalog
+from logstore.disk.settings import DirSettings, read_settings
+from support.moves import directory_id_of
 from support.places import environment
 from support.reader import read_partition
 
@@ -74,6 +77,27 @@ def test_v1_corrupt_is_named_and_repaired(tmp_path: Path) -> None:
         store.repair("orders", 0)
         assert rows_of(store.log("orders", 0)) == expected["orders-0"]
         assert store.verify().is_sound
+
+
+def test_v1_dirs_are_read(tmp_path: Path) -> None:
+    """Catalog, settings and the marks of a move: a swap is completed, an absent dir is missed."""
+    root, expected = copied("v1_dirs", tmp_path)
+    dirs = [root / "a", root / "b"]
+    with LogStore.open(dirs[:1]) as store, pytest.raises(LogDirOfflineError):
+        store.log("orders", 1)
+    for name, settings in zip(
+        ("a", "b"),
+        (DirSettings(True), DirSettings(False, {TopicPartition("orders", 7): 1_700_000_000_000})),
+        strict=True,
+    ):
+        meta = directory_id_of(root / name)
+        assert read_settings(str(root / name), meta) == (settings, "")
+        places = decode_catalog((root / name / CATALOG_NAME).read_bytes()).places
+        assert set(places) == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
+    with LogStore.open(dirs) as store:
+        assert {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store} == expected
+        assert store.log("orders", 1).log_dir == str(dirs[1])
+        assert store.recovery_report.is_sound
 
 
 def test_the_writer_overwrites_nothing() -> None:

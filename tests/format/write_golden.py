@@ -3,7 +3,7 @@
 A golden directory is what this version wrote. Every later version has to read it, so nothing here
 overwrites one: a new format gets directories of its own.
 
-    python tests/format/write_golden.py          refuses where a directory is there already
+    PYTHONPATH=src:tests python tests/format/write_golden.py      writes those that are not there
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from logstore import LogConfig, LogStore
+from logstore import LogConfig, LogStore, TopicPartition
+from logstore.disk.settings import DirSettings, write_settings
 from logstore.format import columnar
+from support.moves import StagedMove, directory_id_of
 
 GOLDEN = Path(__file__).with_name("golden")
 CODECS = ("none", "lz4", "zstd")
@@ -104,6 +106,23 @@ def write_corrupt(root: Path) -> None:
     (root / "expected.json").write_text(json.dumps({"orders-0": rows, "lost": lost}))
 
 
+def write_dirs(root: Path) -> None:
+    """A store of two log dirs with their catalog and settings; it crashed while it swapped one."""
+    dirs = [root / "a", root / "b"]
+    with LogStore.open(dirs) as store:
+        for partition in range(2):
+            fill(store.create("orders", partition, log_dir=dirs[0]), partition)
+        expect(root, store)
+        end_offset = store.log("orders", 1).log_end_offset
+        store.create("gone", 0, log_dir=dirs[1])
+        store.delete("gone", 0)
+    wish = {TopicPartition("orders", 7): 1_700_000_000_000}
+    write_settings(str(dirs[0]), directory_id_of(dirs[0]), DirSettings(True))
+    write_settings(str(dirs[1]), directory_id_of(dirs[1]), DirSettings(False, wish))
+    move = StagedMove(dirs[0], dirs[1], "orders", 1, end_offset)
+    move.name().copy().catch_up().rename_source()
+
+
 def expect(root: Path, store: LogStore) -> None:
     found = {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store}
     (root / "expected.json").write_text(json.dumps(found))
@@ -113,18 +132,19 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "v1": write_sound,
     "v1_torn_tail": write_torn,
     "v1_corrupt": write_corrupt,
+    "v1_dirs": write_dirs,
 }
 
 
 def main() -> int:
     """Write the directories that are not there yet."""
-    there = [name for name in WRITERS if (GOLDEN / name).exists()]
-    if there:
-        print(f"golden directories are written once and read for ever: {there} are there already")
+    missing = [name for name in WRITERS if not (GOLDEN / name).exists()]
+    if not missing:
+        print("golden directories are written once and read for ever: all are there already")
         return 1
     GOLDEN.mkdir(exist_ok=True)
-    for name, write in WRITERS.items():
-        write(GOLDEN / name)
+    for name in missing:
+        WRITERS[name](GOLDEN / name)
     return 0
 
 

@@ -138,6 +138,7 @@ class DirKeeper:
             LOG_START_OFFSETS,
             lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
         )
+        self._replicas.catalog.write(self.log_dir)
 
     def refresh_usage(self) -> None:
         """Ask the disk for its space, and note which replicas have grown."""

@@ -42,6 +42,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
         if isinstance(replica, OfflineReplica) and isinstance(replica.error, LogDirOfflineError):
             raise copy.copy(replica.error)
         raise PartitionExistsError(topic=key.topic, partition=key.partition)
+    replicas.check_not_absent(key)
     if not is_new:
         replicas.check_no_dir_is_bad(key)
 
@@ -174,6 +175,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     else:  # another thread was faster
         raise UnknownPartitionError(topic=key.topic, partition=key.partition)
     forget_companions(replicas, key)
+    replicas.catalog.note(key, None)
     return [*others, Doomed(log_dir, doomed, is_deletion=True)]
 
 

@@ -9,6 +9,7 @@ import os
 from typing import NamedTuple
 
 from logstore.disk import files
+from logstore.disk.catalog_file import CATALOG_NAME
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.log_dir import PROBE_PREFIX, LogDir
@@ -28,7 +29,15 @@ from logstore.store.identity import PARTITION_METADATA
 from logstore.store.startup import ReplicaFacts
 
 OUR_FILES = frozenset(
-    {FILE_NAME, LOCK_NAME, MARKER_NAME, RECOVERY_POINTS, LOG_START_OFFSETS, SETTINGS_NAME}
+    {
+        CATALOG_NAME,
+        FILE_NAME,
+        LOCK_NAME,
+        MARKER_NAME,
+        RECOVERY_POINTS,
+        LOG_START_OFFSETS,
+        SETTINGS_NAME,
+    }
 )
 # What Spark's writers have staged and committed (logstore.spark.commits).
 OUR_DIRS = frozenset({".spark"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -47,6 +47,19 @@ class RecoveryProgress(NamedTuple):
     topic_partition: TopicPartition
 
 
+def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
+    """Tell where the catalog was wrong about a log dir that serves; the directories are right."""
+    for key, log_dir in said.items():
+        replica = replicas.opened.get(key)
+        if replica is not None:
+            if replica.log_dir is not log_dir:
+                yield f"the catalog had {key} in {log_dir.path}, it is in {replica.log_dir.path}"
+        elif key not in replicas and not log_dir.is_offline:
+            yield f"the catalog had {key} in {log_dir.path}, and it is in no log dir that serves"
+            if not replicas.is_a_dir_bad():
+                replicas.catalog.note(key, None)
+
+
 class Loader:
     """One opening of all logs of a store, or of one log dir that came back.
 
@@ -78,7 +91,13 @@ class Loader:
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
+        catalog = self.replicas.catalog
+        good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
+        is_a_dir_bad = self.replicas.is_a_dir_bad()
+        self.report.warnings += catalog.load(good, is_a_dir_bad=is_a_dir_bad)
+        said = {key: log_dir for log_dir in good for key in catalog.on(log_dir.directory_id)}
         self._load(settle(self.replicas, self.environment))
+        self.report.warnings += disagreements(self.replicas, said)
         for log_dir in self.replicas.log_dirs:
             self.report.warnings += log_dir.warnings
             if log_dir.is_offline:
@@ -98,6 +117,9 @@ class Loader:
             for key, replica in list(self.replicas.opened.items())
             if replica.log_dir.path == log_dir.path
         }
+        is_a_dir_bad = self.replicas.is_a_dir_bad()
+        catalog = self.replicas.catalog
+        self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_a_dir_bad)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
         for key, replica in before.items():
             if self.replicas.opened.get(key) is replica:  # it was here, and is no more

@@ -16,6 +16,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.store.catalog import Catalog
 from logstore.store.figures import DirFigures
 from logstore.store.startup import ReplicaFacts
 
@@ -100,6 +101,7 @@ class Replicas:
         self.moves: dict[TopicPartition, MoveFound] = {}
         self.superseded: dict[str, ReplicaFacts] = {}
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
+        self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
         # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
@@ -108,14 +110,33 @@ class Replicas:
         self._reserved: set[TopicPartition] = set()
 
     def __len__(self) -> int:
-        return len(self.opened) + len(self.incomplete) + len(self.offline)
+        return len(self.opened) + len(self.incomplete) + len(self.offline) + len(self.absent())
 
     def __contains__(self, key: object) -> bool:
-        return key in self.opened or key in self.incomplete or key in self.offline
+        if key in self.opened or key in self.incomplete or key in self.offline:
+            return True
+        return isinstance(key, tuple) and len(key) == 2 and self._absent_in(key) is not None
 
     def names(self) -> list[TopicPartition]:
         """List all replicas that are known, those offline among them, in order."""
-        return sorted([*list(self.opened), *list(self.incomplete), *list(self.offline)])
+        known = [*list(self.opened), *list(self.incomplete), *list(self.offline)]
+        return sorted([*known, *self.absent()])
+
+    def absent(self) -> list[TopicPartition]:
+        """List the replicas that, says the catalog, live in log dirs that do not serve."""
+        if not self.is_a_dir_bad():
+            return []
+        good = [log_dir.directory_id for log_dir in self.log_dirs if not log_dir.is_offline]
+        known = (self.opened, self.incomplete, self.offline)
+        return [k for k in self.catalog.elsewhere(good) if not any(k in one for one in known)]
+
+    def _absent_in(self, key: tuple[str, int]) -> str | None:
+        """Give the directory id of a replica that is not found, where that one does not serve."""
+        directory_id = self.catalog.directory_of(TopicPartition(*key))
+        if directory_id is None or not self.is_a_dir_bad():
+            return None
+        good = (log_dir.directory_id for log_dir in self.log_dirs if not log_dir.is_offline)
+        return None if directory_id in good else directory_id
 
     def on(self, log_dir: LogDir) -> list[Log]:
         """List the opened logs of one log dir."""
@@ -126,6 +147,7 @@ class Replicas:
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
         self.opened[key] = Replica(log, log_dir)
+        self.catalog.note(key, log_dir.directory_id)
 
     def remove(self, key: TopicPartition) -> None:
         """Forget a replica."""
@@ -142,6 +164,7 @@ class Replicas:
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
         self.opened[key] = Replica(log, log_dir)
+        self.catalog.note(key, log_dir.directory_id)
         del self._on[old_dir.path][key]
         self.figures[old_dir.path].remove(log)
         if log_dir.is_offline:  # who went through its logs before this one was among them
@@ -165,13 +188,13 @@ class Replicas:
         dirs = [replica.log_dir for replica in list(self.opened.values())]
         dirs += [replica.log_dir for replica in list(self.incomplete.values())]
         dark = sum(log_dir.is_offline for log_dir in dirs)
-        return dark + len(self.offline)
+        return dark + len(self.offline) + len(self.absent())
 
     def lookup(self, topic: str, partition: int) -> Replica:
         """Find an opened replica.
 
         Raises:
-            LogDirOfflineError: its log dir is offline, or it is not found while some log dir is.
+            LogDirOfflineError: its log dir is offline, as far as the catalog knows.
             ReplicaOfflineError: it could not be opened.
             UnknownPartitionError: there is none.
         """
@@ -190,8 +213,21 @@ class Replicas:
             return self._lookup_offline(key, offline)
         validate_topic(topic)
         validate_partition(partition)
-        self.check_no_dir_is_bad(key)
+        self.check_not_absent(key)
+        if not self.catalog.is_known:
+            self.check_no_dir_is_bad(key)
         raise UnknownPartitionError(topic=topic, partition=partition)
+
+    def check_not_absent(self, key: TopicPartition) -> None:
+        """Raise LogDirOfflineError for a replica that is known to live on a bad log dir."""
+        directory_id = self._absent_in(key)
+        if directory_id is not None:
+            bad = [log_dir for log_dir in self.log_dirs if log_dir.is_offline]
+            bad = [d for d in bad if d.directory_id == directory_id] or bad
+            why = f"{bad[0].path}: {bad[0].offline_reason}" if bad else "no such dir was given"
+            reason = f"{key} is in the log dir with id {directory_id}, which does not serve ({why})"
+            path = bad[0].path if bad else self.log_dirs[0].path
+            raise LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
         """Say why a replica is offline; try again to open it where only room was lacking."""

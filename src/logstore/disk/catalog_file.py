@@ -1,0 +1,108 @@
+"""Read and write the catalog of a log dir: which replica lives in which directory of the store.
+
+    replica-catalog                 text, one line an entry, appended to
+    <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
+    <16 hex> <sequence> <directory id, or -> <partition> <topic>
+
+Of the lines about one replica the highest sequence counts; `-` says that it was deleted. Every log
+dir carries the entries of the whole store, in the same bytes as long as none was away, so that a
+start reads them once. It is a hint: the directories are the truth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import xxhash
+
+from logstore.disk import files
+from logstore.names import TopicPartition
+
+CATALOG_NAME = "replica-catalog"
+VERSION = 1
+DELETED = "-"
+
+
+class Place(NamedTuple):
+    """Where a replica lives, and how new that is."""
+
+    sequence: int
+    directory_id: str
+
+
+class CatalogFile(NamedTuple):
+    """What a catalog says.
+
+    Attributes:
+        is_whole: every byte of it checks out; one that is not whole is to be written anew.
+    """
+
+    places: dict[TopicPartition, Place]
+    line_count: int
+    is_whole: bool
+
+
+def _line(text: str) -> bytes:
+    data = text.encode()
+    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(data), data)
+
+
+def line_of(key: TopicPartition, place: Place) -> bytes:
+    """Write one entry as its line."""
+    return _line(f"{place.sequence} {place.directory_id} {key.partition} {key.topic}")
+
+
+def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
+    """Write a whole catalog; the same entries give the same bytes."""
+    lines = [_line(str(VERSION))]
+    lines += [line_of(key, place) for key, place in sorted(places.items())]
+    return b"".join(lines)
+
+
+def decode_catalog(data: bytes) -> CatalogFile:
+    """Read a catalog as far as its lines check out; one of a later version says nothing."""
+    digest = xxhash.xxh3_64_intdigest
+    places: dict[TopicPartition, Place] = {}
+    lines = data.split(b"\n")
+    is_whole = lines.pop() == b"" and len(lines) > 0 and lines[0] + b"\n" == _line(str(VERSION))
+    if not lines or lines[0] + b"\n" != _line(str(VERSION)):
+        return CatalogFile({}, 0, is_whole=False)
+    for line in lines[1:]:
+        text = line[17:]
+        try:
+            if line[:17] != b"%016x " % digest(text):
+                raise ValueError
+            sequence, directory_id, partition, topic = text.decode().split(" ")
+            key, place = TopicPartition(topic, int(partition)), Place(int(sequence), directory_id)
+        except ValueError:
+            is_whole = False
+            continue
+        known = places.get(key)
+        if known is None or known.sequence <= place.sequence:
+            places[key] = place
+    return CatalogFile(places, len(lines), is_whole)
+
+
+def read_catalog(dir_path: str) -> bytes | None:
+    """Read the bytes of a catalog; None when there is none. Raises OSError."""
+    try:
+        return files.read_file(os.path.join(dir_path, CATALOG_NAME))
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+
+
+def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
+    """Append entries, durably; raises OSError."""
+    fd = files.open_file(os.path.join(dir_path, CATALOG_NAME), files.READ_WRITE)
+    try:
+        files.write_fully(fd, [b"".join(lines)], files.fstat(fd).st_size)
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
+
+
+def write_catalog(dir_path: str, places: Mapping[TopicPartition, Place]) -> None:
+    """Replace a catalog durably; raises OSError."""
+    files.write_atomically(os.path.join(dir_path, CATALOG_NAME), encode_catalog(places))

@@ -1,0 +1,150 @@
+"""Remember which replica lives in which log dir, so that a disk that is away is missed by name.
+
+Every log dir carries the catalog of the whole store (`disk/catalog_file`). What changes is noted in
+memory and written by each log dir's own keeper with its checkpoints: nobody waits for a sick disk.
+Where the catalog and the directories disagree, the directories are right, and it is reported.
+
+Threads: entries change one by one under the lock; lookups take none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from logstore.disk.catalog_file import (
+    CATALOG_NAME,
+    DELETED,
+    CatalogFile,
+    Place,
+    append_catalog,
+    decode_catalog,
+    line_of,
+    read_catalog,
+    write_catalog,
+)
+from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.names import TopicPartition
+
+# A file is written anew once it has so many lines more than twice its entries.
+SPARE_LINES = 1000
+
+
+class Catalog:
+    """The catalog of a store in memory, and what of it each log dir has still to be told.
+
+    Attributes:
+        is_known: whether it names every replica; a store of before there were catalogs, opened
+            without one of its dirs, does not know.
+    """
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self._places: dict[TopicPartition, Place] = {}
+        self._sequence = 0
+        self._lock = threading.Lock()
+        # By log dir: lines in its file, lines to append, or None: the file is to be written anew.
+        self._line_counts: dict[str, int] = {}
+        self._pending: dict[str, list[bytes] | None] = {}
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    def directory_of(self, key: TopicPartition) -> str | None:
+        """Give the directory id that a replica lives in; None when there is none, or unknown."""
+        place = self._places.get(key)
+        return None if place is None or place.directory_id == DELETED else place.directory_id
+
+    def on(self, directory_id: str) -> list[TopicPartition]:
+        """List the replicas that live in a directory."""
+        return sorted(k for k, place in list(self._places.items()) if place[1] == directory_id)
+
+    def elsewhere(self, directory_ids: Iterable[str]) -> list[TopicPartition]:
+        """List the replicas that live in none of these directories."""
+        here = {*directory_ids, DELETED}
+        return [key for key, place in list(self._places.items()) if place[1] not in here]
+
+    # --- what changes -----------------------------------------------------------------------------
+
+    def note(self, key: TopicPartition, directory_id: str | None) -> None:
+        """Note where a replica lives now, or with None that it was deleted."""
+        place = self._places.get(key)
+        wanted = DELETED if directory_id is None else directory_id
+        if (place.directory_id if place is not None else DELETED) == wanted:
+            return
+        with self._lock:
+            self._sequence += 1
+            self._places[key] = Place(self._sequence, wanted)
+            line = line_of(key, self._places[key])
+            for pending in self._pending.values():
+                if pending is not None:
+                    pending.append(line)
+
+    def forget_dir(self, directory_id: str) -> list[TopicPartition]:
+        """Forget all replicas of a directory that is gone for good; gives them."""
+        lost = self.on(directory_id)
+        for key in lost:
+            self.note(key, None)
+        return lost
+
+    # --- the files --------------------------------------------------------------------------------
+
+    def load(self, log_dirs: Iterable[LogDir], *, is_a_dir_bad: bool) -> list[str]:
+        """Read the catalogs of log dirs, the newest entry counts; gives what is odd."""
+        warnings = []
+        read: dict[bytes, CatalogFile] = {}
+        of: dict[str, bytes | None] = {}
+        for log_dir in log_dirs:
+            try:
+                data = read_catalog(log_dir.path)
+            except OSError as error:
+                if verdict_of(error) is Verdict.GONE:
+                    log_dir.take_offline(f"its catalog cannot be read: {reason_of(error)}")
+                    continue
+                data = None
+            of[log_dir.path] = data
+            if data is not None and data not in read:
+                read[data] = decode_catalog(data)
+            if data is not None and not read[data].is_whole:
+                warnings.append(f"{log_dir.path}/{CATALOG_NAME}: damaged; it is written anew")
+        with self._lock:
+            for found in read.values():
+                for key, place in found.places.items():
+                    if place.sequence > self._places.get(key, Place(-1, "")).sequence:
+                        self._places[key] = place
+            self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
+            newest = max((place.sequence for place in self._places.values()), default=0)
+            self._sequence = max(self._sequence, newest)
+            for path, data in of.items():
+                found = read[data] if data is not None else CatalogFile({}, 0, is_whole=False)
+                is_same = found.is_whole and found.places == self._places
+                self._pending[path] = [] if is_same else None
+                self._line_counts[path] = found.line_count
+        return warnings
+
+    def write(self, log_dir: LogDir) -> None:
+        """Bring the catalog of one log dir up to date, durably; its own thread calls this.
+
+        Raises:
+            OSError: the disk failed; the file is written anew the next time.
+        """
+        path = log_dir.path
+        with self._lock:
+            pending = self._pending.get(path)
+            if not self.is_known or (pending is not None and not pending):
+                return
+            line_count = self._line_counts.get(path, 0) + len(pending or ())
+            kept = {key: place for key, place in self._places.items() if place[1] != DELETED}
+            if pending is not None and line_count > 2 * len(kept) + SPARE_LINES:
+                pending = None
+            self._pending[path] = []
+            self._line_counts[path] = len(kept) + 1 if pending is None else line_count
+        try:
+            if pending is None:
+                write_catalog(path, kept)
+            else:
+                append_catalog(path, pending)
+        except OSError:
+            with self._lock:
+                self._pending[path] = None
+            raise
