@@ -45,7 +45,7 @@ def check_log(log: Any, known: Known) -> None:
 def check_store(root: Path, known: Known, *, is_thorough: bool) -> None:
     """Open a store, read all, repair what is damaged, append, and open it again."""
     try:
-        with LogStore.open(root / "logs", config=QUIET) as store:
+        with LogStore.open(root / "logs", config=QUIET, admin_socket=False) as store:
             if not known.created:
                 return
             log = store.log("orders", 0)
@@ -59,7 +59,7 @@ def check_store(root: Path, known: Known, *, is_thorough: bool) -> None:
                 if log.append(b"goes on", durable=True) != end:
                     raise PowerCutViolation("an append left a gap")
         if is_thorough:
-            with LogStore.open(root / "logs", config=QUIET) as store:
+            with LogStore.open(root / "logs", config=QUIET, admin_socket=False) as store:
                 log = store.log("orders", 0)
                 if store.recovery_report.problems or log[end].value != b"goes on":
                     raise PowerCutViolation(f"opened again: {store.recovery_report}")
@@ -96,7 +96,7 @@ class Explorer:
     def cut_in_recovery(self, root: Path, image: Image) -> list[Image]:
         """Let recovery run on an image, and cut the power at a few moments of it."""
         with Recorder(root, image) as recorder:
-            LogStore.open(root / "logs", config=QUIET).close()
+            LogStore.open(root / "logs", config=QUIET, admin_socket=False).close()
         ops = recorder.ops
         moments = {self.rng.randrange(len(ops) + 1) for _ in range(2)}
         model, images = CrashModel(image), []

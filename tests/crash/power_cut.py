@@ -140,7 +140,7 @@ def record(root: Any, seed: int, steps: int) -> list[Op]:
     """Write a history into an empty directory and give its record."""
     root.mkdir()
     with Recorder(root) as recorder:
-        store = LogStore.open(root / "logs", config=QUIET)
+        store = LogStore.open(root / "logs", config=QUIET, admin_socket=False)
         History(recorder, store, seed).run(steps)
         store.close()
     return recorder.ops
