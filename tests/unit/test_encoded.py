@@ -1,0 +1,111 @@
+"""Batches are read as they stand and appended verbatim, or with new offsets; others are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError
+from logstore.log.encoded import parse
+
+CONFIG = LogConfig(segment_bytes=1024)
+
+
+@pytest.fixture
+def leader(store: LogStore) -> Log:
+    """Give a log of several segments and two epochs."""
+    log = store.create("leader", 0, config=CONFIG)
+    for number in range(20):
+        log.extend([b"%d" % number, b"x" * number], keys=[b"k", None], timestamps=number)
+    log.leader_epoch = 4
+    for number in range(20, 30):
+        log.append(b"%d" % number, timestamp=number, headers={"h": b"%d" % number})
+    return log
+
+
+def rows(log: Log) -> list[tuple[object, ...]]:
+    """Give all records, with all but the topic."""
+    return [tuple(record[:5]) for record in log]
+
+
+def raw_of(log: Log, max_bytes: int) -> list[bytes]:
+    """Fetch a whole log as a follower does."""
+    found, offset = [], log.log_start_offset
+    while raw := log.read_raw(offset, max_bytes):
+        found.append(raw)
+        offset = parse(raw)[-1][1].last_offset + 1
+    return found
+
+
+@pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
+def test_a_follower_has_what_its_leader_has(store: LogStore, leader: Log, max_bytes: int) -> None:
+    """Offsets, epochs and bytes, however much comes at a time; one batch always does."""
+    log = store.create("follower", 0, config=CONFIG)
+    end = 0
+    for raw in raw_of(leader, max_bytes):
+        offsets = log.append_as_follower(raw)
+        assert offsets.start == end
+        end = offsets.stop
+    assert rows(log) == rows(leader) and log.leader_epoch == 4
+    assert raw_of(log, 1 << 20) == raw_of(leader, 1 << 20)
+    assert log.verify() == []
+    assert log.read_raw(end) == b""
+
+
+def test_a_follower_takes_only_what_comes_next(store: LogStore, leader: Log) -> None:
+    """A gap and a repetition are refused; an empty log begins where its leader's records do."""
+    first, second, third, *_ = raw_of(leader, 1)
+    log = store.create("follower", 0)
+    assert log.append_as_follower(second) == range(2, 4)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 4)
+    for raw in (first, second, raw_of(leader, 1)[5]):
+        with pytest.raises(OffsetOutOfRangeError):
+            log.append_as_follower(raw)
+    assert log.append_as_follower(third) == range(4, 6)
+    assert log.append_as_follower(b"") == range(6, 6)
+
+
+def test_an_older_epoch_is_refused(store: LogStore, leader: Log) -> None:
+    """It is of a leader that was deposed."""
+    log = store.create("follower", 0)
+    log.leader_epoch = 9
+    with pytest.raises(ValueError, match="epoch"):
+        log.append_as_follower(raw_of(leader, 1)[0])
+    assert len(log) == 0
+
+
+def test_appended_with_new_offsets_records_stay_what_they_are(store: LogStore, leader: Log) -> None:
+    """Behind what the log has, in this log's epoch."""
+    log = store.create("other", 0, config=CONFIG)
+    log.append(b"first")
+    log.leader_epoch = 7
+    raw = b"".join(raw_of(leader, 1 << 20))
+    assert log.append_encoded(raw) == range(1, 1 + len(leader))
+    assert [row[1:] for row in rows(log)[1:]] == [row[1:] for row in rows(leader)]
+    assert {batch.leader_epoch for batch in log.read_batches(1)} == {7}
+    assert log.append_encoded(b"") == range(len(log), len(log))
+
+
+def test_what_is_no_whole_sound_batch_is_refused_whole(store: LogStore, leader: Log) -> None:
+    """Cut, damaged, of another type, or too large: and nothing of it is written."""
+    log = store.create("other", 0, config=LogConfig(max_message_bytes=100))
+    raw = b"".join(raw_of(leader, 1 << 20))
+    for append in (log.append_as_follower, log.append_encoded):
+        for bad in (raw[:-1], raw[1:], raw + b"\0", raw[:500] + b"!" + raw[501:], b"garbage"):
+            with pytest.raises(ValueError, match="no whole batch"):
+                append(bad)
+        with pytest.raises(TypeError):
+            append("text")  # type: ignore[arg-type]
+    with pytest.raises(RecordTooLargeError):
+        log.append_encoded(raw)
+    assert len(log) == 0 and log.size_bytes == 0
+
+
+def test_raw_reads_keep_to_the_log(leader: Log) -> None:
+    """Behind its end and before its start there is nothing; inside a batch, that batch comes."""
+    with pytest.raises(OffsetOutOfRangeError):
+        leader.read_raw(len(leader) + 1)
+    assert leader.read_raw(1, 1) == leader.read_raw(0, 1)
+    leader.delete_records_before(20)
+    with pytest.raises(OffsetOutOfRangeError):
+        leader.read_raw(19)

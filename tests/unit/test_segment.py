@@ -1,0 +1,93 @@
+"""A segment knows its files, what was checked of it, and opens no file but its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from logstore import CorruptRecordBatchError, LogConfig, LogStore, StoreConfig
+from logstore.log.environment import LogEnvironment
+from logstore.log.segment import Segment
+
+
+@pytest.fixture
+def environment() -> LogEnvironment:
+    """Give the caches of a store."""
+    return LogEnvironment(StoreConfig())
+
+
+def test_files_are_named_by_the_base_offset(tmp_path: Path) -> None:
+    """Indexes first, in the order in which they may go."""
+    names = [os.path.basename(path) for path in Segment(str(tmp_path), 42).paths]
+    assert names == [f"{42:020d}{suffix}" for suffix in (".index", ".timeindex", ".log")]
+
+
+def test_each_batch_has_a_bit_of_its_own(tmp_path: Path) -> None:
+    """However small batches are; asked for behind the last bit, nothing was checked."""
+    segment = Segment(str(tmp_path), 0)
+    assert not segment.is_verified(0) and not segment.is_verified(1 << 30)
+    positions = list(range(0, 20_000, 61 * 3)) + [10_000_001]
+    for position in positions:
+        assert not segment.is_verified(position)
+        segment.mark_verified(position)
+    assert all(segment.is_verified(position) for position in positions)
+    assert not segment.is_verified(61) and not segment.is_verified(10_000_001 + 61)
+    bits = segment.verified_up_to(30_000_000)
+    assert len(bits) * 256 > 30_000_000 and segment.is_verified(10_000_001)
+    assert segment.verified_up_to(5) is bits
+
+
+def test_one_descriptor_serves_all_readers(tmp_path: Path, environment: LogEnvironment) -> None:
+    """Until it is forgotten; who holds it keeps it open."""
+    segment = Segment(str(tmp_path), 0)
+    Path(segment.log_path).write_bytes(b"data")
+    handle = segment.handle(environment)
+    assert segment.handle(environment) is handle
+    segment.forget(environment)
+    assert os.pread(handle.fd, 4, 0) == b"data"
+    assert segment.handle(environment) is not handle
+
+
+def test_a_dropped_segment_opens_nothing(tmp_path: Path, environment: LogEnvironment) -> None:
+    """Another file may stand under its name by now."""
+    segment = Segment(str(tmp_path), 0)
+    Path(segment.log_path).write_bytes(b"data")
+    segment.is_dropped = True
+    with pytest.raises(FileNotFoundError):
+        segment.handle(environment)
+    assert not segment.cached
+
+
+def test_a_reader_opens_only_the_file_that_was_listed(
+    tmp_path: Path, environment: LogEnvironment
+) -> None:
+    """One that replaced it has another number."""
+    segment = Segment(str(tmp_path), 0)
+    path = Path(segment.log_path)
+    path.write_bytes(b"data")
+    segment.inode = path.stat().st_ino
+    segment.handle(environment)
+    segment.forget(environment)
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    other.rename(path)
+    with pytest.raises(FileNotFoundError, match="another file"):
+        segment.handle(environment)
+
+
+def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
+    """Whole batches that are not those that were sealed."""
+    for name, value in (("a", b"1"), ("b", b"2")):
+        with LogStore.open(tmp_path / name) as store:
+            log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+            while len(log._view[0]) < 3:
+                log.append(value * 50, timestamp=1)
+    name = f"orders-0/{0:020d}.log"
+    with LogStore.open(tmp_path / "a") as store:
+        log = store.log("orders", 0)
+        (tmp_path / "b" / name).rename(tmp_path / "a" / name)
+        with pytest.raises(CorruptRecordBatchError, match="not the batch that stood here"):
+            log.read(0)
+        assert log[log.log_end_offset - 1].value == b"1" * 50
