@@ -117,6 +117,8 @@ class Recorder:
 
     def _note_rename(self, _: Any, __: bool, old: Any, new: Any) -> None:
         source, target = self._path(old), self._path(new)
+        if source is None and target is None:
+            return  # the owner's socket
         assert source is not None and target is not None
         self.ops.append(("rename", source, target))
         for path in [p for p in self.numbers if p == source or p.startswith(source + "/")]:
