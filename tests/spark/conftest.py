@@ -18,7 +18,7 @@ from support.spark_data import fill, rows_of, write_parquet
 COMPILE_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CHANGED = (
     "JAVA_HOME", "LOGSTORE_JAVA", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH",
-    "SPARK_LOCAL_IP", "SPARK_HOME", "SPARK_ENV_LOADED",
+    "SPARK_LOCAL_IP", "PYTHONWARNINGS", "SPARK_HOME", "SPARK_ENV_LOADED",
 )  # fmt: skip
 
 

@@ -41,9 +41,7 @@ def _measure(
         show(number, count)
 
     with Bed(paths) as bed, Trace(os.path.join(out, "trace")) as trace:
-        outcomes = run_cases(
-            layout, bed, cases, trace, make=moving, progress=tell
-        )
+        outcomes = run_cases(layout, bed, cases, trace, make=moving, progress=tell)
     write_document(out, layout, bed, outcomes)
     return [row_of(outcome) for outcome in outcomes], bed.left_behind
 

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from logstore.spark.local import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register", "session"]
+    from logstore.spark.checks import LogDirs
+
+__all__ = ["describe", "register", "session", "verify"]
 
 
 def register(spark: SparkSession) -> None:
@@ -31,3 +33,24 @@ def register(spark: SparkSession) -> None:
     from logstore.spark.source import LogStoreSource
 
     spark.dataSource.register(LogStoreSource)
+
+
+def verify(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+    """Check every batch of a store in parallel, beside its owner; a row for each problem.
+
+    Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
+    """
+    from logstore.spark import checks
+
+    return checks.verify(spark, log_dirs)
+
+
+def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+    """Measure every partition of a store: bytes, records, keys and their skew, range of times.
+
+    Needs `register(spark)`. Columns: dir, topic, partition, bytes, segments, log_start_offset,
+    log_end_offset, records, keys, null_keys, key_skew, min_timestamp, max_timestamp.
+    """
+    from logstore.spark import checks
+
+    return checks.describe(spark, log_dirs)

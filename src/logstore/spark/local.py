@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(HERE))
 MISSING = "the Spark source needs pyspark: pip install 'logstore[spark]'"
+PANDAS_WARNING = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 QUIET = {
     "spark.ui.enabled": "false",
@@ -73,6 +74,11 @@ def prepare_environment(java: str = "auto") -> None:
     # Without these the workers run whatever `python3` stands first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Each of Spark's Python processes would say that it does not know this pandas: nor is it used.
+    filters = [os.environ.get("PYTHONWARNINGS", ""), PANDAS_WARNING]
+    if PANDAS_WARNING not in filters[0]:
+        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, filters))
+    warnings.filterwarnings("ignore", PANDAS_WARNING.split(":")[1], FutureWarning)
     roots = [root for root in os.environ.get("PYTHONPATH", "").split(os.pathsep) if root]
     if os.path.basename(PACKAGE_ROOT) != "site-packages" and PACKAGE_ROOT not in roots:
         os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE_ROOT, *roots])

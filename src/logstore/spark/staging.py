@@ -235,13 +235,17 @@ def encode(table: pa.Table, config: LogConfig) -> Iterator[tuple[bytes, int]]:
     Raises:
         RecordTooLargeError: a single record is larger than the log takes.
     """
+    if config.record_format != "columnar":
+        raise ValueError(
+            f"Spark writes to logs with record_format=columnar, not {config.record_format}"
+        )
     pieces = max(-(-table.nbytes // BATCH_BYTES), 1)
     step = max(-(-table.num_rows // pieces), 1)
     waiting = [table.slice(start, step) for start in range(0, table.num_rows, step)]
     waiting.reverse()
     while waiting:
         rows = waiting.pop()
-        payload = build_payload(
+        payload: Any = build_payload(
             rows,
             now_ms=time.time_ns() // 1_000_000,
             codec_id=CODEC_IDS[config.compression_type],

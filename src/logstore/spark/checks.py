@@ -1,0 +1,230 @@
+"""Look over a whole store with Spark: every batch checked, every partition measured.
+
+A segment is one task, found by name where it stands by then. What is wrong is looked at twice, the
+second time with a fresh view: beside an owner that truncates or retains, only damage stays.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from logstore.errors import LogStoreError
+from logstore.log.log import Log
+from logstore.log.verification import SegmentDamage, verify_segment
+from logstore.spark.options import log_dirs_of
+from logstore.spark.views import forget, view_of
+from logstore.store.store import LogStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+PROBLEMS = (
+    "dir STRING, topic STRING, partition INT, segment BIGINT, position BIGINT, offset BIGINT, "
+    "reason STRING"
+)
+SEGMENTS = "topic STRING, partition INT, segment BIGINT"
+TASKS_MAX = 512
+
+LogDirs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Row = tuple[Any, ...]
+
+
+class Figures(NamedTuple):
+    """What a view knows of a partition without reading it."""
+
+    dir: str
+    topic: str
+    partition: int
+    bytes: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+def paths_of(log_dirs: LogDirs) -> tuple[str, ...]:
+    """Take one path, or several, as LogStore.open does."""
+    if isinstance(log_dirs, str | os.PathLike):
+        return (os.fspath(log_dirs),)
+    return tuple(os.fspath(path) for path in log_dirs)
+
+
+def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame:
+    """Make a DataFrame of a few rows, without a word about pandas, which takes no part in it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        return spark.createDataFrame(rows, schema)
+
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+def verify(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+    """Check every batch of a store, in parallel; one row for each problem, none if all is well.
+
+    Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
+    Runs beside an owner. A log dir or partition that cannot be read is a row, too.
+
+    Raises:
+        LogDirError: not one log dir can be read.
+    """
+    paths = paths_of(log_dirs)
+    store = view_of(paths)
+    segments, rows = list_segments(store)
+    problems = frame_of(spark, rows, PROBLEMS)
+    if not segments:
+        return problems
+    planned = frame_of(spark, segments, SEGMENTS).repartition(min(len(segments), TASKS_MAX))
+    return planned.mapInArrow(partial(_check_batches, paths), PROBLEMS).union(problems)
+
+
+def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
+    """Give every segment of a store, and rows for what cannot be listed."""
+    segments: list[Row] = []
+    rows: list[Row] = []
+    for key in store:
+        try:
+            log = store.log(*key)
+            log._refresh()
+            segments += [(*key, segment.base_offset) for segment in log._view[0]]
+            first = log._view[0][0].base_offset if log._view[0] else 0
+            if first > log.log_start_offset:
+                reason = "the segments before it are missing"
+                rows.append((log.log_dir, *key, first, 0, log.log_start_offset, reason))
+        except LogStoreError as error:
+            rows.append((None, *key, None, None, None, str(error)))
+    for log_dir in store._replicas.log_dirs:
+        if log_dir.is_offline:
+            reason = f"the log dir is offline: {log_dir.offline_reason}"
+            rows.append((log_dir.path, None, None, None, None, None, reason))
+    return segments, rows
+
+
+def _check_batches(
+    log_dirs: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Check the segments that a task was given."""
+    import pyarrow as pa
+
+    kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
+    names = [column.split()[0] for column in PROBLEMS.split(", ")]
+    for batch in batches:
+        rows = [
+            row
+            for segment in batch.to_pylist()
+            for row in check_segment(
+                log_dirs, segment["topic"], segment["partition"], segment["segment"]
+            )
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        arrays = [pa.array(cells, kind) for cells, kind in zip(columns, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def check_segment(log_dirs: tuple[str, ...], topic: str, partition: int, base: int) -> list[Row]:
+    """Check one segment; give what is wrong with it at a second look as well."""
+    first = _look(log_dirs, topic, partition, base)
+    if not first:
+        return []
+    forget(log_dirs)
+    second = set(_look(log_dirs, topic, partition, base))
+    return [row for row in first if row in second]
+
+
+def _look(log_dirs: tuple[str, ...], topic: str, partition: int, base: int) -> list[Row]:
+    log_dir = None
+    try:
+        store = view_of(log_dirs)
+        log = store.log(topic, partition)
+        log_dir = log.log_dir
+        damage = verify_segment(log, base, flushed_to(store, log))
+    except LogStoreError as error:
+        return [(log_dir, topic, partition, base, None, None, str(error))]
+    return [_row(log, base, each) for each in damage]
+
+
+def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
+    place = (log.log_dir, log.topic, log.partition, base)
+    return (*place, damage.position, damage.offset, damage.reason)
+
+
+def flushed_to(store: LogStore, log: Log) -> int:
+    """Give the offset below which the owner has flushed a log, as its checkpoint says."""
+    from logstore.names import TopicPartition
+
+    log_dir = store._replicas.dir_of(log.log_dir)
+    return log_dir.checkpoints.recovery_point(TopicPartition(log.topic, log.partition)) or 0
+
+
+# --- describe -------------------------------------------------------------------------------------
+
+
+def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+    """Measure every partition of a store: one row each, by dir, topic and partition.
+
+    Columns: dir, topic, partition, bytes, segments, log_start_offset, log_end_offset, records,
+    keys (distinct), null_keys, key_skew (share of the most frequent key among records with one),
+    min_timestamp, max_timestamp. Reads keys and timestamps of every record.
+
+    Raises:
+        LogDirOfflineError: the store is not whole.
+    """
+    from pyspark.sql import functions as f
+
+    from logstore.spark.views import check_all_serve
+
+    paths = paths_of(log_dirs)
+    store = view_of(paths)
+    check_all_serve(store)
+    figures = []
+    for key in store:
+        log = store.log(*key)
+        log._refresh()
+        figures.append(
+            Figures(
+                log.log_dir,
+                *key,
+                log.size_bytes,
+                len(log._view[0]),
+                log.log_start_offset,
+                log.log_end_offset,
+            )
+        )
+    kinds = "dir STRING, topic STRING, partition INT, bytes BIGINT, segments INT"
+    table = frame_of(spark, figures, f"{kinds}, log_start_offset BIGINT, log_end_offset BIGINT")
+    reader = spark.read.format("logstore").option("subscribePattern", ".*")
+    records = (
+        reader.option("logDirs", json_list(paths))
+        .option("columns", "topic,partition,key,timestamp")
+        .load()
+    )
+    by_key = records.groupBy("topic", "partition", "key").agg(
+        f.count("*").alias("count"), f.min("timestamp").alias("low"), f.max("timestamp").alias("up")
+    )
+    has_key = f.col("key").isNotNull()
+    measured = by_key.groupBy("topic", "partition").agg(
+        f.sum("count").alias("records"),
+        f.count(f.when(has_key, 1)).alias("keys"),
+        f.coalesce(f.sum(f.when(~has_key, f.col("count"))), f.lit(0)).alias("null_keys"),
+        (f.max(f.when(has_key, f.col("count"))) / f.sum(f.when(has_key, f.col("count")))).alias(
+            "key_skew"
+        ),
+        f.min("low").alias("min_timestamp"),
+        f.max("up").alias("max_timestamp"),
+    )
+    joined = table.join(measured, ["topic", "partition"], "left")
+    filled = joined.fillna(0, ["records", "keys", "null_keys"])
+    return filled.select(*table.columns, *measured.columns[2:]).orderBy("dir", "topic", "partition")
+
+
+def json_list(paths: tuple[str, ...]) -> str:
+    """Give paths as the option logDirs takes them, whatever stands in them."""
+    import json
+
+    text = json.dumps(paths)
+    assert log_dirs_of({"logDirs": text}) == paths
+    return text
