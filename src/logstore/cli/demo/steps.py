@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,28 +71,42 @@ class Recovered(NamedTuple):
     dirs: list[tuple[str, str, int]]  # path, airports, bytes
 
 
-def load(store: LogStore, parts: Sequence[Flights]) -> Loaded:
-    """Create the partitions and append every flight, the airports in turn; then flush."""
+def load(store: LogStore, parts: Sequence[Flights], until: int) -> Loaded:
+    """Create the partitions, append the flights of each up to a number, and flush."""
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
     logs = [store.create(TOPIC, partition, config=config) for partition in range(len(parts))]
     started = time.perf_counter()
-    for start in range(0, max(len(flights.values) for flights in parts), BATCH_RECORDS):
-        stop = start + BATCH_RECORDS
-        for log, flights in zip(logs, parts, strict=True):
-            if start < len(flights.values):
-                log.extend(
-                    flights.values[start:stop],
-                    keys=flights.keys[start:stop],
-                    timestamps=flights.timestamps[start:stop],
-                )
+    append_flights(logs, parts, until=until)
     store.flush()
     seconds = time.perf_counter() - started
     return Loaded(
         records=sum(log.log_end_offset for log in logs),
-        value_bytes=sum(len(value) for flights in parts for value in flights.values),
+        value_bytes=sum(len(value) for flights in parts for value in flights.values[:until]),
         stored_bytes=sum(log.size_bytes for log in logs),
         seconds=seconds,
     )
+
+
+def append_flights(
+    logs: Sequence[Log],
+    parts: Sequence[Flights],
+    start: int = 0,
+    until: int | None = None,
+    pace: Callable[[], object] = lambda: None,
+) -> None:
+    """Append the flights of each airport in turn, a batch at a time."""
+    longest = max(len(flights.values) for flights in parts)
+    end = longest if until is None else min(until, longest)
+    for first in range(start, end, BATCH_RECORDS):
+        stop = min(first + BATCH_RECORDS, end)
+        for log, flights in zip(logs, parts, strict=True):
+            if first < len(flights.values):
+                log.extend(
+                    flights.values[first:stop],
+                    keys=flights.keys[first:stop],
+                    timestamps=flights.timestamps[first:stop],
+                )
+        pace()
 
 
 def read_back(store: LogStore, parts: Sequence[Flights]) -> ReadBack:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from logstore.cli.demo.flights import AIRPORTS
+from logstore.cli.demo.live_move import Moved
 from logstore.cli.demo.steps import Killed, Loaded, ReadBack, Recovered
 from logstore.cli.output import bar, size_text
 
@@ -60,6 +62,37 @@ def show_load(page: Page, loaded: Loaded) -> None:
     throughput = size_text(round(loaded.value_bytes / loaded.seconds))
     page.fact("throughput", f"{rate(loaded.records, loaded.seconds)}, {throughput}/s of values")
     page.fact("on disk", f"{size_text(loaded.stored_bytes)}")
+
+
+def show_move_line(page: Page, move: dict[str, Any]) -> None:
+    """Draw how far a move is."""
+    total = max(move["bytes_total"], 1)
+    drawn = bar(min(move["bytes_done"] / total, 1.0), cells=30)
+    done = f"{size_text(move['bytes_done'])} of {size_text(move['bytes_total'])}"
+    rate = f"{size_text(round(move['bytes_per_second']))}/s"
+    page.say(
+        f"  {move['state']:<11} {drawn}  {done}, {rate}, lag {size_text(move['lag_bytes'])}", "dim"
+    )
+
+
+def show_move(page: Page, moved: Moved) -> None:
+    """Tell of the move and of the checksums before and after it."""
+    names = f"{os.path.basename(moved.source)} to {os.path.basename(moved.target)}"
+    airport = AIRPORTS[moved.partition]
+    outcome = moved.state if moved.error is None else f"{moved.state}: {moved.error}"
+    page.fact(
+        "moved",
+        f"{airport}, {names}: {outcome} in {moved.seconds:.2f} s, "
+        f"throttled to {size_text(moved.throttled_rate)}/s",
+        is_good=moved.state == "done",
+    )
+    page.fact("meanwhile", f"{moved.appended_meanwhile:,} flights appended to {airport} itself")
+    page.fact(
+        "checksum",
+        f"{moved.checksum_before} before, {moved.checksum_after} after, "
+        f"of {moved.records:,} records",
+        is_good=moved.checksum_before == moved.checksum_after,
+    )
 
 
 def show_reads(page: Page, reads: ReadBack) -> None:
