@@ -14,7 +14,14 @@ from types import FrameType, ModuleType
 from typing import Any
 
 WITHOUT_A_CHECK = (
-    ("with ", "group.is_done = True", "if group.is_done and", "group.is_open = True")
+    (
+        "with ",
+        "try:",
+        "self._committing, group.is_done = ",
+        "del group",
+        "if group.is_done and",
+        "group.is_open = True",
+    )
     + ("group.gate.release()",)
     + ("active.max_timestamp = ", "active.last_position = ", "active.size_bytes = ")
     + ("active.end_offset = ", "if last_offset_delta and", "if receipt is", "receipt[0] = ")

@@ -127,10 +127,10 @@ class Company:
         if line.startswith(("with self._commit_lock", "with group.gate")):
             self.go_on.set()
 
-    def wait_for_a_leader(self) -> None:
-        """Return when one record waits for the held commit."""
+    def wait_for_records(self, count: int) -> None:
+        """Return when so many records wait for the held commit."""
         commit = self.log._commit
-        while commit is None or not commit._waiting or not commit._waiting[0].records:
+        while commit is None or not commit._waiting or len(commit._waiting[0].records) < count:
             self.threads[-1].join(0.001)
             commit = self.log._commit
 
@@ -159,7 +159,7 @@ def test_an_interrupted_member_of_a_group_hangs_nobody(
             assert company.is_held.wait(WAIT_SECONDS)
             if not is_alone:
                 company.begin(b"leader")
-                company.wait_for_a_leader()
+                company.wait_for_records(1)
             interrupt = InterruptAt(number, group_commit, watch=company.watch)
             with interrupt, suppress(KeyboardInterrupt):
                 company.append(b"mine")
@@ -167,6 +167,32 @@ def test_an_interrupted_member_of_a_group_hangs_nobody(
         if not interrupt.was_hit:
             break
     assert number > 20
+
+
+def test_an_interrupted_leader_of_others_hangs_nobody(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each line of what it does for the group; the others get an offset or an error."""
+    for number in itertools.count(1):
+        with monkeypatch.context() as patch:
+            company = Company(log)
+            patch.setattr(files, "fdatasync", company.sync)
+            company.begin(b"first")
+            assert company.is_held.wait(WAIT_SECONDS)
+
+            def lead(line: str, company: Company = company) -> None:
+                if line.startswith("with self._commit_lock") and not company.go_on.is_set():
+                    company.begin(b"member")
+                    company.wait_for_records(2)
+                    company.go_on.set()
+
+            interrupt = InterruptAt(number, group_commit, watch=lead)
+            with interrupt, suppress(KeyboardInterrupt):
+                company.append(b"mine")
+            company.end()
+        if not interrupt.was_hit:
+            break
+    assert number > 30
 
 
 def test_a_signal_to_one_that_waits_leaves_no_gate_shut(
@@ -180,7 +206,7 @@ def test_a_signal_to_one_that_waits_leaves_no_gate_shut(
     main = threading.get_ident()
 
     def interrupt() -> None:
-        company.wait_for_a_leader()  # so the main thread is in its append, and cannot leave it
+        company.wait_for_records(1)  # so the main thread is in its append, and cannot leave it
         signal.pthread_kill(main, signal.SIGALRM)
 
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)

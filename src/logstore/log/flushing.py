@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
-from logstore.disk.calls import SYNCING, call
+from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
-from logstore.log.custody import held
+from logstore.log.custody import reclaim
 from logstore.log.sealing import seal
 from logstore.log.segment import Segment
 
@@ -28,37 +28,47 @@ Unflushed = tuple[Segment, "Handle | None"]
 def flush_to(log: LogWriter, offset: int) -> None:
     """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
-    with log._flush_lock, held(log, "_flush_lock"):
-        if log._recovery_point >= offset and not log._names_changed:
-            return
-        pending: list[Unflushed] = []
-        names_changed = epochs_changed = False
-        try:
-            with log._lock:
-                log._check()
-                end = log._active.end_offset
-                pending, log._unflushed = log._unflushed, []
-                if log._writer is not None:
-                    pending.append((log._active, log._writer))
-                    log._writer = None
-                log._environment.dirty.discard(log)
-                names_changed, log._names_changed = log._names_changed, False
-                epochs_changed, log._epochs_changed = log._epochs_changed, False
-            synced = _sync(log, pending, names_changed, epochs_changed)
-        except LogStoreError:
-            raise
-        except BaseException as error:  # interrupted: all of it is still to be synced
-            failure = hidden_failure(error, outer)
-            if failure is not None:
-                log._log_dir.flush_failed(failure, log.directory)
-            _take_back(log, pending, names_changed, epochs_changed)
-            raise
-        log._recovery_point = max(end, log._recovery_point)
-        log._count_from_flushed()
-        if log.config.flush_ms is not None:
-            log._flushed_ms = log._now_ms()
-        for segment, handle in synced:
-            if segment is not log._active:
+    with log._flush_lock:
+        is_anothers = "_flush_lock" in log._in_custody
+        try:  # what `held` does; each call to the disk below registers by itself
+            if log._recovery_point < offset or log._names_changed:
+                _flush(log, outer)
+        finally:
+            if log._in_custody and not is_anothers:
+                reclaim(log, ("_flush_lock",))
+
+
+def _flush(log: LogWriter, outer: BaseException | None) -> None:
+    """Sync all there is; `_flush_lock` is held."""
+    pending: list[Unflushed] = []
+    names_changed = epochs_changed = False
+    try:
+        with log._lock:
+            log._check()
+            end = log._active.end_offset
+            pending, log._unflushed = log._unflushed, []
+            if log._writer is not None:
+                pending.append((log._active, log._writer))
+                log._writer = None
+            log._environment.dirty.discard(log)
+            names_changed, log._names_changed = log._names_changed, False
+            epochs_changed, log._epochs_changed = log._epochs_changed, False
+        synced = _sync(log, pending, names_changed, epochs_changed)
+    except LogStoreError:
+        raise
+    except BaseException as error:  # interrupted: all of it is still to be synced
+        failure = hidden_failure(error, outer)
+        if failure is not None:
+            log._log_dir.flush_failed(failure, log.directory)
+        _take_back(log, pending, names_changed, epochs_changed)
+        raise
+    log._recovery_point = max(end, log._recovery_point)
+    log._count_from_flushed()
+    if log.config.flush_ms is not None:
+        log._flushed_ms = log._now_ms()
+    for segment, handle in synced:
+        if segment is not log._active:
+            with call(log.directory, WORKING):
                 seal(log, segment, handle.fd)
 
 
@@ -82,14 +92,15 @@ def _sync(
     synced, handle, segment = [], None, None
     try:
         for segment, handle in pending:
-            if handle is None:
-                handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
             with call(log.directory, SYNCING):
+                if handle is None:
+                    handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
                 files.sync_data(handle.fd)
             synced.append((segment, handle))
         segment = None
         if names_changed:
-            files.sync_dir(log.directory)
+            with call(log.directory, SYNCING):
+                files.sync_dir(log.directory)
     except OSError as error:
         path = log.directory if segment is None else segment.log_path
         failure = log._log_dir.failed(error, path, log.topic, log.partition)
@@ -109,7 +120,8 @@ def _sync(
 def _write_epochs(log: LogWriter) -> None:
     """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
     try:
-        log._epochs.write()
+        with call(log.directory, SYNCING):
+            log._epochs.write()
     except OSError as error:
         failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
         if not failure.retriable:

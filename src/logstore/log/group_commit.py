@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
-from logstore.log.custody import keeping
+from logstore.log.custody import keeping, reclaim
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -74,11 +74,18 @@ class GroupCommit:
         if log._log_dir.is_refusing:
             log._check()
         if not self._waiting and not self._commit_lock.locked():
-            with self._commit_lock, keeping(self, "_commit_lock"):
-                if not self._waiting:
-                    offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
-                    log._flush_appended(offset + 1)
-                    return offset
+            offset = -1
+            with self._commit_lock:
+                is_anothers = "_commit_lock" in self._in_custody
+                try:  # what `keeping` does, in less time
+                    if not self._waiting:
+                        offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
+                        log._flush_appended(offset + 1)
+                finally:
+                    if self._in_custody and not is_anothers:
+                        reclaim(self, ("_commit_lock",))
+            if offset >= 0:
+                return offset
         value = encode.check_cell(value, "value")
         key = encode.check_cell(key, "key")
         timestamp = log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
@@ -100,7 +107,7 @@ class GroupCommit:
                 with group.gate:
                     pass
         except BaseException:
-            if is_leader and group is not None and not group.is_done:
+            if is_leader and group is not None and not group.is_open:
                 group.has_leader = False
                 threading.Thread(target=self._lead, args=(group,), daemon=True).start()
             raise
