@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers bench-move bench-history bench-gate bench-layouts kill media crash build tools clean
+.PHONY: help demo test quick lint format bench-peers bench-move bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -55,6 +55,9 @@ media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
 
 crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4
 	@LOGSTORE_HISTORIES=60 $(PYTEST) tests/crash -s
+
+startup-model: $(VENV)/stamp-test ## every history of a partition to 11 steps, each rule changed in turn
+	@LOGSTORE_HISTORY_DEPTH=11 $(PYTEST) tests/startup/test_history_model.py tests/startup/test_mutants.py -s
 
 build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .

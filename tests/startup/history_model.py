@@ -82,7 +82,7 @@ def effects_of(world: World, decisions: Iterable[Decision]) -> Iterator[Callable
             new: Dir | None = one
             if decision.act is Act.COMPLETE:
                 new = one._replace(kind="live", record=None)
-            elif decision.act is Act.RESUME and one.record is not None and RULES.marks_again:
+            elif decision.act is Act.RESUME and one.record is not None:
                 new = one._replace(record=one.record._replace(move_state=COPYING))
             elif decision.act is Act.STRAY:
                 new = one._replace(kind="stray")
@@ -145,6 +145,11 @@ def judge(world: World, decisions: list[Decision], is_return: bool = False) -> I
             _, live = place_of(world, opened.replicas[0])
             if live.records[: len(move.records)] != move.records:
                 yield "a move is resumed over bytes that the live copy does not have"
+    for decision in decisions:
+        if decision.act is Act.INCOMPLETE and not world.was_disk_lost:
+            _, copy = place_of(world, decision.replicas[0])
+            if world.truth is None or copy.topic_id != world.truth[0]:
+                yield "a copy of a deleted partition is shown again"
     yield from judge_touched(world, decisions, bool(served))
     if is_return or served or world.truth is None or world.bad:
         return

@@ -69,7 +69,6 @@ class Rules:
     def __init__(self) -> None:
         self.decide: Table = decide
         self.is_covered: Callable[[ReplicaFacts, ReplicaFacts], bool] = is_covered
-        self.marks_again = True
 
 
 RULES = Rules()
