@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from logstore import __version__
-from logstore.cli import appending, bench, checking, dirs, dump, reading, topics
+from logstore.cli import appending, bench, checking, dirs, dump, kafka, reading, topics
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import LogDirLockedError, LogStoreError
@@ -138,6 +138,7 @@ for module_commands in (
     dump.COMMANDS,
     checking.COMMANDS,
     bench.COMMANDS,
+    kafka.COMMANDS,
 ):
     for subcommand in module_commands:
         app.add_command(subcommand)

@@ -12,10 +12,7 @@ from typing import NamedTuple
 from logstore.disk import files
 from logstore.format import columnar, layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
-
-SEARCH_BYTES = 1 << 20
-HEADER_OVERLAP_BYTES = 3 * columnar.ALIGNMENT
-"""How much of a batch must be in view for its magic and version to be seen."""
+from logstore.log.scan import find_batch, magic_of
 
 
 class Found(NamedTuple):
@@ -42,7 +39,7 @@ def walk_file(fd: int) -> Iterator[Found]:
         data, fault = read_batch(fd, position, end, expected_offset)
         if fault is None:
             yield Found(position, len(data), data, None)
-            header = columnar.read_header(data, 0)
+            header = layouts.read_header(data, 0)
             expected_offset = header.last_offset + 1
             position += len(data)
             continue
@@ -59,7 +56,7 @@ def read_batch(
     if len(head) < PREFIX_BYTES:
         return head, f"only {len(head)} bytes are left"
     size_bytes = unpack_prefix(head, 0)[1] + LENGTH_OVERHEAD_BYTES
-    if size_bytes < columnar.OVERHEAD_BYTES or size_bytes > end - position:
+    if not layouts.OVERHEAD_BYTES_MIN <= size_bytes <= end - position:
         fault = layouts.fault(head, 0, expected_offset)
         if fault is None or (size_bytes > end - position > 0 and "only" in fault):
             fault = f"the batch has {size_bytes} bytes and only {end - position} are left"
@@ -70,13 +67,8 @@ def read_batch(
 
 def next_whole_batch(fd: int, position: int, end: int) -> int:
     """Find where behind damage at `position` the next whole batch begins; `end` when none does."""
-    step = columnar.ALIGNMENT
-    position += step - position % step
-    while position + columnar.OVERHEAD_BYTES <= end:
-        window = files.read_up_to(fd, SEARCH_BYTES + HEADER_OVERLAP_BYTES, position)
-        for candidate in layouts.candidates(window, 0):
-            at = position + candidate
-            if at < end and read_batch(fd, at, end, None)[1] is None:
-                return at
-        position += SEARCH_BYTES
-    return end
+    magic = magic_of(fd)
+    if magic == columnar.MAGIC:
+        position += columnar.ALIGNMENT - position % columnar.ALIGNMENT
+    found = find_batch(fd, position, end, magic)
+    return end if found is None else found[0]

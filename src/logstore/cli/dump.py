@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,10 +17,11 @@ from logstore.cli.options import format_option, log_dirs_option, one_partition, 
 from logstore.cli.output import print_array, print_json_lines
 from logstore.cli.record_text import bytes_to_json, printable
 from logstore.disk import files
-from logstore.format import columnar
+from logstore.format import layouts
 from logstore.format import payload as payloads
 from logstore.format.batch import BatchHeader, Record
 from logstore.format.compression import CODEC_NAMES
+from logstore.log.transactions import CONTROL, MARKER_KEY, MARKER_TYPES, TRANSACTIONAL
 
 SEGMENT_SUFFIX = ".log"
 
@@ -68,11 +70,11 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 def batch_row(found: Found) -> Row:
     """Say what a batch's header says; of damage without one, only where it is."""
     row: Row = {"kind": "batch"}
-    if len(found.data) >= columnar.HEADER_BYTES and found.data[16] == columnar.MAGIC:
-        header = columnar.read_header(found.data, 0)
+    if layouts.has_header(found.data):
+        header = layouts.read_header(found.data, 0)
         row |= header_words(header, found.position)
         if found.fault is None:
-            row["crc"] = columnar.checksum(found.data, 0, len(found.data))
+            row["crc"] = layouts.checksum(found.data, found.data[-8:])
     else:
         row |= {"position": found.position, "size": found.size_bytes}
     row["isvalid"] = found.fault is None
@@ -85,20 +87,35 @@ def batch_row(found: Found) -> Row:
 def header_words(header: BatchHeader, position: int) -> Row:
     """Name the facts of a header as kafka-dump-log does, in its order."""
     has_sequence = header.base_sequence >= 0
+    last_delta = header.last_offset - header.base_offset
     return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
         "count": header.record_count,
         "baseSequence": header.base_sequence,
-        "lastSequence": header.base_sequence + header.record_count - 1 if has_sequence else -1,
+        "lastSequence": header.base_sequence + last_delta if has_sequence else -1,
         "producerId": header.producer_id,
         "producerEpoch": header.producer_epoch,
         "partitionLeaderEpoch": header.leader_epoch,
+        **kafka_words(header),
         "position": position,
         time_word(header): header.max_timestamp,
         "size": header.size_bytes,
         "magic": header.magic,
         "compresscodec": CODEC_NAMES.get(header.attributes & payloads.CODEC_MASK, "unknown"),
+    }
+
+
+def kafka_words(header: BatchHeader) -> Row:
+    """Name what only Kafka's batches say."""
+    if header.magic != layouts.KAFKA_MAGIC:
+        return {}
+    has_horizon = bool(header.attributes & 0x40)
+    horizon = f"OptionalLong[{header.base_timestamp}]" if has_horizon else "OptionalLong.empty"
+    return {
+        "isTransactional": bool(header.attributes & TRANSACTIONAL),
+        "isControl": bool(header.attributes & CONTROL),
+        "deleteHorizonMs": horizon,
     }
 
 
@@ -110,24 +127,36 @@ def time_word(header: BatchHeader) -> str:
 def record_rows(found: Found) -> Iterator[Row]:
     """Yield a row for each record of a whole batch; one that cannot be decoded says so."""
     try:
-        batch = columnar.decode(found.data, 0)
+        batch = layouts.decode_all(found.data)
         records: Iterable[Record] = batch.records()
     except ValueError as error:
         yield {"kind": "undecodable", "position": found.position, "reason": str(error)}
         return
     word, sequence = time_word(batch.header), batch.header.base_sequence
-    for index, record in enumerate(records):
+    base_offset = batch.header.base_offset
+    is_control = batch.header.magic == layouts.KAFKA_MAGIC and batch.header.attributes & CONTROL
+    for record in records:
         yield {
             "kind": "record",
             "offset": record.offset,
             word: record.timestamp,
             "keySize": -1 if record.key is None else len(record.key),
             "valueSize": -1 if record.value is None else len(record.value),
-            "sequence": sequence + index if sequence >= 0 else -1,
+            "sequence": sequence + record.offset - base_offset if sequence >= 0 else -1,
             "headerKeys": [name for name, _ in record.headers],
-            "key": record.key,
-            "payload": record.value,
+            **(marker_words(record) if is_control else {}),
+            **({} if is_control else {"key": record.key, "payload": record.value}),
         }
+
+
+def marker_words(record: Record) -> Row:
+    """Name what the record that ends a transaction says."""
+    try:
+        kind = MARKER_TYPES[MARKER_KEY.unpack_from(record.key or b"")[1]]
+        epoch = int.from_bytes((record.value or b"")[2:6], "big", signed=True)
+    except (KeyError, struct.error):
+        return {"controlRecord": True}
+    return {"endTxnMarker": kind.upper(), "coordinatorEpoch": epoch}
 
 
 def row_text(row: Row) -> str:

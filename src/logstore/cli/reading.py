@@ -91,6 +91,7 @@ def chosen_records(
     end_offset: int | str | None,
     since: int | None,
     until: int | None,
+    isolation_level: str = "read_uncommitted",
 ) -> Iterator[Record]:
     """Read the records of a range of offsets whose timestamps are in `since..until`.
 
@@ -109,7 +110,7 @@ def chosen_records(
     if start >= end:
         check_range(log, start)
         return
-    for batch in log.read_batches(start, end_offset=end):
+    for batch in log.read_batches(start, end_offset=end, isolation_level=isolation_level):
         if since is None and until is None:
             yield from batch.records(log.topic, log.partition)
             continue

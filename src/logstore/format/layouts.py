@@ -34,6 +34,7 @@ MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
 OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, their offset and size included
 # Of any layout: what must be in view of a batch for its header to be read.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
+OVERHEAD_BYTES_MIN = 61  # Kafka's
 
 SoundHeader = Callable[..., BatchHeader | None]
 Found = tuple[list[tuple[int, BatchHeader]], int, int]
@@ -154,6 +155,22 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
     return header
 
 
+def has_header(data: Buffer) -> bool:
+    """Tell whether a batch's whole header is in view, by the magic in it."""
+    if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):
+        return False
+    least: int = layout_at(data).HEADER_BYTES
+    return len(data) >= least
+
+
+def decode_all(data: Buffer) -> RecordBatch:
+    """Decode the batch at the start of a buffer, also one that ends a transaction."""
+    if data[MAGIC_AT] == KAFKA_MAGIC:
+        batch: RecordBatch = kafka_layout().decode_all(data, 0, read_header(data, 0))
+        return batch
+    return columnar.decode(data, 0)
+
+
 def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
     """Give the buffers of a whole batch, ready for one gathering write."""
     if type(payload) is Payload:
@@ -232,6 +249,15 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
     if size_bytes < BATCH_BYTES_MIN:
         return f"a batch of {size_bytes} bytes cannot be"
     return f"the batch has {size_bytes} bytes and only {available} are left"
+
+
+def old_message_set(head: Buffer) -> str:
+    """Name the message format of before 0.11 that these first 17 bytes begin; empty for none."""
+    base_offset, length, _, magic = unpack_prefix(head, 0)
+    size_bytes = length + LENGTH_OVERHEAD_BYTES
+    if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:
+        return f"Kafka's message format v{magic}, of before 0.11, is not read"
+    return ""
 
 
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:

@@ -20,6 +20,8 @@ from logstore.disk import checkpoint
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 
 FILE_NAME = "partition.metadata"
+# True where segments of a compacted log of Kafka's were adopted: offsets may be missing.
+SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
 
 DELETION = "deletion"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import index as as_index
-from typing import overload
+from typing import Any, overload
 
 from logstore.errors import CorruptRecordBatchError
 from logstore.format.batch import Record, RecordBatch, new_tuple
@@ -145,14 +145,14 @@ class LogReader(Replica):
         """Read records from an offset on; none at the log's end.
 
         Args:
+            isolation_level: "read_committed" leaves out what transactions of Kafka's producers
+                aborted, and ends where the first one that is open begins.
             max_bytes: stop before the batch that would pass it; one batch is always read.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or behind the log end.
             CorruptRecordBatchError: damage stands at `offset`; behind it, what is before is given.
         """
-        if isolation_level not in ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records {max_records} is less than 1")
         records: list[Record] = []
@@ -161,7 +161,7 @@ class LogReader(Replica):
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
         try:
-            for batch in self._range(offset, None, window_bytes=window):
+            for batch in self._isolated(isolation_level, offset, None, window_bytes=window):
                 taken += batch.header.size_bytes
                 if records and taken > max_bytes:
                     break
@@ -176,7 +176,12 @@ class LogReader(Replica):
         return records
 
     def read_batches(
-        self, offset: int | None = None, *, end_offset: int | None = None, zero_copy: bool = False
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        zero_copy: bool = False,
+        isolation_level: str = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
         """Yield `offset..end_offset` as batches of columns, each verified at its first read.
 
@@ -185,8 +190,20 @@ class LogReader(Replica):
             end_offset: where to stop, exclusive; the log end at the call by default.
             zero_copy: give views of the mapped file instead of bytes of their own. They stay valid
                 when the log goes on; a disk that fails later kills the process that looks at them.
+            isolation_level: as in `read`.
         """
-        return self._range(offset, end_offset, zero_copy=zero_copy)
+        return self._isolated(isolation_level, offset, end_offset, zero_copy=zero_copy)
+
+    def _isolated(
+        self, isolation_level: str, offset: int | None, end_offset: int | None, **options: Any
+    ) -> Iterator[RecordBatch]:
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
+        if isolation_level == ISOLATION_LEVELS[0]:
+            return self._range(offset, end_offset, **options)
+        from logstore.log.transactions import committed
+
+        return committed(self, offset, end_offset, options)
 
     def _range(
         self,
@@ -280,10 +297,11 @@ class LogReader(Replica):
 
     def _follow(self, offset: int, timeout: float | None) -> Iterator[Record]:
         while True:
-            for batch in self._range(offset, None):
+            self._refresh()
+            end = self.log_end_offset
+            for batch in self._range(offset, end):
                 yield from batch.records(self.topic, self.partition)
-                offset = batch.last_offset + 1
-            offset = max(offset, min(self.log_end_offset, offset))
+            offset = max(offset, end)
             if not self.wait_for(offset, timeout):
                 return
 

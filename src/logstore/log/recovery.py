@@ -23,7 +23,7 @@ from logstore.format import layouts
 from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.report import Problem, RecoveryEntry
 from logstore.log.scan import Damage, Progress, Scan
 from logstore.log.segment import Segment
@@ -110,6 +110,7 @@ class Recovery:
         """Take a segment at its trailer's word, or scan what the trailer does not cover."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
+        segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
         self.segments.append(segment)
         trailer = self._trailer_of(segment, row)
         if trailer is not None and self._is_foreign(segment, row, trailer):
@@ -237,6 +238,8 @@ class Recovery:
             files.close(fd)
         segment.take(scan)
         segment.seal = None
+        if segment.is_sparse and limit_offset != NEVER and not self.damages.get(scan.base_offset):
+            segment.end_offset = limit_offset
         self.scanned[segment.base_offset] = scan
         self.epochs += scan.epochs
         self.entry.scanned_bytes += row.log_bytes - start

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
 from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
@@ -44,6 +45,8 @@ class Replica:
         self._directory = directory
         self._environment = environment
         self._log_start_offset = metadata.log_start_offset
+        # What is known of Kafka's transactions, by segment and its size; see `log/transactions`.
+        self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
         self._view: View = ((), [])
         self._unavailable: Callable[[], LogStoreError] | None = None
 

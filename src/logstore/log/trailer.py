@@ -103,7 +103,7 @@ def stored_checksum(fd: int, position: int, end_position: int) -> int:
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0
-    return layouts.checksum(head, files.read_up_to(fd, 8, end_position - 8))
+    return layouts.checksum(head, files.read_up_to(fd, 8, max(end_position - 8, 0)))
 
 
 def index_files(

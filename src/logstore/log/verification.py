@@ -71,7 +71,8 @@ def _verify_segment(
         problems.append(
             Problem(path, damage.position, damage.end_position, reason, damage.offset, lost_end)
         )
-    if next_base is not None and not problems and scan.offset != next_base:
+    is_short = scan.offset != next_base and not segment.is_sparse
+    if next_base is not None and not problems and is_short:
         reason = f"the segment ends at offset {scan.offset}, the next begins at {next_base}"
         problems.append(
             Problem(path, size_bytes, size_bytes, reason, scan.offset, max(next_base, scan.offset))

@@ -35,7 +35,7 @@ from logstore.log import trailer as trailers
 from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.reader import LogReader
 from logstore.log.replica import View, view_of
 from logstore.log.report import Problem, RecoveryEntry
@@ -155,14 +155,14 @@ class LogView(LogReader):
         """Take what stands in the directory now, keeping what is known of files that stayed."""
         log_start_offset, old = self._log_start_offset, self._known
         try:
-            metadata = PartitionMetadata.read(self._directory)
+            metadata = self._read_metadata()
             if metadata is not None:
                 old = {} if metadata.topic_id != self.topic_id else old
                 self._metadata = metadata
                 log_start_offset = metadata.log_start_offset
         except CorruptCheckpointError as error:
             self.recovery.warnings = [str(error)]
-        rows = list_partition(self._directory).segments
+        rows = self._rows()
         known = {
             row.base_offset: self._take(row, old.get(row.base_offset), follower)
             for row, follower in zip(rows, [*rows[1:], None], strict=False)
@@ -177,6 +177,18 @@ class LogView(LogReader):
         if segments != list(self._view[0]):
             self._view = view_of(segments)
 
+    def _read_metadata(self) -> PartitionMetadata | None:
+        return PartitionMetadata.read(self._directory)
+
+    def _rows(self) -> list[SegmentFiles]:
+        """List the segments; raises OSError."""
+        return list_partition(self._directory).segments
+
+    def _new_segment(self, row: SegmentFiles) -> Segment:
+        segment = Segment(self._directory, row.base_offset)
+        segment.is_sparse = bool(self._metadata.extra.get(SPARSE_OFFSETS))
+        return segment
+
     def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
         """Learn where a segment ends: from its trailer, from the next one, or by walking it."""
         segment = None
@@ -187,7 +199,7 @@ class LogView(LogReader):
             if is_growing and row.log_bytes >= known.segment.size_bytes:
                 segment = known.segment
         if segment is None:
-            segment = Segment(self._directory, row.base_offset)
+            segment = self._new_segment(row)
             segment.inode = row.inode
             self._take_trailer(segment, row)
         if follower is None:

@@ -64,7 +64,7 @@ def create(
     if log_dir is not None:
         check_takes_replicas(log_dir)
         return _create_on(log_dir, replicas, environment, metadata)
-    good, failure = _candidates(replicas)
+    good, failure = candidates(replicas)
     while good:
         allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
         chosen = _wished(good, key) or choose_dir(good, allowance)
@@ -87,7 +87,7 @@ def check_takes_replicas(log_dir: LogDir) -> None:
     log_dir.check_appendable()
 
 
-def _candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
+def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
     """Name the log dirs that take new replicas, and why one that does not, does not.
 
     What passes by itself is told first: that no disk has room, rather than that one is broken.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
@@ -15,12 +15,14 @@ from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 
 if TYPE_CHECKING:
+    from logstore.config import StoreConfig
     from logstore.store.describe import (
         DescribeDirsResponse,
         LogDirDescription,
         StoreMetrics,
     )
     from logstore.store.recovery_report import RecoveryReport, VerifiedLog, VerifyReport
+    from logstore.store.store import LogStore
 
 
 class StoreReader:
@@ -34,6 +36,31 @@ class StoreReader:
     _replicas: Replicas
     _environment: LogEnvironment
     _closed: str | None = None
+
+    @classmethod
+    def open_kafka(
+        cls,
+        log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        config: StoreConfig | None = None,
+    ) -> LogStore:
+        """Look at the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
+
+        Nothing is written and nothing locked; the extra `kafka` is needed. What is not read (copies
+        of unfinished moves, deleted replicas) and which disks are missing is in `recovery_report`.
+
+        Raises:
+            LogDirIdentityError: the dirs are of several brokers, or not of a broker.
+            LogDirOfflineError: not one of them can be read.
+        """
+        from logstore.config import StoreConfig
+        from logstore.store.forking import watch
+        from logstore.store.kafka_view import KafkaStoreView
+
+        view = KafkaStoreView(config or StoreConfig(), None)
+        watch(view)
+        view._open_view(log_dirs, None)
+        return view
 
     def _check(self) -> None:
         """Raise LogClosedError when the store was closed, or opened before a fork."""
@@ -152,9 +179,7 @@ class StoreReader:
         self._check()
         self._refresh()
         keys = [
-            key
-            for key in self._replicas.names()
-            if topic in (None, key.topic) and partition in (None, key.partition)
+            key for key in self if topic in (None, key.topic) and partition in (None, key.partition)
         ]
         if not keys and topic is not None and partition is not None:
             self.log(topic, partition)

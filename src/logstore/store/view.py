@@ -130,18 +130,23 @@ class LogStoreView(LogStore):
                 return replica.log
             self._drop(key)
             try:
-                log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
+                log = self._open_log(log_dir, facts)
             except UnknownPartitionError:
                 return None
             except OSError as error:
                 raise log_dir.failed(error, path, *key) from error
-            # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
-            start = log_dir.checkpoints.log_start_offset(key) or 0
-            if log.log_start_offset < start <= log.log_end_offset:
-                log._log_start_offset = start
             self._replicas.add(key, log, log_dir)
             self._inodes[key] = inode
             return log
+
+    def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
+        """Open one log beside its owner; raises OSError, LogStoreError."""
+        log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
+        # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
+        start = log_dir.checkpoints.log_start_offset(TopicPartition(log.topic, log.partition)) or 0
+        if log.log_start_offset < start <= log.log_end_offset:
+            log._log_start_offset = start
+        return log
 
     def __contains__(self, key: object) -> bool:
         """Tell whether a partition is there now."""

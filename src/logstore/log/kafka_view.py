@@ -1,0 +1,206 @@
+"""Read the log of a partition in a directory that a Kafka broker wrote, as it stands.
+
+Nothing is written, and no file is believed but the segments: Kafka's indexes say where to look
+first, a torn tail ends the log, what compaction left half done is read as Kafka would finish it.
+
+    X.log                 a segment; X is its base offset
+    X.log.swap            a compacted segment about to take the place of those that it covers
+    X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
+    X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+
+import numpy as np
+
+from logstore.disk import files
+from logstore.errors import UnsupportedFormatError
+from logstore.format import layouts
+from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
+from logstore.log.encode import TIMESTAMP_MAX
+from logstore.log.environment import LogEnvironment
+from logstore.log.listing import SegmentFiles
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.offset_index import OffsetIndex
+from logstore.log.scan import Scan, find_batch
+from logstore.log.segment import Segment
+from logstore.log.time_index import TimeIndex
+from logstore.log.view import LogView
+from logstore.names import parse_segment_file_name
+
+METADATA_NAME = "partition.metadata"
+LOG, SWAP = ".log", ".log.swap"
+# Below this a segment is walked from its start rather than looked up in an index.
+HINTED_BYTES_MIN = 1 << 20
+HINTS_MAX = 512
+
+
+class KafkaSegment(Segment):
+    """Keep what is known of one of Kafka's segments; its index is made of Kafka's as hints."""
+
+    __slots__ = ("suffix",)
+
+    def __init__(self, directory: str, base_offset: int, suffix: str = LOG) -> None:
+        super().__init__(directory, base_offset)
+        self.suffix = suffix
+
+    @property
+    def log_path(self) -> str:
+        """Path of the record batches."""
+        return os.path.join(self.directory, f"{self.base_offset:020d}{self.suffix}")
+
+    def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
+        index = self._hinted(environment)
+        if index is None:
+            return self._keep_indexes(environment, *self.rebuild_indexes(environment))
+        return self._keep_indexes(environment, index, TimeIndex())
+
+    def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
+        """Make an index of some of Kafka's entries, each looked up; None at any doubt."""
+        index = OffsetIndex()
+        if self.size_bytes < HINTED_BYTES_MIN:
+            return index
+        try:
+            data = files.read_file(self.index_path)
+        except FileNotFoundError:
+            return None
+        # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
+        entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
+        entries = entries[: int(np.count_nonzero(entries[:, 1]))]
+        fd = self.handle(environment).fd
+        for relative_offset, position in entries[:: len(entries) // HINTS_MAX + 1].tolist():
+            head = files.read_up_to(fd, PREFIX_BYTES, position)
+            if len(head) < PREFIX_BYTES or head[layouts.MAGIC_AT] != layouts.KAFKA_MAGIC:
+                return None
+            relative = unpack_prefix(head)[0] - self.base_offset
+            least = index.offsets[-1] if len(index) else 0
+            if not least < relative <= relative_offset:
+                return None
+            if len(index) and position <= index.positions[-1]:
+                return None
+            index.append(relative, position)
+        return index
+
+
+def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
+    """List the segments that Kafka would open, in order, with their suffix; raises OSError."""
+    rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
+    for entry in files.entries(directory):
+        is_swap = entry.name.endswith(SWAP)
+        name = entry.name.removesuffix(".swap") if is_swap else entry.name
+        parsed = parse_segment_file_name(name)
+        if parsed is not None and parsed[1] == LOG and entry.is_file:
+            row = SegmentFiles(parsed[0], entry.size_bytes, -1, -1, entry.inode, entry.mtime_ns)
+            rows[SWAP if is_swap else LOG][row.base_offset] = row
+    found = {base: (row, LOG) for base, row in rows[LOG].items()}
+    for base, row in rows[SWAP].items():
+        end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
+        for covered in [other for other in found if base <= other < end]:
+            del found[covered]
+        found[base] = (row, SWAP)
+    return [found[base] for base in sorted(found)]
+
+
+def _end_offset(path: str, row: SegmentFiles) -> int:
+    """Walk a file for the offset behind its last record."""
+    fd = files.open_file(path, files.READ)
+    try:
+        scan = Scan(row.base_offset)
+        scan.run(fd, row.log_bytes)
+    finally:
+        files.close(fd)
+    return max(scan.offset, row.base_offset + 1)
+
+
+def read_topic_id(directory: str) -> bytes:
+    """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
+    try:
+        text = files.read_file(os.path.join(directory, METADATA_NAME)).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return bytes(16)
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                topic_id = base64.urlsafe_b64decode(value.strip() + "==")
+            except binascii.Error:
+                return bytes(16)
+            return topic_id if len(topic_id) == 16 else bytes(16)
+    return bytes(16)
+
+
+class KafkaLogView(LogView):
+    """Follow the log of a partition of a Kafka broker, which may run; it reads as a `Log` does."""
+
+    _suffixes: dict[int, str]
+    _ended: tuple[int, int, int] | None = None
+
+    def _read_metadata(self) -> PartitionMetadata | None:
+        return None
+
+    def _rows(self) -> list[SegmentFiles]:
+        pairs = list_kafka_segments(self._directory)
+        self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
+        if pairs:
+            first = pairs[0][0].base_offset
+            self._log_start_offset = max(self._log_start_offset, first)
+        return [row for row, _ in pairs]
+
+    def _new_segment(self, row: SegmentFiles) -> Segment:
+        segment = KafkaSegment(self._directory, row.base_offset, self._suffixes[row.base_offset])
+        segment.is_sparse = True
+        self._refuse_old(segment)
+        return segment
+
+    def _refuse_old(self, segment: Segment) -> None:
+        """Raise UnsupportedFormatError for message sets of before Kafka 0.11."""
+        head = files.read_up_to(segment.handle(self._environment).fd, PREFIX_BYTES, 0)
+        if len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] in (0, 1):
+            reason = layouts.old_message_set(head)
+            if reason:
+                raise UnsupportedFormatError(
+                    path=segment.log_path, version=head[layouts.MAGIC_AT], reason=reason
+                )
+
+    def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
+        """Kafka's index files have no trailer."""
+
+    def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
+        """Let a segment end where the next one begins, whatever compaction took of it."""
+        segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
+        segment.max_timestamp = TIMESTAMP_MAX
+        segment.index = segment.time_index = None
+
+    def _grow(self, segment: Segment) -> None:
+        """Walk the last segment; damage that whole batches follow does not end the log."""
+        super()._grow(segment)
+        scan = self._scan
+        assert scan is not None
+        fd = segment.handle(self._environment).fd
+        facts = files.fstat(fd)
+        seen = (scan.position, facts.st_size, facts.st_mtime_ns)
+        if scan.position >= facts.st_size or seen == self._ended:
+            return
+        while find_batch(fd, scan.position, facts.st_size, layouts.KAFKA_MAGIC) is not None:
+            reason = _fault(fd, scan)
+            scan.skip_damage(fd, facts.st_size, reason)
+            if scan.run(fd, facts.st_size) is None:
+                break
+        segment.take(scan)
+        self._last_checksum = self._tail_of(fd, scan)
+        self._ended = (scan.position, facts.st_size, facts.st_mtime_ns)
+        self.recovery.cut_bytes = facts.st_size - scan.good_end
+        if self.recovery.cut_bytes:
+            self.recovery.cut_reason = (
+                "what a broker left that did not end in order; it is not read"
+            )
+
+
+def _fault(fd: int, scan: Scan) -> str:
+    """Say what stands where a walk stopped."""
+    head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, scan.position)
+    return layouts.fault(head, 0, scan.offset) or "no whole batch stands here"

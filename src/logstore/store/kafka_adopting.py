@@ -1,0 +1,135 @@
+"""Take a partition out of a broker's log dir into a store, its offsets and bytes as they are.
+
+The copy is made under a name that no start-up knows, and renamed when all of it is durable. Sealed
+segments are linked where they can be: nothing here writes into a sealed segment, so the file of the
+broker stays what it is. The last one, which both could go on to write, is always copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.config import LogConfig
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.log.log import Log
+from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.segment import Segment
+from logstore.names import TopicPartition, dir_name, segment_file_name
+from logstore.store import creating
+from logstore.store.figures import choose_dir
+
+if TYPE_CHECKING:
+    from logstore.store.store import LogStore
+
+COPY_BYTES = 8 << 20
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
+
+
+class Adopted(NamedTuple):
+    """Tell what was taken, and how."""
+
+    log_start_offset: int
+    log_end_offset: int
+    linked_bytes: int
+    copied_bytes: int
+
+
+def adopt(
+    store: LogStore, source: LogStore, name: TopicPartition, show: Callable[[int], object]
+) -> Adopted:
+    """Take one partition of a broker into a store.
+
+    Args:
+        source: opened by `LogStore.open_kafka`.
+        show: called with the bytes done so far.
+
+    Raises:
+        PartitionExistsError: the store has one of that name.
+        LogStoreError: the source cannot be read, or a disk failed.
+    """
+    log = source.log(*name)
+    replicas = store._replicas
+    with replicas.reserved(name):
+        creating.check_absent(replicas, name, is_new=False)
+        good, failure = creating.candidates(replicas)
+        if not good:
+            assert failure is not None
+            raise failure
+        log_dir = choose_dir(good, log.size_bytes)
+        directory = os.path.join(log_dir.path, dir_name(*name))
+        temporary = os.path.join(log_dir.path, f"{os.urandom(16).hex()}.adopting")
+        try:
+            linked, copied = _fill(log, temporary, show)
+            files.rename(temporary, directory)
+            files.sync_dir(log_dir.path)
+        except OSError as error:
+            raise log_dir.failed(error, directory, *name) from error
+        made = _open(store, log_dir, name, log)
+    return Adopted(made.log_start_offset, made.log_end_offset, linked, copied)
+
+
+def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, int]:
+    """Make the directory; give how many bytes were linked and how many copied."""
+    files.make_dir(target)
+    linked = copied = 0
+    segments = log._view[0]
+    for segment in segments:
+        path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
+        if segment is not segments[-1] and _link(segment, path):
+            linked += segment.size_bytes
+        else:
+            _copy(log, segment, path)
+            copied += segment.size_bytes
+        show(linked + copied)
+    topic_id = log.topic_id if any(log.topic_id) else os.urandom(16)
+    PartitionMetadata(
+        log.topic,
+        log.partition,
+        topic_id,
+        log_start_offset=log.log_start_offset,
+        config=LogConfig(record_format="kafka"),
+        extra={SPARSE_OFFSETS: True},
+    ).write(target)
+    files.sync_dir(target)
+    return linked, copied
+
+
+def _link(segment: Segment, path: str) -> bool:
+    try:
+        files.link(segment.log_path, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return False
+    return True
+
+
+def _copy(log: Log, segment: Segment, path: str) -> None:
+    source = segment.handle(log._environment)
+    target = files.open_file(path, files.REPLACE)
+    try:
+        for start in range(0, segment.size_bytes, COPY_BYTES):
+            end = min(start + COPY_BYTES, segment.size_bytes)
+            files.copy_range(source.fd, target, start, end)
+        files.sync_file(target)
+    finally:
+        files.close(target)
+
+
+def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -> Log:
+    """Recover the copy, which checks every batch of it, and take it up."""
+    log = Log.open(
+        log_dir,
+        dir_name(*name),
+        store._environment,
+        recovery_point=source.log_end_offset,
+        log_start_offset=None,
+        is_clean=False,
+    )
+    log.flush()
+    store._replicas.add(name, log, log_dir)
+    return log

@@ -1,0 +1,116 @@
+"""The commands for a broker's log dirs, and dump on its segments."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from logstore import LogConfig, LogStore
+from support.command_line import Run
+from support.kafka_golden import GOLDEN, given, log_dirs
+
+
+def lines_of(text: str) -> list[str]:
+    """Give the lines that are not about the file itself."""
+    return [line for line in text.splitlines() if not line.startswith(("Dumping", "Log starting"))]
+
+
+@pytest.mark.parametrize("name", ["transactions-0", "codec-lz4-0", "compacted-0"])
+def test_dump_prints_as_kafkas_own_tool(run: Run, name: str) -> None:
+    """Batch for batch and record for record, what DumpLogSegments printed."""
+    expected = (GOLDEN / f"{name}.dump.txt").read_text()
+    path = GOLDEN / expected.splitlines()[0].removeprefix("Dumping ")
+    done = run("dump", str(path), "--records")
+    assert done.exit_code == 0 and lines_of(done.stdout) == lines_of(expected)
+
+
+def test_ls_names_everything(run: Run, tmp_path: Path) -> None:
+    """Topics, offsets, sizes, times, codecs, dirs, and what cannot be read."""
+    dirs = log_dirs("killed", tmp_path)
+    done = run("kafka", "ls", *map(str, dirs), "--format", "json")
+    rows = {(row["topic"], row["partition"]): row for row in json.loads(done.stdout)}
+    assert done.exit_code == 0 and "-future: the unfinished copy" in done.stderr
+    row = rows["codec-zstd", 0]
+    assert (row["log_start_offset"], row["log_end_offset"], row["codecs"]) == (0, 36, ["zstd"])
+    assert "are not read" in rows["torn", 0]["reason"]
+    assert "codec-zstd" in run("kafka", "ls", str(dirs[0])).stdout
+
+
+def test_cat_prints_a_partition(run: Run, tmp_path: Path) -> None:
+    """In both isolation levels, with the options of `cat`."""
+    dirs = ",".join(map(str, log_dirs("stopped", tmp_path)))
+    for level, rows in zip(("read_uncommitted", "read_committed"), given("stopped")[
+        "transactions", 0  # type: ignore[index]
+    ][2:], strict=True):  # fmt: skip
+        done = run(
+            "kafka", "cat", "transactions", "--log-dirs", dirs, "--format", "jsonl",
+            "--isolation-level", level,
+        )  # fmt: skip
+        offsets = [json.loads(line)["offset"] for line in done.stdout.splitlines()]
+        assert offsets == [row[0] for row in rows]
+
+
+def test_verify_finds_damage(run: Run, tmp_path: Path) -> None:
+    """Exit code 1, with the place."""
+    dirs = log_dirs("stopped", tmp_path)
+    names = ",".join(map(str, dirs))
+    assert run("kafka", "verify", "--log-dirs", names).exit_code == 0
+    path = dirs[1] / "stamped-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    (dirs[1] / "segments-1" / f"{3:020d}.log").write_bytes(b"\x00" * 70)
+    done = run("kafka", "verify", "--log-dirs", names, "--format", "json")
+    assert done.exit_code == 1 and "segments-1" in done.stdout
+
+
+def test_adopted_partitions_go_on(run: Run, tmp_path: Path) -> None:
+    """Linked, readable with the same offsets, writable; the source stays as it was."""
+    dirs = log_dirs("killed", tmp_path / "broker")
+    before = {path: path.read_bytes() for path in (tmp_path / "broker").rglob("*.log")}
+    ours = str(tmp_path / "ours")
+    sources = ",".join(map(str, dirs))
+    names = ["codec-snappy", "transactions", "compacted", "segments", "torn", "stamped"]
+    for name in names:
+        done = run("kafka", "adopt", name, "--from", sources, "--log-dirs", ours)
+        assert done.exit_code == 0, done.stderr
+    link = Path(ours) / "segments-0" / f"{0:020d}.log"
+    assert link.stat().st_nlink == 2
+    expected = given("stopped") | given("killed")
+    for read_only in (True, False):
+        with LogStore.open(ours, read_only=read_only) as store:
+            for key in store:
+                log = store[key]
+                assert log.log_end_offset == expected[key].end
+                assert [tuple(record[:5]) for record in log] == expected[key].uncommitted
+                committed = log.read(log.log_start_offset, isolation_level="read_committed")
+                assert [tuple(record[:5]) for record in committed] == expected[key].committed
+            assert store.verify().is_sound
+    with LogStore.open(ours) as store:
+        for key in store:
+            assert store[key].append(b"goes on", durable=True) == expected[key].end
+            store[key].truncate_to(expected[key].end)
+    assert {path: path.read_bytes() for path in before} == before
+    assert run("kafka", "adopt", "stamped", "--from", sources, "--log-dirs", ours).exit_code == 1
+
+
+def test_exported_partitions_are_a_brokers(run: Run, tmp_path: Path) -> None:
+    """Segments in Kafka's layout, with the same offsets, whatever layout they had."""
+    ours, target = str(tmp_path / "ours"), tmp_path / "target"
+    os.mkdir(target)
+    with LogStore.open(ours) as store:
+        rows = store.create("rows", 0, config=LogConfig(record_format="kafka"))
+        columns = store.create("columns", 0)
+        for log in (rows, columns):
+            log.extend([b"a", None, b"c" * 100], keys=[b"k", None, b""], timestamps=[3, 1, 2])
+            log.append(b"d", headers=[("h", b"v")])
+        expected = [tuple(record[:5]) for record in rows]
+        assert [row[2:] for row in expected] == [tuple(record[2:5]) for record in columns]
+    for name in ("rows", "columns"):
+        assert run("kafka", "export", name, "--log-dirs", ours, "--to", str(target)).exit_code == 0
+    with LogStore.open_kafka(target) as store:
+        for key in store:
+            found = [tuple(record[:5]) for record in store[key]]
+            assert [row[2:] for row in found] == [row[2:] for row in expected]
+    assert run("kafka", "export", "rows", "--log-dirs", ours, "--to", str(target)).exit_code == 1

@@ -1,0 +1,196 @@
+"""Read log dirs that Apache Kafka wrote, as its consumers read them at the time."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from logstore import (
+    CorruptRecordBatchError,
+    DuplicateLogError,
+    LogDirIdentityError,
+    LogStore,
+    ReadOnlyStoreError,
+    ReplicaIncompleteError,
+    UnknownPartitionError,
+    UnsupportedFormatError,
+)
+from logstore.store.kafka_broker import registered_dirs
+from support.kafka_golden import GOLDEN, given, log_dirs
+
+
+def contents(place: Path) -> dict[str, tuple[int, bytes]]:
+    """Give everything below a directory, with its times."""
+    return {
+        str(path.relative_to(place)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_golden_directories_are_small() -> None:
+    """Less than 200 KB in all."""
+    assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 240_000
+
+
+@pytest.mark.parametrize("name", ["stopped", "killed"])
+def test_records_are_those_that_a_consumer_was_given(tmp_path: Path, name: str) -> None:
+    """In both isolation levels, by offset and from the start; and not a byte is touched."""
+    dirs = log_dirs(name, tmp_path)
+    before = contents(tmp_path)
+    with LogStore.open_kafka(dirs) as store:
+        for key, expected in given(name).items():
+            log = store[key]
+            assert (log.log_start_offset, log.log_end_offset) == (expected.start, expected.end)
+            assert [tuple(record[:5]) for record in log] == expected.uncommitted
+            batches = log.read_batches(isolation_level="read_committed")
+            assert [tuple(r[:5]) for batch in batches for r in batch] == expected.committed
+            for row in expected.uncommitted:
+                assert log[row[0]][:5] == row
+                assert log.read(row[0], max_records=1)[0][:5] == row
+            latest = max((row[1] for row in expected.uncommitted), default=0)
+            assert log.offset_for_timestamp(latest + 1) is None
+        assert store.verify().is_sound
+        with pytest.raises(ReadOnlyStoreError):
+            store.log("stamped", 0).append(b"no")
+    assert contents(tmp_path) == before
+
+
+def test_what_is_not_read_is_named(tmp_path: Path) -> None:
+    """The copy of an unfinished move, a deleted replica, and what is no broker's."""
+    dirs = log_dirs("killed", tmp_path)
+    (dirs[0] / "notes.txt").write_text("hello")
+    with LogStore.open_kafka(dirs) as store:
+        text = str(store.recovery_report)
+        assert "-future: the unfinished copy" in text and "-delete: a deleted replica" in text
+        assert "notes.txt: a file that is not a broker's" in text
+        assert ("doomed", 0) not in store and ("__consumer_offsets", 0) in store
+        assert "torn" in store.log("torn", 0).topic
+        recovery = store.log("torn", 0).recovery
+        assert recovery.cut_bytes > 8000 and "did not end in order" in recovery.cut_reason
+        with pytest.raises(UnknownPartitionError):
+            store.log("doomed", 0)
+
+
+def test_one_disk_of_a_broker_is_read_alone(tmp_path: Path) -> None:
+    """A replica of which only an unfinished copy is there is not served as whole."""
+    dirs = log_dirs("killed", tmp_path)
+    with LogStore.open_kafka(dirs[1]) as store, pytest.raises(ReplicaIncompleteError):
+        store.log("segments", 0)
+
+
+def test_two_live_directories_are_refused_by_name(tmp_path: Path) -> None:
+    """The broker would not start on them; every other replica is read."""
+    dirs = log_dirs("stopped", tmp_path)
+    shutil.copytree(dirs[1] / "stamped-0", dirs[0] / "stamped-0")
+    with LogStore.open_kafka(dirs) as store:
+        with pytest.raises(DuplicateLogError, match="a/stamped-0"):
+            store.log("stamped", 0)
+        assert len(list(store.log("segments", 1))) == 6
+
+
+def test_disks_of_several_brokers_are_refused(tmp_path: Path) -> None:
+    """Another cluster's disk does not belong here, nor one of our own stores."""
+    dirs = log_dirs("stopped", tmp_path)
+    meta = dirs[1] / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+    with pytest.raises(LogDirIdentityError, match="several brokers"):
+        LogStore.open_kafka(dirs)
+    LogStore.open(tmp_path / "ours").close()
+    with pytest.raises(LogDirIdentityError, match=r"LogStore\.open"):
+        LogStore.open_kafka(tmp_path / "ours")
+
+
+def test_older_brokers_have_less_in_their_dirs(tmp_path: Path) -> None:
+    """Version 0 of meta.properties, no directory id, no partition.metadata, no indexes."""
+    dirs = log_dirs("stopped", tmp_path)
+    for each in dirs:
+        (each / "meta.properties").write_text("version=0\nbroker.id=7\ncluster.id=abc\n")
+        for path in [*each.rglob("partition.metadata"), *each.rglob("*index")]:
+            path.unlink()
+    with LogStore.open_kafka(dirs) as store:
+        for key, expected in given("stopped").items():
+            assert [tuple(record[:5]) for record in store[key]] == expected.uncommitted
+
+
+def test_old_message_sets_are_refused_by_name(tmp_path: Path) -> None:
+    """A topic that was last written before 0.11 says so; the others are read."""
+    dirs = log_dirs("stopped", tmp_path)
+    path = dirs[1] / "stamped-0" / f"{0:020d}.log"
+    path.write_bytes(struct.pack(">qiIBB", 0, 30, 0, 1, 0) + bytes(40))
+    with LogStore.open_kafka(dirs) as store:
+        with pytest.raises(UnsupportedFormatError, match="message format v1"):
+            store.log("stamped", 0)
+        assert len(list(store.log("segments", 1))) == 6
+
+
+def test_a_half_done_compaction_is_read_as_it_will_be_done(tmp_path: Path) -> None:
+    """A `.swap` stands for the segments that it covers; `.cleaned` and `.deleted` for nothing."""
+    dirs = log_dirs("stopped", tmp_path)
+    place = dirs[0] / "compacted-0"
+    base = f"{0:020d}.log"
+    (place / base).rename(place / f"{base}.swap")
+    (place / f"{base}.deleted").rename(place / base)
+    (place / f"{16:020d}.log.cleaned").write_bytes(b"half of it")
+    with LogStore.open_kafka(dirs) as store:
+        rows = [tuple(record[:5]) for record in store.log("compacted", 0)]
+        assert rows == given("stopped")["compacted", 0].uncommitted  # type: ignore[index]
+
+
+def test_a_start_offset_is_taken_from_the_checkpoint(tmp_path: Path) -> None:
+    """Deleted records stay deleted; a checkpoint that is cut off is not believed."""
+    dirs = log_dirs("stopped", tmp_path)
+    checkpoint = dirs[1] / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nstamped 0 3\n")
+    with LogStore.open_kafka(dirs) as store:
+        assert [record.offset for record in store.log("stamped", 0)] == [3, 4]
+    checkpoint.write_text("0\n2\nstamped 0 3\n")
+    with LogStore.open_kafka(dirs) as store:
+        assert store.log("stamped", 0).log_start_offset == 0
+        assert "not believed" in str(store.recovery_report)
+
+
+@pytest.mark.parametrize("left", range(1, 400, 13))
+def test_a_torn_tail_ends_the_log(tmp_path: Path, left: int) -> None:
+    """Wherever the last segment is cut, what is whole before it is given."""
+    dirs = log_dirs("stopped", tmp_path)
+    path = dirs[0] / "compacted-0" / f"{16:020d}.log"
+    path.write_bytes(path.read_bytes()[:left])
+    expected = given("stopped")["compacted", 0].uncommitted  # type: ignore[index]
+    with LogStore.open_kafka(dirs) as store:
+        log = store.log("compacted", 0)
+        rows = [tuple(record[:5]) for record in log]
+        assert rows == expected[: len(rows)] and log.log_end_offset >= 16
+
+
+def test_damage_before_whole_batches_is_told(tmp_path: Path) -> None:
+    """It does not end the log: what stands behind it is read."""
+    dirs = log_dirs("stopped", tmp_path)
+    path = dirs[0] / "transactions-0" / f"{3:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[339 + 65] ^= 1
+    path.write_bytes(data)
+    with LogStore.open_kafka(dirs) as store:
+        log = store.log("transactions", 0)
+        with pytest.raises(CorruptRecordBatchError):
+            list(log)
+        with pytest.raises(CorruptRecordBatchError):
+            list(log.read_batches(isolation_level="read_committed"))
+        assert log[12].value == b"committed last"
+        assert [problem.position for problem in log.verify()] == [339]
+
+
+def test_registered_log_dirs_are_read() -> None:
+    """A record that registers a broker names its disks; any other bytes name none."""
+    ids = bytes(range(16)) + bytes(range(16, 32))
+    record = (
+        b"\x01\x1b\x03" + bytes(4) + b"\x00" + bytes(16) + bytes(8)
+        + b"\x02\x06PLAIN\x05host" [:12] + bytes(4) + b"\x00"
+        + b"\x01" + b"\x00" + b"\x00\x00" + b"\x01\x00\x21" + b"\x03" + ids
+    )  # fmt: skip
+    assert registered_dirs(record) == ["AAECAwQFBgcICQoLDA0ODw", "EBESExQVFhcYGRobHB0eHw"]
+    for end in range(len(record)):
+        registered_dirs(record[:end])
