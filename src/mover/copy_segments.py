@@ -218,10 +218,11 @@ class SegmentCopy:
             self._begin_scan()
             self.scan.run(self.fd, same)
             position = self.scan.good_end
+            # Indexes that vouch for what is cut off would outlive it; `seal` makes them anew.
+            files.remove_if_there(self.segment.index_path)
+            files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:
                 self.is_synced = False
-                files.remove_if_there(self.segment.index_path)
-                files.remove_if_there(self.segment.time_index_path)
                 files.ftruncate(self.fd, position)
         except OSError as error:
             raise ends.target.failed(error, self.segment.log_path) from error

@@ -77,11 +77,6 @@ class Job:
         )
         self._swap: Swap | None = None
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the replica is where it is to go already."""
-        return self.source is self.ends.target
-
     # --- going on ---------------------------------------------------------------------------------
 
     def run(self) -> None:

@@ -85,6 +85,9 @@ class Target:
         listing = list_partition(self.path)
         for name in listing.temporary:
             files.remove_if_there(os.path.join(self.path, name))
+        for row in listing.orphans:  # they would vouch for a segment that is not there
+            for path in Segment(self.path, row.base_offset).paths:
+                files.remove_if_there(path)
         for row in listing.segments:
             copy = SegmentCopy(self.path, row.base_offset, self.interval_bytes)
             copy.position, copy.is_synced = row.log_bytes, False
@@ -123,6 +126,7 @@ class Target:
             self.copies[source.base_offset] = copy
             self._names_changed = True
         elif copy.source is not source:
+            self._names_changed = True
             copy.follow(source, source_fd, self.ends)
         return copy
 

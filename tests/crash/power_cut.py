@@ -85,9 +85,11 @@ class Known:
 class History:
     """Does operations on a log and marks them in the record."""
 
-    def __init__(self, recorder: Recorder, store: LogStore, seed: int) -> None:
+    def __init__(
+        self, recorder: Recorder, store: LogStore, seed: int, log_dir: str | None = None
+    ) -> None:
         self.recorder, self.rng, self.number = recorder, random.Random(seed), 0
-        self.log = store.create("orders", 0, config=CONFIG)
+        self.log = store.create("orders", 0, log_dir=log_dir, config=CONFIG)
         recorder.mark(("create",))
         self.state = State(0, {})
 

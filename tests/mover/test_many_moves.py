@@ -36,7 +36,7 @@ def test_two_moves_that_fit_singly(
     usage = target.refresh_usage()._replace(usable_bytes=room)
     monkeypatch.setattr(target, "refresh_usage", lambda: usage)
     with gated(store) as (mover, gate):
-        gate.close()
+        gate.hold()
         first = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         second = mover.move("orders", 1, base / "b")
@@ -64,7 +64,7 @@ def test_moves_go_in_order_and_few_at_once(store: LogStore, base: Path) -> None:
         ends: list[tuple[str, int]] = []
         options = {"num_replica_move_threads": 1, "order": order, "moves_per_disk_max": 1}
         with gated(store, **options) as (mover, gate):
-            gate.close()
+            gate.hold()
             blocker = mover.move("first", 0, base / target)
             gate.wait_until_held()
             moves = [mover.move(*key, base / target) for key in sizes]

@@ -24,7 +24,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 def test_a_pause_keeps_what_was_copied(store: LogStore, log: Log, base: Path) -> None:
     """It stops within a chunk; resumed, it copies only what is missing."""
     with gated(store) as (mover, gate):
-        gate.close(after=5)
+        gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         move.pause()
@@ -41,7 +41,7 @@ def test_a_pause_keeps_what_was_copied(store: LogStore, log: Log, base: Path) ->
 def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
     """The copy is gone when `cancel` returns, the log is where it was, and retention runs."""
     with gated(store) as (mover, gate):
-        gate.close(after=5)
+        gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         move.cancel()
@@ -65,7 +65,7 @@ def test_a_paused_and_a_planned_move_are_cancelled(store: LogStore, base: Path) 
     for log in logs:
         fill(log, 60)
     with gated(store, num_replica_move_threads=1) as (mover, gate):
-        gate.close(after=2)
+        gate.hold(after=2)
         moves = [mover.move("orders", n, base / "b") for n in (0, 1)]
         gate.wait_until_held()
         assert moves[1].state is MoveState.PLANNED
@@ -85,7 +85,7 @@ def test_another_target_while_it_runs(store: LogStore, log: Log, base: Path) -> 
     with gated(store) as (mover, gate):
         moves = []
         for number in range(5):
-            gate.close(after=2)
+            gate.hold(after=2)
             moves.append(mover.move("orders", 0, base / "bc"[number % 2]))
             gate.wait_until_held()
         assert mover.move("orders", 0, base / "b") is moves[-1]
@@ -101,7 +101,7 @@ def test_another_target_while_it_runs(store: LogStore, log: Log, base: Path) -> 
 def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) -> None:
     """The partition is gone everywhere, and the move is cancelled with that reason."""
     with gated(store) as (mover, gate):
-        gate.close(after=5)
+        gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         store.delete("orders", 0)
@@ -117,7 +117,7 @@ def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) 
 def test_a_closed_mover_leaves_moves_for_the_next(store: LogStore, log: Log, base: Path) -> None:
     """What ran is paused; the next mover goes on by itself and copies only the rest."""
     with gated(store) as (mover, gate):
-        gate.close(after=5)
+        gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         mover.close()
@@ -141,7 +141,7 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
     mover = ReplicaMover(store)
     gate = Gate()
     mover.throttle = gate  # type: ignore[assignment]
-    gate.close(after=5)
+    gate.hold(after=5)
     move = mover.move("orders", 0, base / "b")
     gate.wait_until_held()
     assert store.close() == ()

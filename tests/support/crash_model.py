@@ -8,6 +8,7 @@ Real file systems forgive more, which is why they cannot show a missing sync, an
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 BLOCK_BYTES = 512
@@ -58,6 +59,18 @@ class File:
                 image[start : start + len(part)] = part
         if len(image) < len(self.live) and rng.random() < 0.2:
             image += bytes(len(self.live) - len(image))  # the size arrived, the data did not
+        return bytes(image)
+
+    def with_blocks(self, kept: Collection[tuple[int, int]]) -> bytes:
+        """Give what the disk has when just these of the un-synced blocks survive."""
+        image = bytearray(self.disk)
+        for block in sorted(self.dirty):
+            start = block * BLOCK_BYTES
+            part = self.live[start : start + BLOCK_BYTES]
+            if part and (id(self), block) in kept:
+                if len(image) < start:
+                    image += bytes(start - len(image))
+                image[start : start + len(part)] = part
         return bytes(image)
 
 
@@ -158,22 +171,49 @@ class CrashModel:
         else:
             self.commit([c for c in self.changes if rng.random() < keep_names])
         image: Image = {}
-        self.draw(self.root, "", image, rng, keep)
+        self.draw(self.root, "", image, lambda file: file.after_crash(rng, keep))
         for directory, names in saved:
             directory.disk = names
         return image
+
+    def crashes(self, rng: random.Random, limit: int) -> Iterator[Image]:
+        """Give every image that a power cut may leave, or `limit` drawn ones when there are more.
+
+        All of them: each un-synced name change and each un-synced block, there or not.
+        """
+        files = [file for file in self.files.values() if file.dirty or file.cut_to is not None]
+        blocks = [(file, block) for file in files for block in sorted(file.dirty)]
+        has_cut = any(file.cut_to is not None for file in files)
+        count = len(self.changes) + len(blocks)
+        if has_cut or count >= limit.bit_length() - 1:
+            for _ in range(limit):
+                yield self.crash(rng)
+            return
+        for bits in range(1 << count):
+            saved = self.save()
+            self.commit([c for i, c in enumerate(self.changes) if bits >> i & 1])
+            kept = {
+                (id(file), block)
+                for i, (file, block) in enumerate(blocks, len(self.changes))
+                if bits >> i & 1
+            }
+            image: Image = {}
+            self.draw(self.root, "", image, lambda file, kept=kept: file.with_blocks(kept))
+            for directory, names in saved:
+                directory.disk = names
+            yield image
 
     def save(self) -> list[tuple[Directory, dict[str, Node]]]:
         found = {id(d): d for changes in self.changes for d, _, _ in changes}
         return [(directory, dict(directory.disk)) for directory in found.values()]
 
     def draw(
-        self, node: Directory, path: str, image: Image, rng: random.Random, keep: float
+        self, node: Directory, path: str, image: Image, bytes_of: Callable[[File], bytes]
     ) -> None:
         for name, child in sorted(node.disk.items()):
             where = f"{path}/{name}" if path else name
             if isinstance(child, File):
-                image[where] = child.after_crash(rng, keep)
+                image[where] = bytes_of(child)
             else:
                 image[where] = None
-                self.draw(child, where, image, rng, keep)
+                self.draw(child, where, image, bytes_of)

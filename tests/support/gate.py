@@ -35,6 +35,9 @@ class Gate:
     def for_move(self, log_dirs: Any = (), rate: Any = None) -> Gate:
         return self
 
+    def close(self) -> None:
+        """Go on letting moves pass."""
+
     def set_rate(self, rate: Any, log_dir: str | None = None) -> None:
         """Take any rate."""
 
@@ -67,7 +70,7 @@ class Gate:
 
     # --- what a test calls ------------------------------------------------------------------------
 
-    def close(self, after: int = 0) -> None:
+    def hold(self, after: int = 0) -> None:
         """Let so many chunks pass, then none."""
         with self._changed:
             self._allowed = after

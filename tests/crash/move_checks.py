@@ -1,0 +1,124 @@
+"""Open what a power cut left of a store whose replica was moving, and hold it to its promises.
+
+    the log        every flushed record is read, nothing else than was appended, deleted ones stay so
+    the dirs       one live directory, no other copy that a later start might take for the log
+    the move       a mover ends it, or nothing is left of it; afterwards the same holds
+
+Many cuts leave the same bytes. Such an image is opened once for each thing that may be expected of
+it; all of them count as states.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from crash.checks import PowerCutViolation, check_log
+from crash.move_cut import DIRS, open_store, rng_of
+from crash.power_cut import Known, replay
+from logstore import LogStore, LogStoreError
+from mover import MoveState, ReplicaMover
+from support.crash_model import Image, Op
+from support.gate import SECONDS_MAX
+from support.recorder import lay_out
+
+
+def names_of(root: Path, kind: str) -> list[str]:
+    """List the directories of the replica of one kind: "", ".move", ".delete", ".stray"."""
+    found = [p for name in DIRS for p in (root / name).glob("orders-0*") if p.is_dir()]
+    return sorted(str(p) for p in found if (p.suffix or "") == kind)
+
+
+def leave(store: LogStore) -> None:
+    """Let go of a store as a crash does."""
+    for keeper in store._keepers.values():
+        keeper.stop()
+    store._abandon()
+    for keeper in store._keepers.values():
+        keeper.join(SECONDS_MAX)
+
+
+def check_opened(store: LogStore, root: Path, known: Known) -> None:
+    """Check the log as it was opened."""
+    if not known.created:
+        return
+    check_log(store.log("orders", 0), known)
+    live = names_of(root, "")
+    if len(live) != 1:
+        raise PowerCutViolation(f"{len(live)} live directories: {live}")
+
+
+def check_image(root: Path, image: Image, known: Known, *, is_thorough: bool) -> None:
+    """Open an image; thoroughly: end the moves, append, and open it again."""
+    shutil.rmtree(root, ignore_errors=True)
+    lay_out(image, root)
+    try:
+        store = open_store(root)
+        try:
+            check_opened(store, root, known)
+            if is_thorough and known.created:
+                end_moves(store, root, known)
+        finally:
+            leave(store)
+        if is_thorough and known.created:
+            with open_store(root) as store:
+                if store.recovery_report.problems:
+                    raise PowerCutViolation(f"opened again: {store.recovery_report}")
+                log = store.log("orders", 0)
+                if log[log.log_end_offset - 1].value != b"goes on":
+                    raise PowerCutViolation("what was appended after the move is not the last")
+    except LogStoreError as error:
+        raise PowerCutViolation(f"{type(error).__name__}: {error}") from error
+
+
+def end_moves(store: LogStore, root: Path, known: Known) -> None:
+    """Let a mover end what there is to end; append; nothing but the log is left."""
+    if store.recovery_report.problems:
+        store.repair("orders", 0)
+    with ReplicaMover(store) as mover:
+        for move in mover.moves():
+            if move.wait(SECONDS_MAX) is not MoveState.DONE:
+                raise PowerCutViolation(f"{move}: {move.error}")
+    for keeper in store._keepers.values():
+        keeper.wait_idle(SECONDS_MAX)
+    log = store.log("orders", 0)
+    check_opened(store, root, known)
+    left = [path for kind in (".move", ".delete", ".stray") for path in names_of(root, kind)]
+    if left:
+        raise PowerCutViolation(f"left behind: {left}")
+    end = log.log_end_offset
+    if log.append(b"goes on", durable=True) != end:
+        raise PowerCutViolation("an append left a gap")
+
+
+class MoveExplorer:
+    """Draws images of a record and checks them.
+
+    Attributes:
+        states: how many persisted subsets were looked at.
+        images: how many different ones were opened.
+    """
+
+    def __init__(self, base: Path, seed: int) -> None:
+        self.root, self.rng = base / f"state-{seed}", rng_of(seed)
+        self.states = self.images = 0
+
+    def explore(self, ops: list[Op], states_each: int) -> None:
+        """Cut the power after every change of the disk, in every way or in so many drawn ones."""
+        seen: set[tuple[int, int]] = set()
+        marks, count = 0, 0
+        known_key: object = None
+        for model, known in replay(ops):
+            key = (known.created, len(known.states), known.start, id(known.pending))
+            if key != known_key:
+                known_key, marks = key, marks + 1
+            for image in model.crashes(self.rng, states_each):
+                self.states += 1
+                what = (marks, hash(tuple(image.items())))
+                if what in seen:
+                    continue
+                seen.add(what)
+                count += 1
+                self.images += 1
+                check_image(self.root, image, known, is_thorough=count % 8 == 0)
+        shutil.rmtree(self.root, ignore_errors=True)

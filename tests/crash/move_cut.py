@@ -1,0 +1,147 @@
+"""Write histories in which a replica moves between two disks while it is written, and record them.
+
+The move runs in the thread of the test, so the order of all calls is the history's: between any
+two chunks the log is appended to, flushed, truncated and trimmed, as the seed has it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+from crash.power_cut import QUIET, History
+from logstore import LogStore
+from logstore.disk.log_dir import LogDir
+from logstore.store.listing import purge_tree
+from mover import MoveState
+from mover import job as jobs
+from mover.move import Move, Wanted
+from support.crash_model import Op
+from support.gate import Gate
+from support.recorder import Recorder
+
+DIRS = ("a", "b")
+
+
+class Alone:
+    """Controls moves that run in the caller's thread."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+
+    def enqueue(self, move: Move) -> None:
+        raise AssertionError("nothing is queued here")
+
+    discard = enqueue
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+
+class MovingHistory(History):
+    """A history on two log dirs, whose log moves."""
+
+    def __init__(self, recorder: Recorder, store: LogStore, seed: int) -> None:
+        super().__init__(recorder, store, seed, log_dir=store.log_dirs[0])
+        self.store = store
+        self.purges: list[str] = []
+        self.is_busy = True
+
+    def step(self) -> None:
+        """Do something to the log, or nothing."""
+        dice = self.rng.random()
+        if dice < 0.35:
+            self.extend(self.rng.randint(1, 6), durable=dice < 0.15)
+        elif dice < 0.45:
+            self.flush()
+        elif dice < 0.50:
+            self.truncate(self.rng.randint(0, 20))
+        elif dice < 0.55:
+            self.delete(self.rng.randint(5, 30))
+
+    def move(self, target: str, *, stop: Wanted | None = None, after: int = 3) -> MoveState:
+        """Move the log, or stop the move after so many chunks."""
+        if self.log.log_dir == target:
+            return MoveState.DONE
+        replicas = self.store._replicas
+        log_dir = replicas.find_dir(target)
+        assert log_dir is not None
+        gate = Gate(700)
+        move = Move(Alone(), ("orders", 0), "", target, gate, self.log.size_bytes)  # type: ignore[arg-type]
+
+        def before() -> None:
+            if stop is not None and gate.passed >= after:
+                move.wanted = stop
+            elif self.is_busy:
+                self.step()
+
+        gate.before = before
+        job = jobs.Job(move, replicas, log_dir, self.purge, is_verified=True)
+        assert move.try_begin()
+        jobs.run(move, job, Move.go)
+        self.error = move.error
+        return move.state
+
+    def purge(self, log_dir: LogDir, path: str) -> None:
+        """Take note of what is to be purged."""
+        self.purges.append(path)
+
+    def purge_all(self) -> None:
+        """Purge what moves left, as the keeper of the log dir does in time."""
+        while self.purges:
+            purge_tree(self.purges.pop())
+
+    def run(self, steps: int) -> None:
+        """Write, move, purge, write, and move back or give it up."""
+        self.extend(4)
+        self.flush()
+        for _ in range(steps):
+            self.step()
+        a, b = self.store.log_dirs
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            self.move(b, stop=Wanted.CANCEL)
+        assert self.move(b) is MoveState.DONE, self.error
+        self.extend(3, durable=True)
+        if kind == 1:
+            self.extend(2, durable=True)
+        self.purge_all()
+        self.step()
+        if kind in (1, 2):
+            self.move(a, stop=Wanted.PAUSE)
+        if kind == 2:
+            self.truncate(8)
+            self.extend(5, durable=True)
+        if kind == 3:
+            assert self.move(a) is MoveState.DONE
+            self.extend(2, durable=True)
+
+
+def open_store(root: Path) -> LogStore:
+    """Open the store of a history."""
+    dirs = [root / name for name in DIRS]
+    return LogStore.open(dirs, config=QUIET, admin_socket=False)
+
+
+def record(root: Path, seed: int, steps: int, **changes: Any) -> list[Op]:
+    """Write a history into an empty directory and give its record."""
+    root.mkdir()
+    with Recorder(root) as recorder:
+        store = open_store(root)
+        history = MovingHistory(recorder, store, seed)
+        for name, value in changes.items():
+            setattr(history, name, value)
+        history.run(steps)
+        store._abandon()
+        for keeper in store._keepers.values():
+            keeper.stop()
+    return recorder.ops
+
+
+def rng_of(seed: int) -> random.Random:
+    """Give the random numbers of an exploration."""
+    return random.Random(seed * 7919 + 1)
