@@ -204,10 +204,12 @@ class Target:
             copy.let_go()
 
     def remove(self) -> None:
-        """Remove the directory and give its space back at once."""
+        """Remove the directory and give its space back at once; its marks go first."""
         self.let_go()
         try:
             if files.exists(self.path):
+                files.remove_if_there(os.path.join(self.path, FILE_NAME))
+                files.sync_dir(self.path)
                 files.remove_tree(self.path)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error

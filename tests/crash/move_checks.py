@@ -1,6 +1,6 @@
 """Open what a power cut left of a store whose replica was moving, and hold it to its promises.
 
-    the log        every flushed record is read, nothing else than was appended, deleted ones stay so
+    the log        every flushed record is read, nothing that was not appended, nothing deleted
     the dirs       one live directory, no other copy that a later start might take for the log
     the move       a mover ends it, or nothing is left of it; afterwards the same holds
 
@@ -103,15 +103,21 @@ class MoveExplorer:
         self.root, self.rng = base / f"state-{seed}", rng_of(seed)
         self.states = self.images = 0
 
-    def explore(self, ops: list[Op], states_each: int) -> None:
-        """Cut the power after every change of the disk, in every way or in so many drawn ones."""
+    def explore(self, ops: list[Op], states_each: int, start: int = 0) -> None:
+        """Cut the power after every change of the disk, in every way or in so many drawn ones.
+
+        Args:
+            start: of so many changes at the beginning nothing is looked at.
+        """
         seen: set[tuple[int, int]] = set()
         marks, count = 0, 0
         known_key: object = None
-        for model, known in replay(ops):
+        for number, (model, known) in enumerate(replay(ops)):
             key = (known.created, len(known.states), known.start, id(known.pending))
             if key != known_key:
                 known_key, marks = key, marks + 1
+            if number < start or not known.created:  # making a store has explorations of its own
+                continue
             for image in model.crashes(self.rng, states_each):
                 self.states += 1
                 what = (marks, hash(tuple(image.items())))

@@ -1,0 +1,129 @@
+"""Cut the power at every call of a move, and prove that no missing sync or order goes unseen."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.checks import PowerCutViolation
+from crash.move_checks import MoveExplorer
+from crash.move_cut import record
+from crash.move_mutants import MUTANTS
+from logstore.log.metadata import PartitionMetadata
+from mover.job import Job
+from mover.swap import Swap
+from mover.target import Target
+from support.crash_model import Op
+from support.places import fast_directory
+
+STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "100000"))
+STATES_EACH = 192
+STEPS = 6
+# Histories whose cuts repeat themselves seldom enough to be looked at in a minute come first.
+SEEDS = (0, 1, 3, 4, 9, 11, 14, 12, 21, 6, 5)
+MUTANT_SEEDS = (0, 3, 1, 14, 7)
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with fast_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def histories() -> Callable[[int], list[Op]]:
+    """Give the record of a seed, which is made once."""
+    known: dict[int, list[Op]] = {}
+
+    def give(seed: int) -> list[Op]:
+        if seed not in known:
+            with fast_directory() as path:
+                known[seed] = record(path / "history", seed, STEPS)
+        return known[seed]
+
+    return give
+
+
+@pytest.mark.timeout(7200 if STATES_MIN > 100_000 else 290)
+def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
+    """At every call and for every subset of what was not synced there is one whole log."""
+    states = images = 0
+    seeds = itertools.chain(SEEDS, (seed for seed in range(10_000) if seed not in SEEDS))
+    for seed in seeds:
+        explorer = MoveExplorer(base, seed)
+        try:
+            explorer.explore(record(base / f"history-{seed}", seed, STEPS), STATES_EACH)
+        except PowerCutViolation as error:
+            error.add_note(f"seed {seed}: tests/crash/move_cut.py")
+            raise
+        states, images = states + explorer.states, images + explorer.images
+        if states >= STATES_MIN:
+            break
+    print(f"crash: moves: {states} states, {images} different images, up to seed {seed}")
+    assert states >= STATES_MIN
+
+
+@pytest.mark.timeout(290)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_worse_move_is_found(base: Path, histories: Callable[[int], list[Op]], name: str) -> None:
+    """The harness finds each sync that is missing and each order that is wrong."""
+    for seed in MUTANT_SEEDS:
+        ops = histories(seed)
+        worse = MUTANTS[name](ops)
+        pairs = enumerate(zip(ops, worse, strict=False))
+        start = next((number for number, (one, other) in pairs if one != other), len(worse))
+        if start == len(worse) == len(ops):
+            continue
+        marks = sum(op[0] == "mark" for op in ops[:start])
+        try:
+            MoveExplorer(base, seed).explore(worse, 32, start - marks)
+        except PowerCutViolation:
+            return
+    pytest.fail(f"{name}: nothing was noticed")
+
+
+# --- worse code, where a record cannot show it -------------------------------------------------
+
+
+def same_generation(original: Any, self: Target, source: PartitionMetadata, *rest: Any) -> Any:
+    """Give the copy the generation of its source."""
+    return original(self, source._replace(generation=source.generation - 1), *rest)
+
+
+def unmarked(original: Any, self: Job) -> None:
+    """Begin without a word of it in the live copy."""
+
+
+def without_the_rest(original: Any, self: Swap) -> bool:
+    """Swap without the records that came since the last look."""
+    self.target.sync()
+    return True
+
+
+WORSE: dict[str, tuple[Any, str, Any]] = {
+    "the generation is not raised": (Target, "_metadata", same_generation),
+    "the live copy does not name the move": (Job, "_claim", unmarked),
+    "the last records are left out": (Swap, "_take_the_rest", without_the_rest),
+}
+
+
+@pytest.mark.timeout(290)
+@pytest.mark.parametrize("name", WORSE)
+def test_a_worse_mover_is_found(base: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The harness finds marks that are missing, and records that are left behind."""
+    place, attribute, worse = WORSE[name]
+    original = getattr(place, attribute)
+    for seed in MUTANT_SEEDS:
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(place, attribute, lambda *args: worse(original, *args))
+                ops = record(base / f"history-{seed}", seed, STEPS)
+            MoveExplorer(base, seed).explore(ops, 32)
+        except (PowerCutViolation, AssertionError):
+            return
+    pytest.fail(f"{name}: nothing was noticed")
