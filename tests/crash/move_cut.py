@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crash.power_cut import QUIET, History
-from logstore import LogStore
+from logstore import LogStore, TopicPartition
 from logstore.disk.log_dir import LogDir
 from logstore.store.listing import purge_tree
 from mover import MoveState
@@ -71,7 +71,8 @@ class MovingHistory(History):
         log_dir = replicas.find_dir(target)
         assert log_dir is not None
         gate = Gate(700)
-        move = Move(Alone(), ("orders", 0), "", target, gate, self.log.size_bytes)  # type: ignore[arg-type]
+        key = TopicPartition("orders", 0)
+        move = Move(Alone(), key, "", target, gate, self.log.size_bytes)  # type: ignore[arg-type]
 
         def before() -> None:
             if stop is not None and gate.passed >= after:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 BLOCK_BYTES = 512
@@ -198,7 +199,7 @@ class CrashModel:
                 if bits >> i & 1
             }
             image: Image = {}
-            self.draw(self.root, "", image, lambda file, kept=kept: file.with_blocks(kept))
+            self.draw(self.root, "", image, partial(File.with_blocks, kept=kept))
             for directory, names in saved:
                 directory.disk = names
             yield image
