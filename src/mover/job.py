@@ -70,6 +70,7 @@ class Job:
         self.log: Log = replica.log
         self.source = replica.log_dir
         move.source_dir = self.source.path
+        move.measure(lambda: self.log.size_bytes)
         self.ends = Ends(self.source, target, move.throttle, move.is_stopped, move.advance)
         self.ends.is_verified = is_verified
         self.target = Target(
@@ -103,7 +104,6 @@ class Job:
         moving.set_moving(self.log, Moving(self.move.move_id, self.ends.target.directory_id))
 
     def _count(self) -> None:
-        self.move.bytes_total = self.log.size_bytes
         self.move.bytes_done = self.target.copied_bytes
 
     def copy(self) -> None:
@@ -177,11 +177,24 @@ def run(move: Move, job: Job, end: End) -> None:
         state = MoveState.PAUSED
     except LogStoreError as failure:
         job.give_up()
-        state, error = MoveState.FAILED, failure
+        state, error = MoveState.FAILED, without_frames(failure)
     except BaseException:
         job.leave()
         raise
+    size_bytes = job.log.size_bytes
+    move.measure(lambda: size_bytes)
     end(move, state, error)
+
+
+def without_frames(error: LogStoreError) -> LogStoreError:
+    """Let go of the frames of an error that is kept: they hold descriptors, of a dead disk too."""
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop()
+        if link is not None and link.__traceback__ is not None:
+            link.__traceback__ = None
+            links += [link.__cause__, link.__context__]
+    return error
 
 
 def cancelled(move: Move) -> MoveCancelledError:

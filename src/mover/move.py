@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from logstore.errors import LogStoreError
@@ -86,7 +87,7 @@ class Move:
         self.move_id = os.urandom(16).hex()
         self.error: LogStoreError | None = None
         self.bytes_done = 0
-        self.bytes_total = size_bytes
+        self._size_of: Callable[[], int] = lambda: size_bytes
         # Whether it waits for room that moves before it will make, instead of being refused.
         self.waits_for_room = False
         self.cancel_reason = ""
@@ -124,6 +125,15 @@ class Move:
     def lag_bytes(self) -> int:
         """What the copy misses."""
         return max(self.bytes_total - self.bytes_done, 0)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of the log as it is now; after the end, as it was then."""
+        return self._size_of()
+
+    def measure(self, size_of: Callable[[], int]) -> None:
+        """Take the size of the log from its source; who runs the move says from where."""
+        self._size_of = size_of
 
     @property
     def bytes_left(self) -> int:

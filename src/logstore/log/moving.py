@@ -58,8 +58,12 @@ def log_dir_of(log: Log) -> LogDir:
 
 
 def open_segment(log: Log, segment: Segment) -> Handle:
-    """Give an open file of a segment; raises OSError."""
-    return segment.handle(log._environment)
+    """Give an open file of a segment; raises OSError, or why the log serves no more."""
+    handle = segment.handle(log._environment)
+    if log._unavailable is not None:  # let go of meanwhile: nobody would let go of this one
+        segment.forget(log._environment)
+        log._check()
+    return handle
 
 
 # --- what it writes ---------------------------------------------------------------------------
@@ -130,7 +134,7 @@ def point_to(
         log._log_dir, log._directory, log._metadata = log_dir, directory, metadata
         log._epochs = epochs
         log._unflushed, log._names_changed = [], False
-        log._activate(segments)
+        log._activate(segments, log._foreign_magic)  # the bytes are the same: nothing is read
         if log._is_left_by_dir:  # the old disk failed when nothing was left to do on it
             log._unavailable, log._is_left_by_dir = None, False
     log._recovery_point = max(end, metadata.log_start_offset)

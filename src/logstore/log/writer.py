@@ -272,7 +272,7 @@ class LogWriter(LogReader):
                 files.remove_if_there(segment.log_path)
             raise
 
-    def _activate(self, segments: list[Segment]) -> None:
+    def _activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
         """Make the last of some segments the active one, and show them to readers."""
         active = segments[-1]
         if active.index is None or active.time_index is None:
@@ -282,9 +282,9 @@ class LogWriter(LogReader):
             len(active.index) >= self._index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
         )
-        foreign_magic = 0
-        if active.size_bytes:
-            magic = magic_of(active.handle(self._environment).fd)
+        if foreign_magic is None:
+            handle = active.handle(self._environment) if active.size_bytes else None
+            magic = self._magic if handle is None else magic_of(handle.fd)
             foreign_magic = 0 if magic == self._magic else magic
         room_bytes = 0 if is_full or foreign_magic else self._segment_bytes
         view, roll_at_ms = view_of(segments), NEVER
