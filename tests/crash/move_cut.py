@@ -50,6 +50,7 @@ class MovingHistory(History):
         self.store = store
         self.purges: list[str] = []
         self.is_busy = True
+        self.rolls_late = False
 
     def step(self) -> None:
         """Do something to the log, or nothing."""
@@ -74,11 +75,19 @@ class MovingHistory(History):
         key = TopicPartition("orders", 0)
         move = Move(Alone(), key, "", target, gate, self.log.size_bytes)  # type: ignore[arg-type]
 
+        late = [True, True]
+
         def before() -> None:
             if stop is not None and gate.passed >= after:
                 move.wanted = stop
+            elif self.rolls_late and move.state is not MoveState.COPYING:
+                if late:
+                    late.pop()
+                    self.extend(6, durable=True)
             elif self.is_busy:
                 self.step()
+                if self.rolls_late:
+                    self.extend(1)
 
         gate.before = before
         job = jobs.Job(move, replicas, log_dir, self.purge, is_verified=True)
