@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers bench-move bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
+.PHONY: help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -44,8 +44,11 @@ bench-layouts: $(VENV)/stamp-layouts ## one disk, JBOD and RAID on loop disks, a
 	@scripts/install-tools.sh btrfs
 	@$(BIN)/python -m benchmarks.layouts --out bench-layouts --plan $(or $(LOGSTORE_LAYOUTS),short)
 
-bench-move: $(VENV)/stamp-bench ## moves between two file systems (LOGSTORE_MOVE_TARGET): speed, rates, pauses
-	@$(PYTEST) benchmarks/bench_move.py
+bench-move: $(VENV)/stamp-bench ## moves between two file systems (LOGSTORE_MOVE_TARGET, SCALE=small)
+	@$(PYTEST) benchmarks/bench_move.py --scale $(or $(SCALE),full)
+
+bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java 17, Maven, SCALE=small)
+	@$(BIN)/python -m benchmarks.kafka --scale $(or $(SCALE),full)
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
 	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s

@@ -1,0 +1,1 @@
+"""Run a real Apache Kafka beside this engine: `make bench-kafka`."""

@@ -1,0 +1,218 @@
+"""Run one Kafka broker on loopback, with two log dirs, and move a partition between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.kafka import java
+
+READY_SECONDS_MAX = 90.0
+MOVE_SECONDS_MAX = 1800.0
+LOOK_SECONDS = 0.005
+NO_THROTTLE = 10**12
+TOOLS = "org.apache.kafka.tools"
+TOPIC = "moved"
+
+
+def free_port() -> int:
+    """Find a port of loopback that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Broker:
+    """A broker; `stop` ends it by the id of the process that was started here."""
+
+    def __init__(self, home: Path, log_dirs: list[str]) -> None:
+        self.home = home
+        self.log_dirs = log_dirs
+        self.work = Path(tempfile.mkdtemp(prefix="kafka-", dir=Path(log_dirs[0]).parent))
+        port, control = free_port(), free_port()
+        self.address = f"localhost:{port}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@localhost:{control}",
+            "listeners": f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{control}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": ",".join(log_dirs),
+            "metadata.log.dir": str(self.work / "metadata"),
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "message.max.bytes": 4 << 20,
+            "file.delete.delay.ms": 100,
+        }
+        self.file = self.work / "server.properties"
+        self.file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        cluster_id = self.run("kafka.tools.StorageTool", "random-uuid").strip().split("\n")[-1]
+        self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.file))
+        self._output = (self.work / "output").open("wb")
+        self._child = subprocess.Popen(
+            java.command(home, "kafka.Kafka", str(self.file), heap="1g"),
+            stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            self._wait_ready(port)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_ready(self, port: int) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if self._child.poll() is not None:
+                break
+            try:
+                socket.create_connection(("localhost", port), 1).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        output = (self.work / "output").read_text(errors="replace")
+        raise RuntimeError(f"the broker did not start:\n{output[-3000:]}")
+
+    def run(self, name: str, *words: str) -> str:
+        """Run one of Kafka's tools."""
+        return java.do(java.command(self.home, name, *words), self.work)
+
+    def stop(self) -> None:
+        """End the broker, at once if it does not go by itself."""
+        self._child.terminate()
+        try:
+            self._child.wait(30)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._output.close()
+
+    # --- topics ---------------------------------------------------------------------------------
+
+    def create(self, topic: str) -> None:
+        """Make a topic of one partition."""
+        self.run(
+            f"{TOOLS}.TopicCommand", "--bootstrap-server", self.address, "--create", "--topic",
+            topic, "--partitions", "1", "--replication-factor", "1",
+        )  # fmt: skip
+
+    def produce(
+        self, topic: str, records: int, record_bytes: int, rate: int, batch_bytes: int
+    ) -> dict[str, float]:
+        """Produce records, and give the percentiles of the acknowledgement in ms."""
+        linger = 5 if rate < 0 else 0
+        words = java.command(
+            self.home, f"{TOOLS}.ProducerPerformance", "--topic", topic, "--num-records",
+            str(records), "--record-size", str(record_bytes), "--throughput", str(rate),
+            "--producer-props", f"bootstrap.servers={self.address}", "acks=1",
+            f"batch.size={batch_bytes}", f"linger.ms={linger}", "max.request.size=4000000",
+            heap="512m",
+        )  # fmt: skip
+        last = java.do(words, self.work).strip().split("\n")[-1]
+        return {name: float(ms) for ms, name in re.findall(r"([\d.]+) ms ([\d.]+)th", last)}
+
+    def home_of(self, topic: str) -> int:
+        """Say in which log dir a partition is."""
+        return next(n for n, path in enumerate(self.log_dirs) if os.path.isdir(f"{path}/{topic}-0"))
+
+    # --- moves ----------------------------------------------------------------------------------
+
+    def move(self, topic: str) -> float:
+        """Move a partition without a throttle; give the seconds from the copy's first sight on."""
+        source = self.home_of(topic)
+        watch = Watch(self, topic, 1 - source)
+        child = self._ask(topic, NO_THROTTLE)
+        try:
+            watch.wait_begun()
+            started = time.perf_counter()
+            watch.wait_over()
+            return time.perf_counter() - started
+        finally:
+            child.wait()
+
+    def _ask(self, topic: str, throttle: int) -> subprocess.Popen[bytes]:
+        """Ask for a move to the other log dir, in a process: when its JVM ends, much is copied."""
+        target = self.log_dirs[1 - self.home_of(topic)]
+        entry = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [target]}
+        file = self.work / "reassign.json"
+        file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+        return self._reassign(file, throttle)
+
+    def _reassign(self, file: Path, throttle: int) -> subprocess.Popen[bytes]:
+        words = java.command(
+            self.home, f"{TOOLS}.reassign.ReassignPartitionsCommand", "--bootstrap-server",
+            self.address, "--execute", "--additional", "--reassignment-json-file", str(file),
+            "--replica-alter-log-dirs-throttle", str(throttle),
+        )  # fmt: skip
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def throttled_rate(self, topic: str, rate: int, seconds: float) -> float:
+        """Move under a throttle; give the bytes a second of a span from the first on."""
+        watch = Watch(self, topic, 1 - self.home_of(topic))
+        child = self._ask(topic, rate)
+        watch.wait_begun()
+        started, before = time.perf_counter(), watch.copied_bytes()
+        while time.perf_counter() - started < seconds and not watch.is_over:
+            time.sleep(LOOK_SECONDS)
+        measured = (watch.copied_bytes() - before) / (time.perf_counter() - started)
+        child.wait()
+        if not watch.is_over:
+            self._reassign(self.work / "reassign.json", NO_THROTTLE).wait()
+        watch.wait_over()
+        return measured
+
+
+class Watch:
+    """Look at the directories of a move: `-future` while it runs, the partition when it is done."""
+
+    def __init__(self, broker: Broker, topic: str, target: int) -> None:
+        self._dir = broker.log_dirs[target]
+        self._done = os.path.join(self._dir, f"{topic}-0")
+        self._topic = topic
+        self._deadline = time.monotonic() + MOVE_SECONDS_MAX
+
+    def _future(self) -> str | None:
+        for name in os.listdir(self._dir):
+            if name.startswith(f"{self._topic}-0.") and name.endswith("-future"):
+                return os.path.join(self._dir, name)
+        return None
+
+    def copied_bytes(self) -> int:
+        """Sum up the segments of the copy, under whichever name."""
+        path = self._future() or self._done
+        return sum(
+            os.path.getsize(os.path.join(path, name))
+            for name in os.listdir(path)
+            if name.endswith(".log")
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the copy has taken the place of the partition."""
+        return os.path.isdir(self._done)
+
+    def wait_begun(self) -> None:
+        """Wait for the first byte of the copy."""
+        while not self.is_over:
+            future = self._future()
+            if future is not None and self.copied_bytes():
+                return
+            self._tick()
+
+    def wait_over(self) -> None:
+        """Wait until the copy has taken the place of the partition."""
+        while not self.is_over:
+            self._tick()
+
+    def _tick(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise RuntimeError("the move does not come to its end")
+        time.sleep(LOOK_SECONDS)
