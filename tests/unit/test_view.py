@@ -161,3 +161,21 @@ def test_a_missing_disk_is_offline_for_a_reader_too(
         assert list(view) == [TopicPartition("orders", 0)]
         with pytest.raises(LogDirOfflineError):
             view.log("orders", 0)
+
+
+def test_regression_a_view_whose_disk_fails_is_let_go(
+    dirs: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Letting go of its logs failed with a TypeError, which was only logged."""
+    with LogStore.open(dirs) as store:
+        store.create("orders", 0, log_dir=dirs[0]).append(b"x")
+        store.create("orders", 1, log_dir=dirs[1]).append(b"x")
+    with LogStore.open(dirs, read_only=True) as view:
+        logs = [view.log("orders", number) for number in range(2)]
+        dead = view._replicas.dir_of(dirs[1])
+        logs[0].detach(dead.take_offline("it is gone"), of=dead)
+        logs[1].detach(dead.offline_error(), of=dead)
+        assert logs[0][0].value == b"x"
+        with pytest.raises(LogDirOfflineError):
+            logs[1].read(0)
+    assert not [record for record in caplog.records if "dropping" in record.getMessage()]

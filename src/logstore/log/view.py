@@ -347,8 +347,10 @@ class LogView(LogReader):
         """What the owner has flushed is not known here; the log start offset surely is."""
         return self.log_start_offset
 
-    def detach(self, reason: LogStoreError) -> None:
-        """Let go of every file; from now on every call raises a copy of `reason`."""
+    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
+        """Let go of every file; from now on every call raises a copy of `reason`. See `Log`."""
+        if of is not None and of is not self._log_dir:
+            return
         kind, message, facts = type(reason), str(reason), reason.facts
         self._unavailable = lambda: kind(message, **facts)
         for segment in self._view[0]:
