@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.health import Health
@@ -66,7 +67,7 @@ class LogDir(Health):
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
         self.lock = DirLock(path)
-        self.checkpoints = OffsetCheckpoints(path)
+        self.checkpoints = OffsetCheckpoints(path, self.check)
         self.settings = DirSettings()
         # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
         self.good_probes = 0
@@ -89,6 +90,10 @@ class LogDir(Health):
         self._directory_id = self.checkpoints.directory_id = directory_id
 
     # --- failure ----------------------------------------------------------------------------------
+
+    def report_to(self, on_failure: Callable[[LogDir], None]) -> None:
+        """Tell somebody of a failure from now on."""
+        self._on_failure = on_failure
 
     def take_offline(self, reason: str) -> LogDirOfflineError:
         """Take the dir offline for good; the failure callback hears of it exactly once."""
@@ -185,7 +190,8 @@ class LogDir(Health):
 
     def write_meta(self, meta: MetaProperties) -> None:
         """Give the dir an identity, durably."""
-        files.write_atomically(os.path.join(self.path, FILE_NAME), encode_meta(meta))
+        with call(self.path, SYNCING):
+            files.write_atomically(os.path.join(self.path, FILE_NAME), encode_meta(meta))
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
         """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start.
@@ -224,8 +230,9 @@ class LogDir(Health):
         """Replace the settings durably, then follow them; raises LogStoreError."""
         self.check()
         try:
-            self.check_place()
-            write_settings(self.path, self.directory_id, settings)
+            with call(self.path, SYNCING):
+                self.check_place()
+                write_settings(self.path, self.directory_id, settings)
         except OSError as error:
             raise self.failed(error, os.path.join(self.path, SETTINGS_NAME)) from error
         self.settings = settings

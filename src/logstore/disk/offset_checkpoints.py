@@ -17,12 +17,15 @@ from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
 
+WAIT_SECONDS = 0.25
+
 
 class OffsetCheckpoints:
     """The offsets of one log dir as they stand on its disk."""
 
-    def __init__(self, dir_path: str) -> None:
+    def __init__(self, dir_path: str, check: Callable[[], None] = lambda: None) -> None:
         self.directory_id = ""
+        self._check = check
         self._paths = {
             kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
         }
@@ -71,6 +74,9 @@ class OffsetCheckpoints:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Durably drop what stands about a replica, before another one takes its name."""
+        while not self._lock.acquire(timeout=WAIT_SECONDS):  # who writes may hang in the disk
+            self._check()
+        self._lock.release()
         with self._lock:
             for kind, offsets in self._on_disk.items():
                 if offsets is None or topic_partition in offsets:

@@ -69,8 +69,50 @@ def repair(store: LogStore, topic: str, partition: int) -> Row:
     }
 
 
+def add_dir(store: LogStore, path: str, format_new: bool = True) -> Row:
+    """Take a further log dir into the store."""
+    return {"path": path, "report": str(store.add_dir(path, format_new=format_new))}
+
+
+def reopen_dir(store: LogStore, path: str, format_new: bool = False) -> Row:
+    """Bring an offline log dir back."""
+    return {"path": path, "report": str(store.reopen_dir(path, format_new=format_new))}
+
+
+def take_offline(store: LogStore, path: str) -> Row:
+    """Flush a log dir and let go of it."""
+    store.take_offline(path)
+    return {"path": path}
+
+
+def remove_dir(store: LogStore, path: str, lost: bool = False) -> Row:
+    """Take a log dir out of the store and say which replicas are lost by it."""
+    return {"path": path, "lost": [list(key) for key in store.remove_dir(path, lost=lost)]}
+
+
+def cordon(store: LogStore, path: str) -> Row:
+    """Let no new replicas onto a log dir."""
+    store.cordon(path)
+    return {"path": path}
+
+
+def uncordon(store: LogStore, path: str) -> Row:
+    """Let new replicas onto a log dir again."""
+    store.uncordon(path)
+    return {"path": path}
+
+
+def prefer_dir(store: LogStore, topic: str, partition: int, path: str) -> Row:
+    """Remember where a partition is to be created."""
+    store.prefer_dir(topic, partition, path)
+    return {"topic": topic, "partition": partition, "path": path}
+
+
 QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
-SLOW: tuple[Callable[..., Row], ...] = (create, delete, repair)
+SLOW: tuple[Callable[..., Row], ...] = (
+    create, delete, repair, add_dir, reopen_dir, take_offline, remove_dir, cordon, uncordon,
+    prefer_dir,
+)  # fmt: skip
 
 
 def register_all(admin: Admin, store: LogStore) -> None:

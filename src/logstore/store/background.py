@@ -128,6 +128,10 @@ class DirKeeper:
 
     def write_offsets(self) -> None:
         """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
+        with call(self.log_dir.path, SYNCING):
+            self._write_offsets()
+
+    def _write_offsets(self) -> None:
         self.log_dir.check_place()
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
         write(

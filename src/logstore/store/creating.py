@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from logstore.config import LogConfig
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogDirError,
@@ -62,7 +63,7 @@ def create(
     dir_name(*key)
     metadata = PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
     if log_dir is not None:
-        check_takes_replicas(log_dir)
+        check_takes_replicas(replicas, log_dir)
         return _create_on(log_dir, replicas, environment, metadata)
     good, failure = candidates(replicas)
     while good:
@@ -79,9 +80,12 @@ def create(
     raise failure
 
 
-def check_takes_replicas(log_dir: LogDir) -> None:
+def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError when a log dir takes no new replica: bad, cordoned or full."""
     log_dir.check()
+    if log_dir in replicas.returning:
+        reason = "it is being opened or removed; try again"
+        raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     if log_dir.is_cordoned:
         raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or take another")
     log_dir.check_appendable()
@@ -94,9 +98,9 @@ def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
-    for one in replicas.figures.values():
+    for one in list(replicas.figures.values()):
         try:
-            check_takes_replicas(one.log_dir)
+            check_takes_replicas(replicas, one.log_dir)
             good.append(one)
         except LogDirError as error:
             if failure is None or (error.retriable and not failure.retriable):
@@ -137,7 +141,8 @@ def _create_on(
     except OSError as error:
         raise log_dir.failed(error, path) from error
     try:
-        log = Log.create(log_dir, metadata, environment)
+        with call(log_dir.path, SYNCING):
+            log = Log.create(log_dir, metadata, environment)
     except PartitionExistsError:
         raise
     except LogStoreError:

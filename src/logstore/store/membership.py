@@ -15,6 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import MetaProperties, new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
 from logstore.store.identity import look_at, resolve, write_identity
+from logstore.store.parallel import for_each
 from logstore.store.replicas import Replicas
 from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll
 
@@ -151,10 +152,20 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; one that fails goes offline and learns later."""
-        for log_dir in self._replicas.log_dirs:
-            if log_dir is not besides and log_dir.directory_id in self.roster:
-                write_identity(log_dir, self._meta_of(log_dir.directory_id))
+        """Write the roster to all other log dirs; one that fails or hangs learns later."""
+        others = [
+            log_dir
+            for log_dir in self._replicas.log_dirs
+            if log_dir is not besides
+            and log_dir.directory_id in self.roster
+            and not log_dir.is_suspect
+        ]
+        for_each(
+            others,
+            lambda log_dir: write_identity(log_dir, self._meta_of(log_dir.directory_id)),
+            name="logstore-roster",
+            is_given_up=lambda log_dir: log_dir.is_suspect,
+        )
         self.note_missing()
 
     def note_missing(self) -> None:

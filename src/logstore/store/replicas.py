@@ -100,6 +100,8 @@ class Replicas:
         # covered, by path.
         self.moves: dict[TopicPartition, MoveFound] = {}
         self.superseded: dict[str, ReplicaFacts] = {}
+        # Log dirs that are being brought in or taken out: they take no new replicas.
+        self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
@@ -138,12 +140,38 @@ class Replicas:
         good = (log_dir.directory_id for log_dir in self.log_dirs if not log_dir.is_offline)
         return None if directory_id in good else directory_id
 
+    def put_dir(self, log_dir: LogDir) -> None:
+        """Take up a log dir, or put it into the place of the offline one with its path.
+
+        It counts as bad for what is not found, until it is taken from `returning`.
+        """
+        self.returning.add(log_dir)
+        figures = DirFigures(log_dir)
+        for log in self._on.setdefault(log_dir.path, {}).values():
+            figures.add(log)
+        self.figures[log_dir.path] = figures
+        others = [log_dir if d.path == log_dir.path else d for d in self.log_dirs]
+        self.log_dirs = tuple(others if log_dir in others else [*others, log_dir])
+
+    def drop_dir(self, log_dir: LogDir) -> None:
+        """Forget a log dir that holds nothing."""
+        self.log_dirs = tuple(other for other in self.log_dirs if other is not log_dir)
+        self.figures.pop(log_dir.path, None)
+
+    def dir_holding(self, key: TopicPartition) -> LogDir | None:
+        """Give the log dir that a replica was found in, offline ones included."""
+        found = self.opened.get(key) or self.incomplete.get(key) or self.offline.get(key)
+        return None if found is None else self.find_dir(found.log_dir.path)
+
     def on(self, log_dir: LogDir) -> list[Log]:
         """List the opened logs of one log dir."""
-        return list(self._on[log_dir.path].values())
+        return list(self._on.get(log_dir.path, {}).values())
 
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
         """Take up an opened log."""
+        before = self._on[log_dir.path].get(key)
+        if before is not None:  # of before the dir went offline
+            self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
         self.opened[key] = Replica(log, log_dir)
@@ -245,13 +273,13 @@ class Replicas:
 
     def check_no_dir_is_bad(self, key: TopicPartition) -> None:
         """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""
-        if self.is_a_dir_bad():
+        if self.returning or self.is_a_dir_bad():
             raise self.bad_dir_error(key)
 
     def bad_dir_error(self, key: TopicPartition) -> LogDirOfflineError:
         """Make the error for a replica that may be on a bad log dir, naming those."""
-        bad = [log_dir for log_dir in self.log_dirs if log_dir.is_offline]
-        names = [f"{log_dir.path} ({log_dir.offline_reason})" for log_dir in bad]
+        bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
+        names = [f"{d.path} ({d.offline_reason or 'it is being opened'})" for d in bad]
         if len(self.missing_ids) > len(bad):
             names += [f"a log dir with id {id_}" for id_ in self.missing_ids]
         path = bad[0].path if bad else self.log_dirs[0].path

@@ -78,7 +78,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found, is_open = _of_interest(replicas, found, back)
         found = complete(found, good, environment)
-        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_bad())
+        # One that hangs is not asked what it holds, so it counts as one that is bad.
+        is_a_dir_bad = replicas.is_a_dir_bad() or any(d.is_suspect for d in replicas.log_dirs)
+        decisions = decide(found, is_a_dir_bad=is_a_dir_bad)
 
         def is_ours(facts: ReplicaFacts, is_open: frozenset[TopicPartition] = is_open) -> bool:
             return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
@@ -101,7 +103,7 @@ def _list_all(replicas: Replicas, list_one: Callable[[LogDir], Listing]) -> dict
         except OSError as error:
             log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
 
-    run_all([log_dir for log_dir in replicas.log_dirs if not log_dir.is_offline], note)
+    run_all([log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing], note)
     return {log_dir: listings[log_dir] for log_dir in replicas.log_dirs if log_dir in listings}
 
 

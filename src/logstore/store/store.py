@@ -19,27 +19,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
-from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirSuspectError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, validate_partition, validate_topic
-from logstore.store.failing import FailureCallback, StoreFailures
+from logstore.store.administration import StoreAdministration
+from logstore.store.failing import FailureCallback
 from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
     from logstore.log.repair import RepairReport
-    from logstore.store.background import DirKeeper
     from logstore.store.loading import Loader, RecoveryProgress
-    from logstore.store.membership import Membership
     from logstore.store.opening import OpenedDirs
     from logstore.store.watchdog import Watchdog
 
 StrPath = str | os.PathLike[str]
 
 
-class LogStore(StoreFailures):
+class LogStore(StoreAdministration):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
@@ -58,7 +56,6 @@ class LogStore(StoreFailures):
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
-        self._membership: Membership
         self._watchdog: Watchdog
         self._replicas = Replicas((), ())
         # What runs on the store and has to stop before its logs are closed: movers.
@@ -191,15 +188,6 @@ class LogStore(StoreFailures):
         loader.load()
         check_one_serves(opened.log_dirs)
         return loader
-
-    def _keep(self, log_dir: LogDir) -> DirKeeper:
-        """Start the housekeeping of one log dir."""
-        from logstore.store.background import DirKeeper
-
-        keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
-        keeper.run_one("usage")
-        keeper.start()
-        return keeper
 
     def _abandon(self) -> None:
         """Let go of everything without a word to the disks: as after a crash."""

@@ -1,0 +1,254 @@
+"""Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
+
+Whoever changes one log dir reserves it; changes of different dirs do not wait for each other, and
+none waits for a disk that hangs but its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from logstore.config import StoreConfig
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
+from logstore.log.environment import LogEnvironment
+from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.store.failing import FailureCallback, StoreFailures
+
+if TYPE_CHECKING:
+    from logstore.store.admin import Admin
+    from logstore.store.background import DirKeeper
+    from logstore.store.loading import Loader
+    from logstore.store.membership import Membership
+    from logstore.store.recovery_report import RecoveryReport
+
+StrPath = str | os.PathLike[str]
+
+DROP_SECONDS_MAX = 5.0
+
+
+class StoreAdministration(StoreFailures):
+    """The part of a store that changes its log dirs."""
+
+    config: StoreConfig
+    admin: Admin
+    _environment: LogEnvironment
+    _membership: Membership
+
+    def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
+        """Use `LogStore.open`."""
+        super().__init__(on_log_dir_failure)
+        self._changing = threading.Lock()
+        self._changed: set[str] = set()
+
+    def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
+        """Take a further log dir into the store, or one of its own that was missing.
+
+        Args:
+            format_new: give a directory without identity one; with False it is refused.
+
+        Raises:
+            LogDirIdentityError: it is foreign, or the same as another one.
+            LogDirLockedError: another process has it.
+            LogDirOfflineError: its disk failed on the way; the store is what it was.
+        """
+        from logstore.store.returning import bring_in
+
+        self._check()
+        with self._change_of(self._resolved(path)) as resolved:
+            if self._replicas.find_dir(resolved) is not None:
+                reason = "it is a log dir of this store already; reopen_dir brings an offline one"
+                raise LogDirError(path=resolved, reason=f"{reason} back")
+            return bring_in(self, self._membership.admit(resolved, format_new=format_new))
+
+    def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
+        """Bring an offline log dir back, with its replicas, while the others serve.
+
+        Args:
+            format_new: the disk was replaced by an empty one, which takes its place; what the old
+                one held is lost, unless it is elsewhere.
+
+        Raises:
+            LogDirIdentityError: what stands there is not this log dir.
+            LogDirOfflineError: it does not work yet.
+            DuplicateLogError: a copy that comes back outranks one that is open; all else serves.
+        """
+        from logstore.store.returning import bring_in
+
+        self._check()
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            if not log_dir.is_offline:
+                raise LogDirError(path=log_dir.path, reason="it is not offline")
+            self._wait_for_seers(DROP_SECONDS_MAX)
+            replaces = log_dir.directory_id or None
+            admission = self._membership.admit(
+                log_dir.path, format_new=format_new, replaces=replaces if format_new else None
+            )
+            return bring_in(self, admission)
+
+    def take_offline(self, path: StrPath) -> None:
+        """Flush a log dir and let go of it, so that its disk can be unmounted; see `reopen_dir`."""
+        from logstore.store.background import warn
+        from logstore.store.closing import flush_dir
+
+        self._check()
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            if not log_dir.is_refusing:
+                try:
+                    flush_dir(self._replicas, log_dir)
+                except LogStoreError as error:
+                    warn("flushing %s before it goes offline failed: %s", log_dir.path, error)
+            log_dir.take_offline("its user took it offline")
+            self._wait_for_seers(DROP_SECONDS_MAX)
+
+    def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
+        """Take a log dir out of the store, durably; gives the replicas that are lost by it.
+
+        Args:
+            path: of the log dir; or the directory id of one that is missing.
+            lost: its disk is gone for good, and what it held with it (KIP-112, scenario 4). Else
+                it must hold nothing that is of use.
+
+        Raises:
+            LogDirError: it holds replicas, or deletions that other dirs have yet to learn of; it
+                serves and is said to be lost; or it is the only one.
+        """
+        self._check()
+        name = os.fspath(path)
+        if name in self._replicas.missing_ids:
+            if not lost:
+                raise LogDirError(path=name, reason="it is missing: pass lost=True to give it up")
+            self._membership.forget(name)
+            return ()
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            if all(other.is_offline for other in self._replicas.log_dirs if other is not log_dir):
+                raise LogDirError(path=log_dir.path, reason="no other log dir would be left")
+            return self._give_up(log_dir) if lost else self._remove_empty(log_dir)
+
+    def cordon(self, path: StrPath) -> None:
+        """Let no new replicas onto a log dir, until `uncordon` and over restarts."""
+        self._cordon(path, True)
+
+    def uncordon(self, path: StrPath) -> None:
+        """Let new replicas onto a log dir again."""
+        self._cordon(path, False)
+
+    def prefer_dir(self, topic: str, partition: int, path: StrPath) -> None:
+        """Remember where a partition is to be created one day (KIP-113), over restarts.
+
+        Raises:
+            PartitionExistsError: it is there already; move it.
+        """
+        self._check()
+        key = TopicPartition(validate_topic(topic), validate_partition(partition))
+        if key in self._replicas:
+            raise PartitionExistsError(topic=topic, partition=partition)
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            settings = log_dir.settings
+            earlier = [d.settings.preferred.get(key, 0) for d in self._replicas.log_dirs]
+            wished_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)  # the last wish counts
+            preferred = {**settings.preferred, key: wished_ms}
+            log_dir.change_settings(settings._replace(preferred=preferred))
+
+    # --- how it is done ---------------------------------------------------------------------------
+
+    def _cordon(self, path: StrPath, is_cordoned: bool) -> None:
+        self._check()
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))
+
+    def _give_up(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
+        """Forget a log dir whose disk is gone, and its replicas."""
+        if not log_dir.is_offline:
+            raise LogDirError(path=log_dir.path, reason="it serves: it is not lost")
+        replicas = self._replicas
+        lost = [key for key in replicas.names() if replicas.dir_holding(key) is log_dir]
+        self._membership.forget(log_dir.directory_id)
+        for key in lost:
+            replicas.remove(key)
+        self._drop_dir(log_dir)
+        return tuple(lost)
+
+    def _remove_empty(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
+        """Take a log dir out that holds nothing any more; no replica comes onto it meanwhile."""
+        from logstore.store.returning import refuse_unless_empty
+
+        log_dir.check()
+        keeper = self._keepers.get(log_dir.path)
+        self._replicas.returning.add(log_dir)
+        try:
+            if keeper is not None:
+                keeper.wait_idle(DROP_SECONDS_MAX)
+            refuse_unless_empty(self, log_dir)
+            self._membership.forget(log_dir.directory_id)
+        except OSError as error:
+            raise log_dir.failed(error) from error
+        finally:
+            self._replicas.returning.discard(log_dir)
+        if keeper is not None:
+            keeper.stop()
+        self._drop_dir(log_dir)
+        log_dir.release()
+        return ()
+
+    def _drop_dir(self, log_dir: LogDir) -> None:
+        self._keepers.pop(log_dir.path, None)
+        self._replicas.drop_dir(log_dir)
+        self._membership.note_missing()
+
+    def _keep(self, log_dir: LogDir) -> DirKeeper:
+        """Start the housekeeping of one log dir."""
+        from logstore.store.background import DirKeeper
+
+        keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
+        keeper.run_one("usage")
+        keeper.start()
+        return keeper
+
+    def _loader(self, report: RecoveryReport) -> Loader:
+        """Make the one that opens logs."""
+        from logstore.store.loading import Loader
+
+        return Loader(
+            self._replicas,
+            self._environment,
+            report,
+            threads_per_dir=self.config.num_recovery_threads_per_data_dir,
+        )
+
+    def _resolved(self, path: StrPath) -> str:
+        """Give the one name of a directory that may not be there yet."""
+        from logstore.store.identity import resolve
+
+        configured = resolve(path)
+        if configured.bad:
+            raise LogDirOfflineError(path=configured.paths[0], reason=str(configured.bad))
+        return configured.paths[0]
+
+    @contextmanager
+    def _change_of(self, path: str) -> Iterator[str]:
+        """Keep others from changing the same log dir; who comes second is told so."""
+        with self._changing:
+            if path in self._changed:
+                raise LogDirError(
+                    path=path, reason="another change of it is under way", retriable=True
+                )
+            self._changed.add(path)
+        try:
+            yield path
+        except OSError as error:  # of a step before the log dir could answer for its disk
+            raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
+        finally:
+            with self._changing:
+                self._changed.discard(path)

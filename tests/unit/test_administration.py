@@ -1,0 +1,326 @@
+"""Log dirs come and go while the store runs, and what was decided about them lasts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import (
+    DuplicateLogError,
+    LogDirError,
+    LogDirIdentityError,
+    LogDirOfflineError,
+    LogDirSuspectError,
+    LogStore,
+    PartitionExistsError,
+    UnknownPartitionError,
+)
+from logstore.disk import files
+from logstore.disk.states import Event
+from logstore.names import TopicPartition
+from support.bad_disk import failing, fill
+from support.faulty import open_below
+from support.hanging import QUIET
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Name three log dirs, with a partition on each."""
+    paths = [str(tmp_path / f"disk{number}") for number in range(3)]
+    fill(paths)
+    return paths
+
+
+@pytest.fixture
+def store(dirs: list[str]) -> Iterator[LogStore]:
+    """Give a store over them."""
+    with LogStore.open(dirs, config=QUIET) as store:
+        yield store
+
+
+def states(store: LogStore) -> list[str]:
+    return [row.state for row in store.describe_dirs().log_dirs]
+
+
+def break_disk(store: LogStore, path: str) -> None:
+    """Have the disk of one log dir fail at a flush."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "fdatasync", failing("fdatasync", path, errno.EIO))
+        for replica in list(store._replicas.opened.values()):
+            if replica.log_dir.path == path:
+                replica.log.append(b"unflushed")
+                with pytest.raises(LogDirOfflineError):
+                    replica.log.flush()
+    store._wait_for_seers(60)
+
+
+def test_a_failed_dir_comes_back_whole(store: LogStore, dirs: list[str]) -> None:
+    """Its replicas serve again, a log from before does not, and it can fail again."""
+    old, other = store["orders", 1], store["orders", 0]
+    for life in range(2):
+        break_disk(store, dirs[1])
+        assert states(store) == ["online", "offline", "online"]
+        assert not open_below(dirs[1])
+        assert other.append(b"meanwhile") == 10 + life
+        report = store.reopen_dir(dirs[1])
+        assert not report.problems
+        assert states(store) == ["online"] * 3
+        log = store["orders", 1]
+        assert log.append(b"again", durable=True) >= 10
+        with pytest.raises(LogDirOfflineError):
+            old.append(b"x")
+        assert store.metrics().OfflineLogDirectoryCount == 0
+        assert store.metrics().OfflineReplicaCount == 0
+        assert len(store) == 3
+        assert store._replicas.figures[dirs[1]].partition_count == 1
+    with pytest.raises(LogDirError, match="not offline"):
+        store.reopen_dir(dirs[1])
+    store.close()
+    with LogStore.open(dirs) as after:
+        assert after.recovery_report.was_clean
+        assert len(after["orders", 1]) >= 12
+
+
+def test_a_disk_that_is_still_broken_stays_offline(store: LogStore, dirs: list[str]) -> None:
+    """The attempt changes nothing and leaves nothing open; the next one may succeed."""
+    break_disk(store, dirs[1])
+    for name in ("open_file", "fsync", "pwritev", "scandir", "statvfs", "flock", "rename"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, name, failing(name, dirs[1], errno.EIO))
+            with pytest.raises(LogDirOfflineError):
+                store.reopen_dir(dirs[1])
+        store._wait_for_seers(60)
+        assert states(store) == ["online", "offline", "online"]
+        assert not open_below(dirs[1]), name
+        with pytest.raises(LogDirOfflineError):
+            store.log("orders", 1)
+    store.reopen_dir(dirs[1])
+    assert store["orders", 1].append(b"x") >= 10
+
+
+def test_an_empty_mount_point_is_not_taken_for_it(store: LogStore, dirs: list[str]) -> None:
+    """Nothing is formatted unasked; the disk in its place is what it was."""
+    store.take_offline(dirs[1])
+    os.rename(dirs[1], dirs[1] + ".away")
+    os.mkdir(dirs[1])
+    with pytest.raises(LogDirIdentityError, match="not formatted"):
+        store.reopen_dir(dirs[1])
+    assert os.listdir(dirs[1]) == []
+    os.rmdir(dirs[1])
+    os.rename(dirs[1] + ".away", dirs[1])
+    store.reopen_dir(dirs[1])
+    assert len(store["orders", 1]) == 10
+
+
+def test_a_dir_taken_offline_lets_go_of_everything(store: LogStore, dirs: list[str]) -> None:
+    """It can be unmounted at once, and all of it is durable."""
+    log = store["orders", 1]
+    log.append(b"last")
+    store.take_offline(dirs[1])
+    assert log.recovery_point == 11
+    assert not open_below(dirs[1])
+    with pytest.raises(LogDirOfflineError, match="its user"):
+        log.append(b"x")
+    assert store.create("new", 0, is_new=True).log_dir != dirs[1]
+    store.reopen_dir(dirs[1])
+    assert [r.value for r in store["orders", 1].read(10)] == [b"last"]
+
+
+def test_kip112_scenario_4_a_disk_is_replaced(store: LogStore, dirs: list[str]) -> None:
+    """The new disk takes the old one's place; what was on it is to be created anew."""
+    break_disk(store, dirs[1])
+    shutil.rmtree(dirs[1])
+    os.mkdir(dirs[1])
+    with pytest.raises(LogDirOfflineError):
+        store.create("orders", 1)
+    store.reopen_dir(dirs[1], format_new=True)
+    assert states(store) == ["online"] * 3
+    with pytest.raises(UnknownPartitionError):
+        store.log("orders", 1)
+    store.create("orders", 1, log_dir=dirs[1]).append(b"anew", durable=True)
+    store.close()
+    with LogStore.open(dirs) as after:
+        assert not after.recovery_report.warnings, str(after.recovery_report)
+        assert states(after) == ["online"] * 3
+        assert len(after["orders", 1]) == 1
+
+
+def test_kip112_scenario_4_a_disk_is_taken_out(store: LogStore, dirs: list[str]) -> None:
+    """A dead disk leaves the store with what it held, which is named; then nothing is bad."""
+    break_disk(store, dirs[1])
+    with pytest.raises(LogDirError, match="serves"):
+        store.remove_dir(dirs[0], lost=True)
+    assert store.remove_dir(dirs[1], lost=True) == (TopicPartition("orders", 1),)
+    assert store.log_dirs == (dirs[0], dirs[2])
+    assert store.create("orders", 1).log_dir in store.log_dirs
+    assert store.metrics().OfflineLogDirectoryCount == 0
+    store.close()
+    with LogStore.open([dirs[0], dirs[2]]) as after:
+        assert not after.recovery_report.warnings, str(after.recovery_report)
+        assert len(after) == 3
+    with LogStore.open(dirs) as after:  # the old disk comes back: it is no member any more
+        assert states(after) == ["online", "offline", "online"]
+
+
+def test_kip112_scenario_8_a_topic_is_deleted_while_a_dir_is_offline(
+    store: LogStore, dirs: list[str]
+) -> None:
+    """What is on the good dirs goes; the rest is refused, and can be deleted once it is back."""
+    store.take_offline(dirs[1])
+    store.delete("orders", 0)
+    with pytest.raises(LogDirOfflineError):
+        store.delete("orders", 1)
+    with pytest.raises(UnknownPartitionError):
+        store.log("orders", 0)
+    store.reopen_dir(dirs[1])
+    with pytest.raises(UnknownPartitionError):
+        store.log("orders", 0)
+    store.delete("orders", 1)
+    store.close()
+    with LogStore.open(dirs) as after:
+        assert [str(key) for key in after] == ["orders-2"]
+
+
+def test_a_further_dir_joins(store: LogStore, dirs: list[str], tmp_path: Path) -> None:
+    """It takes replicas at once, and belongs to the store from then on."""
+    new = str(tmp_path / "disk3")
+    with pytest.raises(LogDirIdentityError):
+        store.add_dir(new, format_new=False)
+    store.add_dir(new)
+    assert store.create("fresh", 0, log_dir=new).append(b"x", durable=True) == 0
+    with pytest.raises(LogDirError, match="already"):
+        store.add_dir(new + "/.")
+    store.close()
+    with LogStore.open([*dirs, new]) as after:
+        assert states(after) == ["online"] * 4
+        assert len(after["fresh", 0]) == 1
+    with LogStore.open(dirs) as after:
+        assert after.metrics().OfflineLogDirectoryCount == 1
+
+
+def test_a_dir_that_was_missing_is_added_with_what_it_holds(dirs: list[str]) -> None:
+    """A store that began without it serves its replicas."""
+    with LogStore.open(dirs[:2]) as store:
+        with pytest.raises(LogDirOfflineError):
+            store.log("orders", 2)
+        store.add_dir(dirs[2])
+        assert len(store["orders", 2]) == 10
+        assert store.metrics().OfflineLogDirectoryCount == 0
+        with pytest.raises(UnknownPartitionError):
+            store.log("orders", 9)
+
+
+def test_a_missing_dir_is_given_up_by_its_id(dirs: list[str]) -> None:
+    """Nobody knows its path any more."""
+    with LogStore.open(dirs[:2]) as store:
+        (missing,) = store._replicas.missing_ids
+        with pytest.raises(LogDirError, match="lost"):
+            store.remove_dir(missing)
+        store.remove_dir(missing, lost=True)
+        store.create("orders", 2)
+    with LogStore.open(dirs[:2]) as store:
+        assert not store.recovery_report.warnings
+
+
+def test_a_dir_of_another_store_is_refused(store: LogStore, tmp_path: Path) -> None:
+    """And one that another process, or another store of this one, has open."""
+    other = str(tmp_path / "theirs")
+    with LogStore.open(other), pytest.raises(LogDirError):
+        store.add_dir(other)
+    with pytest.raises(LogDirIdentityError, match="another store"):
+        store.add_dir(other)
+    assert len(store.log_dirs) == 3
+
+
+def test_a_dir_is_removed_when_it_holds_nothing(store: LogStore, dirs: list[str]) -> None:
+    """First it must be empty; then it is no member any more."""
+    with pytest.raises(LogDirError, match="orders-1"):
+        store.remove_dir(dirs[1])
+    store.delete("orders", 1)
+    assert store.remove_dir(dirs[1]) == ()
+    assert store.log_dirs == (dirs[0], dirs[2])
+    assert not open_below(dirs[1])
+    store.add_dir(dirs[1])
+    assert store.create("orders", 1, log_dir=dirs[1]).append(b"x") == 0
+
+
+def test_a_dir_that_others_need_is_not_removed(store: LogStore, dirs: list[str]) -> None:
+    """While a dir is offline, the record of a deletion has to stay where it is."""
+    store.take_offline(dirs[2])
+    store.delete("orders", 1)
+    with pytest.raises(LogDirError, match="deletions"):
+        store.remove_dir(dirs[1])
+    store.reopen_dir(dirs[2])
+
+
+def test_the_last_dir_stays(tmp_path: Path) -> None:
+    """A store has one log dir at least."""
+    with LogStore.open(tmp_path / "a") as store, pytest.raises(LogDirError, match="no other"):
+        store.remove_dir(tmp_path / "a")
+
+
+def test_cordon_and_wishes_last(store: LogStore, dirs: list[str]) -> None:
+    """Set, undone, and kept over a restart; a wish for what exists is refused."""
+    store.cordon(dirs[0])
+    with pytest.raises(PartitionExistsError):
+        store.prefer_dir("orders", 0, dirs[1])
+    store.prefer_dir("later", 0, dirs[1])
+    store.prefer_dir("later", 0, dirs[2])
+    store.prefer_dir("barred", 0, dirs[0])
+    store.close()
+    with LogStore.open(dirs) as after:
+        assert states(after)[0] == "cordoned"
+        assert after.create("later", 0).log_dir == dirs[2]
+        assert after.create("barred", 0).log_dir != dirs[0]
+        after.uncordon(dirs[0])
+        assert states(after) == ["online"] * 3
+
+
+def test_a_copy_that_is_open_is_never_replaced(store: LogStore, dirs: list[str]) -> None:
+    """One that outranks it comes back with its disk: both are named, the open one goes on."""
+    from logstore.log.metadata import PartitionMetadata
+
+    store.take_offline(dirs[1])
+    copy = Path(dirs[1], "orders-0")
+    shutil.copytree(Path(dirs[0], "orders-0"), copy)
+    metadata = PartitionMetadata.read(str(copy))
+    assert metadata is not None
+    metadata._replace(generation=metadata.generation + 1).write(str(copy))
+    with pytest.raises(DuplicateLogError) as raised:
+        store.reopen_dir(dirs[1])
+    assert str(copy) in str(raised.value)
+    assert str(Path(dirs[0], "orders-0")) in str(raised.value)
+    assert store["orders", 0].log_dir == dirs[0]
+    assert len(store["orders", 1]) == 10
+    assert copy.exists()
+
+
+def test_a_dir_that_hangs_keeps_nobody_from_administration(
+    store: LogStore, dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it touches that disk."""
+    store._watchdog.stop()
+    store._replicas.dir_of(dirs[0]).change(Event.STUCK, "it hangs")
+    for name in ("open_file", "scandir", "mkdir", "rename", "lstat"):
+        monkeypatch.setattr(files, name, failing(name, dirs[0], errno.EDEADLK))
+    store.add_dir(tmp_path / "disk3")
+    store.take_offline(dirs[1])
+    store.reopen_dir(dirs[1])
+    store.cordon(dirs[2])
+    store.remove_dir(tmp_path / "disk3")
+    with pytest.raises(LogDirSuspectError):
+        store.cordon(dirs[0])
+    store.take_offline(dirs[0])
+    assert states(store) == ["offline", "online", "cordoned"]
+
+
+def test_two_changes_of_one_dir_do_not_meet(store: LogStore, dirs: list[str]) -> None:
+    """The second is told to try again."""
+    with store._change_of(dirs[0]), pytest.raises(LogDirError, match="under way"):
+        store.cordon(dirs[0])
+    store.cordon(dirs[0])
