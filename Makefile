@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
+.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -56,6 +56,15 @@ kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
 media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
 	@$(BIN)/python tests/media/bit_flips.py --every 1
 
+kafka-damage: $(VENV)/stamp-test ## 10,000 flips, cuts and zeros in segments that Kafka wrote
+	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_damage.py
+
+kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java 17, Maven)
+	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_interop.py
+
+fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
+	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py
+
 crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4
 	@LOGSTORE_HISTORIES=60 $(PYTEST) tests/crash -s
 
@@ -84,7 +93,7 @@ $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]' --group demo
 	@touch $@
 
-$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts: \
+$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz: \
   $(VENV)/stamp-%: $(VENV)/stamp-pip pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression]' --group $*
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression,kafka]' --group $*
 	@touch $@

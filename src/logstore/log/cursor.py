@@ -137,7 +137,7 @@ class Cursor:
         """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
         segment = self.segment
         if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
-            return False
+            return False  # the end is within reach of 32 bits, so that it is too
         following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 

@@ -22,6 +22,7 @@ from logstore.log.time_index import TimeIndex
 # Small enough for the caches of a core; the call that reads it lets other threads run meanwhile.
 WINDOW_BYTES = 1 << 20
 YIELD_BATCHES = 32
+SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 Progress = Callable[[int], None]  # called with the bytes done since the last call
 
@@ -65,7 +66,7 @@ class Scan:
         self.position = 0
         self.good_end = 0
         self.offset = base_offset
-        self.limit_offset = limit_offset
+        self.limit_offset = min(limit_offset, base_offset + SEGMENT_OFFSETS_MAX)
         self.index = index
         self.time_index = time_index
         self.interval_bytes = interval_bytes
