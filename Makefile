@@ -68,8 +68,10 @@ fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decode
 crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4
 	@LOGSTORE_HISTORIES=60 $(PYTEST) tests/crash -s
 
-startup-model: $(VENV)/stamp-test ## every history of a partition to 11 steps, each rule changed in turn
-	@LOGSTORE_HISTORY_DEPTH=11 $(PYTEST) tests/startup/test_history_model.py tests/startup/test_mutants.py -s
+startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule changed, 2,000 fake disks
+	@LOGSTORE_HISTORY_DEPTH=11 LOGSTORE_FAKE_DISK_EXAMPLES=2000 $(PYTEST) -s \
+	  tests/startup/test_history_model.py tests/startup/test_mutants.py \
+	  tests/startup/test_on_fake_disks.py
 
 build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .
