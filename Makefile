@@ -10,6 +10,8 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
+SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
+.PHONY: bench-spark spark-kill spark-cluster
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -49,6 +51,15 @@ bench-move: $(VENV)/stamp-bench ## moves between two file systems (LOGSTORE_MOVE
 
 bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java 17, Maven, SCALE=small)
 	@$(BIN)/python -m benchmarks.kafka --scale $(or $(SCALE),full)
+
+bench-spark: $(VENV)/stamp-test ## Spark over a store against a plain source, tuples, and the clock
+	@$(BIN)/python -m benchmarks.bench_spark
+
+spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches; a commit cut at every call
+	@$(SPARK_KILL_RUN) $(PYTEST) tests/spark/test_kill.py tests/spark/test_commits.py -s
+
+spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master with two workers
+	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
 	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s

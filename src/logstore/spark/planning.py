@@ -23,6 +23,9 @@ from logstore.store.store import LogStore
 
 # About what a task reads in a tenth of a second; smaller pieces cost more in scheduling.
 PIECE_BYTES = 32 << 20
+# What stays behind costs next to nothing: without keys, values and headers a piece may be larger.
+NARROW_PIECE_BYTES = 128 << 20
+WIDE = {"key", "value", "headers"}
 
 
 @dataclass
@@ -174,7 +177,8 @@ def pieces_of(
 ) -> list[Piece]:
     """Cut the ranges into pieces of about one size, at least as many as are wanted."""
     total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
-    piece_bytes = min(PIECE_BYTES, max(total // options.partitions_min, 1))
+    largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
+    piece_bytes = min(largest, max(total // options.partitions_min, 1))
     return [
         Piece(key.topic, key.partition, span.log.topic_id, start, end)
         for key, span in spans.items()
