@@ -60,7 +60,7 @@ def wait_for_batch(root: Path, number: int) -> None:
     """Wait until the checkpoint says that this batch was planned."""
     path = root / "checkpoint" / "offsets" / str(number)
     done = subprocess.run(
-        ["sh", "-c", 'i=0; while [ ! -e "$0" ] && [ $i -lt 6000 ]; do sleep 0.02; i=$((i+1)); done',
+        ["sh", "-c", 'i=0; while [ ! -e "$0" ] && [ $i -lt 30000 ]; do sleep 0.02; i=$((i+1)); done',
          str(path)],
         check=False,
     )  # fmt: skip
