@@ -1,3 +1,4 @@
+import org.apache.kafka.server.storage.log.FetchIsolation;
 import java.io.File;
 import java.nio.ByteBuffer;
 import java.util.HashMap;
@@ -22,6 +23,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  *
  * append DIR RECORDS WARM_RECORDS   encode and append 1,000 records of 100 bytes at a time
  * fill DIR BYTES RECORDS_A_BATCH    append and end as a killed process ends
+ * scan DIR RECORDS                  append, then read all with a new byte[] per record, twice
  * recover DIR                       open what was left; nothing is known to be flushed
  *
  * Each prints one line: seconds, and bytes where it recovers.
@@ -60,6 +62,24 @@ public class KafkaEngine {
         return records;
     }
 
+    static double scan(UnifiedLog log) throws Exception {
+        long offset = 0, bytes = 0, started = System.nanoTime();
+        while (offset < log.logEndOffset()) {
+            var records = log.read(offset, 1 << 20, FetchIsolation.LOG_END, true).records;
+            for (var batch : records.batches()) {
+                batch.ensureValid();
+                for (var record : batch) {
+                    byte[] value = new byte[record.valueSize()];
+                    record.value().get(value);
+                    bytes += value.length;
+                }
+                offset = batch.nextOffset();
+            }
+        }
+        if (bytes != offset * RECORD_BYTES) throw new IllegalStateException("records are missing");
+        return (System.nanoTime() - started) / 1e9;
+    }
+
     public static void main(String[] words) throws Exception {
         File dir = new File(words[1]);
         if (words[0].equals("recover")) {
@@ -73,7 +93,11 @@ public class KafkaEngine {
         } else {
             UnifiedLog log = open(dir, true);
             byte[][] values = values(16000);
-            if (words[0].equals("append")) {
+            if (words[0].equals("scan")) {
+                append(log, values, 1000, Long.parseLong(words[2]));
+                scan(log);
+                System.out.println(scan(log));
+            } else if (words[0].equals("append")) {
                 append(log, values, 1000, Long.parseLong(words[3]));
                 long started = System.nanoTime();
                 append(log, values, 1000, Long.parseLong(words[2]));

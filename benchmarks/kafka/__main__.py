@@ -187,6 +187,12 @@ class Comparison:
         question = "append 1,000 at a time, Kafka's engine in its own JVM"
         self.compare(question, "M records/s", ours[1:], theirs[1:], 3)
 
+    def layout(self) -> None:
+        """Do in Kafka's own layout what its engine does; see `benchmarks/kafka/layout.py`."""
+        from benchmarks.kafka.layout import compare_layout
+
+        compare_layout(self)
+
     def recovery(self) -> None:
         """Open a log whose writer was killed, with nothing known to be flushed."""
         ours, theirs = [], []
@@ -241,7 +247,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
     parser.add_argument("--scale", choices=sorted(SCALES), default="full")
     parser.add_argument("--bench-dir", default=os.path.dirname(REPOSITORY))
-    parser.add_argument("--only", choices=["moves", "appends", "recovery"], action="append")
+    parser.add_argument(
+        "--only", choices=["moves", "appends", "layout", "recovery"], action="append"
+    )
     parser.add_argument("--json", help="write the rows there")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
@@ -255,7 +263,7 @@ def main() -> int:
     try:
         with two_disks(base, 3 * scale.move_bytes) as disks:
             comparison = Comparison(home, disks, scale)
-            for name in chosen.only or ["moves", "appends", "recovery"]:
+            for name in chosen.only or ["moves", "appends", "layout", "recovery"]:
                 getattr(comparison, name)()
             print(machine(base))
             print(f"{time.strftime('%Y-%m-%d')}, {disks.words}, load {os.getloadavg()[0]:.1f}\n")
