@@ -16,7 +16,7 @@ from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
     *("append", "bench", "cat", "create", "demo", "dirs", "dump"),
-    *("format", "log-dirs", "repair", "tail", "topics", "verify"),
+    *("format", "kafka", "log-dirs", "repair", "tail", "topics", "verify"),
 )
 
 
