@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, cast
 
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogDirOfflineError,
@@ -23,7 +24,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.creating import is_deleted, rename_away
-from logstore.store.parallel import run_all
+from logstore.store.parallel import for_each
 from logstore.store.purging import doomed
 from logstore.store.recovery_report import OfflineDir, OfflineEntry, RecoveryReport
 from logstore.store.replicas import (
@@ -197,13 +198,26 @@ class Loader:
             for _ in range(1 if log_dir.was_clean else self.threads_per_dir)
             if queues[log_dir.path]
         ]
-        if all(log_dir.was_clean for log_dir in good) and self._total < 64:
-            for log_dir in dict.fromkeys(lanes):
-                self._drain(log_dir, queues[log_dir.path])
-            return
-        run_all(
-            lanes, lambda log_dir: self._drain(log_dir, queues[log_dir.path]), on_break=self._stop
+        outcomes = for_each(
+            lanes,
+            lambda log_dir: self._drain(log_dir, queues[log_dir.path]),
+            on_break=self._stop,
+            is_given_up=lambda log_dir: log_dir.is_suspect,
         )
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+            if not outcome.is_finished:
+                self._leave_hanging(outcome.item, queues[outcome.item.path])
+
+    def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
+        """Go on without a log dir that hangs: what is not open by now is offline with it."""
+        log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+        while queue:
+            facts = queue.popleft()
+            key = TopicPartition(facts.topic, facts.partition)
+            path = os.path.join(log_dir.path, facts.dir_name)
+            self._take_offline(key, log_dir, log_dir.offline_error(), [path])
 
     def _stop(self) -> None:
         """Let every lane end after the log that it is at."""
@@ -217,7 +231,8 @@ class Loader:
                 return
             key = TopicPartition(facts.topic, facts.partition)
             try:
-                self._open(key, log_dir, facts)
+                with call(log_dir.path, SYNCING) as work:
+                    self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 path = os.path.join(log_dir.path, facts.dir_name)
                 self._take_offline(key, log_dir, error, [path])
@@ -225,7 +240,9 @@ class Loader:
                     again = partial(self._open, key, log_dir, facts)
                     self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
 
-    def _open(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
+    def _open(
+        self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
+    ) -> None:
         """Open one log, which recovers it."""
         log_dir.check()
         topic, partition = key
@@ -237,7 +254,7 @@ class Loader:
                 recovery_point=log_dir.checkpoints.recovery_point(key),
                 log_start_offset=log_dir.checkpoints.log_start_offset(key),
                 is_clean=log_dir.was_clean,
-                progress=partial(self._advance, log_dir, key),
+                progress=partial(self._advance, log_dir, key, work=work),
             )
         except OSError as error:
             raise log_dir.failed(error, facts.dir_name, topic, partition) from error
@@ -261,8 +278,12 @@ class Loader:
             self.report.entries.append(log.recovery)
         self._advance(log_dir, key, 0)
 
-    def _advance(self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int) -> None:
+    def _advance(
+        self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int, work: call | None = None
+    ) -> None:
         """Tell how far it has come; what the callback raises ends the opening."""
+        if work is not None:
+            work.beat()
         with self._lock:
             self._scanned_bytes += scanned_bytes
             if self.progress is None or self._is_stopped:

@@ -14,11 +14,13 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
 from logstore.store.identity import Configured, look_at, make_missing, write_identities
-from logstore.store.parallel import run_all
+from logstore.store.parallel import for_each
 from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
 
 ATTEMPTS_MAX = 5
 REMEDY = "check the disk and how it is mounted, then open the store again"
+
+PATIENCE_SECONDS = 15.0
 
 FailureHandler = Callable[[LogDir], None]
 
@@ -43,11 +45,13 @@ def open_log_dirs(
     format_new: bool,
     on_failure: FailureHandler,
     admin_socket: str | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
     """Take possession of all log dirs that can serve.
 
     Args:
         admin_socket: where the owner will be reached, written into each lock.
+        patience_seconds: a log dir that takes longer for one step is offline.
 
     Raises:
         LogDirLockedError: another process has one of them open; nothing was changed.
@@ -55,16 +59,16 @@ def open_log_dirs(
         LogDirOfflineError: none of them works.
     """
     for _ in range(ATTEMPTS_MAX):
-        facts = look_at(configured)
+        facts = _look(configured, patience_seconds)
         roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
         opened = _make(configured, roll, on_failure=on_failure, read_only=False)
         for log_dir in opened.log_dirs:
             log_dir.lock.admin_socket = admin_socket
         try:
-            _lock(opened, roll)
+            _lock(opened, roll, patience_seconds)
             # Between the first look and the lock another process may have formatted a dir.
-            if _essence(look_at(configured)) == _essence(facts):
-                _begin(opened, roll)
+            if _essence(_look(configured, patience_seconds)) == _essence(facts):
+                _begin(opened, roll, patience_seconds)
                 return opened
         except BaseException:
             release_all(opened.log_dirs)
@@ -145,10 +149,44 @@ def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
         raise _none_serves(refused)
 
 
-def _lock(opened: OpenedDirs, roll: Roll) -> None:
+def _look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
+    """Look at all configured dirs at once; one that does not answer in time is bad."""
+    found: dict[str, DirFacts] = {}
+
+    def look(path: str) -> None:
+        (found[path],) = look_at(Configured((path,), configured.bad))
+
+    for outcome in for_each(configured.paths, look, timeout=patience_seconds, name="logstore-look"):
+        if outcome.error is not None:
+            raise outcome.error
+    hangs = f"it does not answer within {patience_seconds:.0f} s"
+    found = dict(found)  # who is late changes it no more
+    return [found.get(path) or DirFacts(path, Found.BAD, reason=hangs) for path in configured.paths]
+
+
+def _each(
+    log_dirs: Sequence[LogDir], step: Callable[[LogDir], None], patience_seconds: float
+) -> None:
+    """Take one step with every log dir at once; one that does not end it in time is offline."""
+
+    def take(log_dir: LogDir) -> None:
+        step(log_dir)
+        if log_dir.is_offline:  # it failed, or nobody waits for it any more
+            log_dir.release()
+
+    for outcome in for_each(log_dirs, take, timeout=patience_seconds, name="logstore-open"):
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.is_finished:
+            reason = f"it hangs at the start, longer than {patience_seconds:.0f} s; {REMEDY}"
+            outcome.item.take_offline(reason)
+
+
+def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
     """Lock every member; another owner refuses the whole opening, a bad disk only itself."""
     new = {member.path for member in roll.members if member.is_new}
-    for log_dir in opened.good():
+
+    def lock(log_dir: LogDir) -> None:
         try:
             if log_dir.path in new:
                 make_missing(log_dir.path)
@@ -156,10 +194,12 @@ def _lock(opened: OpenedDirs, roll: Roll) -> None:
             log_dir.lock.acquire()
         except OSError as error:
             log_dir.take_offline(f"it cannot be locked: {reason_of(error)}; {REMEDY}")
+
+    _each(opened.good(), lock, patience_seconds)
     check_one_serves(opened.log_dirs)
 
 
-def _begin(opened: OpenedDirs, roll: Roll) -> None:
+def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
     """Drop the clean-shutdown markers first, then write identities, then probe."""
     start_id = new_id()
     new = {member.path for member in roll.members if member.is_new}
@@ -179,10 +219,7 @@ def _begin(opened: OpenedDirs, roll: Roll) -> None:
         except OSError as error:
             log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")
 
-    run_all(opened.good(), begin)
+    _each(opened.good(), begin, patience_seconds)
     write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs})
-    run_all(opened.good(), probe)
-    for log_dir in opened.log_dirs:
-        if log_dir.is_offline:
-            log_dir.release()
+    _each(opened.good(), probe, patience_seconds)
     check_one_serves(opened.log_dirs)

@@ -8,10 +8,11 @@ again and decided anew. Nothing is opened here and nothing is purged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptionError, LogStoreError, UnsupportedFormatError
@@ -21,7 +22,7 @@ from logstore.names import TopicPartition
 from logstore.store import acting
 from logstore.store.facts import complete, facts_of_open
 from logstore.store.listing import Listing, list_log_dir, remove_leftovers
-from logstore.store.parallel import run_all
+from logstore.store.parallel import for_each
 from logstore.store.replicas import Replicas
 from logstore.store.startup import Act, Decision, ReplicaFacts, decide
 
@@ -46,7 +47,7 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
         return listing
 
     while True:
-        listings = _list_all(replicas, list_one)
+        listings = _list_all(replicas, list_one, replicas.log_dirs)
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found = complete(found, good, environment)
@@ -73,7 +74,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         return listing
 
     while True:
-        listings = _list_all(replicas, list_one)
+        listings = _list_all(replicas, list_one, [back])
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found, is_open = _of_interest(replicas, found, back)
@@ -93,17 +94,30 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
             return settled
 
 
-def _list_all(replicas: Replicas, list_one: Callable[[LogDir], Listing]) -> dict[LogDir, Listing]:
-    """List every good log dir; one that cannot be listed is bad."""
+def _list_all(
+    replicas: Replicas, list_one: Callable[[LogDir], Listing], opening: Sequence[LogDir]
+) -> dict[LogDir, Listing]:
+    """List every good log dir; one that cannot be listed is bad, one that hangs left out.
+
+    Args:
+        opening: those that are not open yet: they cannot serve when they hang.
+    """
     listings: dict[LogDir, Listing] = {}
 
     def note(log_dir: LogDir) -> None:
         try:
-            listings[log_dir] = list_one(log_dir)
+            with call(log_dir.path, SYNCING):
+                listings[log_dir] = list_one(log_dir)
         except OSError as error:
             log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
 
-    run_all([log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing], note)
+    good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
+    outcomes = for_each(good, note, name="logstore-list", is_given_up=lambda d: d.is_suspect)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.is_finished and outcome.item in opening:
+            outcome.item.take_offline(f"it hangs at the start: {outcome.item.reason}")
     return {log_dir: listings[log_dir] for log_dir in replicas.log_dirs if log_dir in listings}
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logstore.config import LogConfig, StoreConfig
+from logstore.disk.calls import SYNCING
 from logstore.errors import LogDirSuspectError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
@@ -142,6 +143,7 @@ class LogStore(StoreAdministration):
             format_new=format_new,
             on_failure=self._log_dir_failed,
             admin_socket=self.admin.choose_place() if admin_socket else None,
+            patience_seconds=SYNCING * self.config.log_dir_suspect_ms / 1000,
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
