@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash startup-model build tools clean
+.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash faults startup-model build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark spark-kill spark-cluster
 
@@ -83,6 +83,9 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 	@LOGSTORE_HISTORY_DEPTH=11 LOGSTORE_FAKE_DISK_EXAMPLES=2000 $(PYTEST) -s \
 	  tests/startup/test_history_model.py tests/startup/test_mutants.py \
 	  tests/startup/test_on_fake_disks.py
+
+faults: $(VENV)/stamp-test tools ## four real disks fail under load: latencies, a disk that hangs 60 s
+	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
 
 build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .

@@ -15,8 +15,9 @@ from logstore.cli.app import app
 from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
-    *("append", "bench", "cat", "create", "demo", "dirs", "dump"),
-    *("format", "kafka", "log-dirs", "repair", "tail", "topics", "verify"),
+    *("add-dir", "append", "bench", "cat", "cordon", "create", "demo", "dirs", "dump"),
+    *("format", "kafka", "log-dirs", "metrics", "prefer-dir", "promote", "remove-dir"),
+    *("reopen", "repair", "tail", "take-offline", "topics", "uncordon", "verify"),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from logstore import __version__
-from logstore.cli import appending, bench, checking, dirs, dump, kafka, reading, topics
+from logstore.cli import appending, bench, checking, dirs, dump, kafka, operating, reading, topics
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import LogDirLockedError, LogStoreError
@@ -25,7 +25,7 @@ HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
 The log dirs of a store are named by --log-dirs, or once by LOGSTORE_LOG_DIRS.
 Commands that read (topics, dirs, cat, tail, dump, verify) work beside a running owner. Those that
-operate a store (create, repair) are done by its owner when there is one;
+operate a store (create, repair, cordon, reopen, ...) are done by its owner when there is one;
 format and append need the store for themselves.
 
 \b
@@ -132,6 +132,7 @@ def app(ctx: click.Context, log_dirs: tuple[str, ...]) -> None:
 for module_commands in (
     [demo.demo],
     dirs.COMMANDS,
+    operating.COMMANDS,
     topics.COMMANDS,
     appending.COMMANDS,
     reading.COMMANDS,

@@ -108,10 +108,16 @@ def prefer_dir(store: LogStore, topic: str, partition: int, path: str) -> Row:
     return {"topic": topic, "partition": partition, "path": path}
 
 
+def promote(store: LogStore, topic: str, partition: int) -> Row:
+    """Make an incomplete replica the live one."""
+    store.promote(topic, partition)
+    return {"topic": topic, "partition": partition}
+
+
 QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
 SLOW: tuple[Callable[..., Row], ...] = (
     create, delete, repair, add_dir, reopen_dir, take_offline, remove_dir, cordon, uncordon,
-    prefer_dir,
+    prefer_dir, promote,
 )  # fmt: skip
 
 

@@ -1,0 +1,174 @@
+"""Commands that operate a store's log dirs: cordon, offline, reopen, add, remove, metrics.
+
+The owner does them when there is one, through its admin socket; else the store is opened here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    one_partition,
+    partition_arguments,
+    store_for_reading,
+    wrong_usage,
+)
+from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
+from logstore.cli.owner import absolute, administered
+
+METRIC_COLUMNS = [
+    Column("path", "log dir"),
+    Column("state", "state"),
+    Column("partition_count", "replicas", count_text, is_number=True),
+    Column("size_bytes", "logs", size_text, is_number=True),
+    Column("usable_bytes", "free", size_text, is_number=True),
+]
+
+
+def operate(
+    log_dirs: tuple[str, ...], command: str, arguments: dict[str, Any], output_format: str
+) -> None:
+    """Have one thing done to a log dir and say how it stands now."""
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call(command, arguments)
+        (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
+    row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
+    reason = f": {row['reason']}" if row["reason"] else ""
+    sentence = f"{row['path']} is {row['state']}{reason}"
+    print_facts(row, output_format, "\n".join([*row.get("report", "").splitlines(), sentence]))
+
+
+def dir_command(name: str, summary: str, explanation: str) -> click.Command:
+    """Make a command that takes one DIR and does with it what its name says."""
+
+    def run(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
+        operate(log_dirs, name.replace("-", "_"), {"path": absolute(path)}, output_format)
+
+    run.__doc__ = f"{summary}\n\n{explanation}"
+    decorated = click.argument("path", metavar="DIR")(log_dirs_option(format_option()(run)))
+    return click.command(name, short_help=summary)(decorated)
+
+
+cordon = dir_command(
+    "cordon",
+    "Let no new replicas on a log dir.",
+    "It goes on serving those it has, also after a restart, until it is uncordoned.",
+)
+uncordon = dir_command("uncordon", "Let new replicas on a log dir again.", "It undoes `cordon`.")
+take_offline = dir_command(
+    "take-offline",
+    "Stop using a log dir, to unmount or replace its disk.",
+    "Its replicas raise LogDirOfflineError, nothing of it stays open; `reopen` brings it back.",
+)
+
+
+@click.command(short_help="Take a log dir into use again.")
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+@click.option("--format-new", is_flag=True, help="The disk was replaced: an empty one is fine.")
+def reopen(path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool) -> None:
+    """Take a log dir into use again: identity, lock, probe, recovery of its logs.
+
+    \b
+    Examples:
+      logstore reopen /disk2/logs
+      logstore reopen /disk2/logs --format-new
+    """
+    arguments = {"path": absolute(path), "format_new": format_new}
+    operate(log_dirs, "reopen_dir", arguments, output_format)
+
+
+@click.command("add-dir", short_help="Give the store one more log dir.")
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Give the store one more log dir; name it in --log-dirs from the next start on."""
+    operate(log_dirs, "add_dir", {"path": absolute(path)}, output_format)
+
+
+@click.command("remove-dir", short_help="Take a log dir out of the store.")
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+@click.option("--lost", is_flag=True, help="Its disk is dead: forget it and its replicas.")
+def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool) -> None:
+    """Take a log dir out of the store.
+
+    It is refused while replicas are on it: move them first. With --lost the disk is given up, and
+    what was on it is named.
+    """
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call("remove_dir", {"path": absolute(path), "lost": lost})
+    sentences = [f"{row['path']} is no longer a log dir of this store"]
+    sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
+    print_facts(row, output_format, "\n".join(sentences))
+
+
+@click.command(short_help="Serve an incomplete replica as it is.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+def promote(
+    topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Make an incomplete replica the live one: what it lacks counts as lost from then on.
+
+    A replica is incomplete when its complete copy is gone (a lost disk, say) and only a part that
+    was being moved is left; it can be read, and not written, until this is decided.
+    """
+    with store_for_reading(log_dirs) as view:
+        name = one_partition(view, topic, partition)
+    with administered(log_dirs) as operator:
+        row: Row = operator.call("promote", {"topic": name.topic, "partition": name.partition})
+    print_facts(row, output_format, f"{name} is live, with what there is of it")
+
+
+@click.command("prefer-dir", short_help="Say where a partition is to be created one day.")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+def prefer_dir(
+    topic: str, partition: int, path: str, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Say on which log dir a partition that does not exist yet is to be created (KIP-113)."""
+    arguments = {"topic": topic, "partition": partition, "path": absolute(path)}
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call("prefer_dir", arguments)
+    print_facts(row, output_format, f"{topic}-{partition} will be created on {row['path']}")
+
+
+@click.command(short_help="Show the gauges.")
+@log_dirs_option
+@format_option(("table", "json"))
+def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Show the gauges: offline log dirs and replicas, bytes and latency of each log dir."""
+    with administered(log_dirs) as operator:
+        gauges: dict[str, Any] = operator.call("metrics")
+    if output_format == "json":
+        print_facts(gauges, output_format, "")
+        return
+    for name, value in gauges.items():
+        if name != "log_dirs":
+            click.echo(f"{name} {value}")
+    print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
+
+
+COMMANDS: list[click.Command] = [
+    cordon,
+    uncordon,
+    take_offline,
+    reopen,
+    add_dir,
+    remove_dir,
+    promote,
+    prefer_dir,
+    metrics,
+]

@@ -1,0 +1,84 @@
+"""Log dirs are operated from the command line, by their owner or without one."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from logstore import LogStore
+from support.command_line import Run, owner_of
+
+
+def state_of(run: Run, path: str) -> str:
+    """Ask for the state of a log dir."""
+    rows = json.loads(run("dirs", "--format", "json").stdout)
+    (state,) = [row["state"] for row in rows if row["path"] == path]
+    return str(state)
+
+
+def test_a_running_owner_is_operated(run: Run, orders: list[str]) -> None:
+    """Cordon, take offline, reopen: each says how the log dir stands, and it stands so."""
+    with owner_of(orders) as owner:
+        result = run("cordon", orders[1])
+        assert result.exit_code == 0, result.output
+        assert f"{orders[1]} is cordoned" in result.stdout
+        assert state_of(run, orders[1]) == "cordoned"
+        assert run("uncordon", orders[1]).stdout == f"{orders[1]} is online\n"
+        result = run("take-offline", orders[1], "--format", "json")
+        row = json.loads(result.stdout)
+        assert row["state"] == "offline" and row["reason"]
+        assert (
+            json.loads(run("metrics", "--format", "json").stdout)["OfflineLogDirectoryCount"] == 1
+        )
+        assert owner.append(b"goes on") == 10
+        result = run("reopen", orders[1])
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[-1] == f"{orders[1]} is online"
+        assert state_of(run, orders[1]) == "online"
+
+
+def test_log_dirs_come_and_go(run: Run, orders: list[str]) -> None:
+    """A new one is added and used; one with replicas is not removed, an empty one is."""
+    new = orders[0] + "-new"
+    with owner_of(orders):
+        assert run("add-dir", new).exit_code == 0
+        assert run("create", "orders", "1", "--log-dir", new).exit_code == 0
+        refused = run("remove-dir", new)
+        assert refused.exit_code == 1 and len(refused.stderr.splitlines()) == 1
+        result = run("remove-dir", orders[1])
+        assert result.exit_code == 0, result.output
+        assert result.stdout == f"{orders[1]} is no longer a log dir of this store\n"
+        paths = [row["path"] for row in json.loads(run("dirs", "--format", "json").stdout)]
+        assert paths == [orders[0], new]
+        assert run("prefer-dir", "audit", "0", new).exit_code == 0
+        assert run("create", "audit").stdout == f"created audit-0 in {new}\n"
+
+
+@pytest.mark.parametrize("command", ["cordon", "take-offline", "reopen", "remove-dir"])
+def test_a_path_that_is_no_log_dir(run: Run, orders: list[str], command: str) -> None:
+    """It is a failure of one line, and names the path."""
+    with owner_of(orders):
+        result = run(command, "/no/where")
+        assert result.exit_code == 1
+        assert "/no/where" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_without_an_owner_the_store_is_opened_here(run: Run, orders: list[str]) -> None:
+    """What is to last lasts: a cordon is there at the next start."""
+    assert run("cordon", orders[1]).exit_code == 0
+    with LogStore.open(orders) as store:
+        states = [row.state for row in store.describe_dirs().log_dirs]
+    assert states == ["online", "cordoned"]
+    table = run("metrics").stdout
+    assert "OfflineLogDirectoryCount 0" in table and "cordoned" in table
+
+
+def test_an_owner_without_a_socket_is_named(run: Run, orders: list[str]) -> None:
+    """Nobody can be asked: the line has the pid."""
+    with owner_of(orders, admin_socket=False) as owner:
+        result = run("cordon", orders[1])
+        assert result.exit_code == 1
+        assert str(owner.pid) in result.stderr and len(result.stderr.splitlines()) == 1
+    assert os.path.isdir(orders[1])
