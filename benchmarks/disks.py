@@ -23,6 +23,7 @@ MAKE = {
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
 }
+ZEROS = bytes(8 << 20)
 IMAGE_BYTES_MIN = 400 << 20  # XFS wants 300 MiB
 
 
@@ -32,6 +33,21 @@ class Disks(NamedTuple):
     source: str
     target: str
     words: str
+
+
+@contextmanager
+def two_images(bench_dir: str, size_bytes: int) -> Iterator[Disks]:
+    """Give two file systems of their own where there is root, so that both directions are alike."""
+    kind = _kind()
+    if ENVIRONMENT_NAME in os.environ or os.geteuid() != 0 or kind is None:
+        with two_disks(bench_dir, size_bytes) as disks:
+            yield disks
+        return
+    with (
+        loop_image(bench_dir, kind, size_bytes) as source,
+        loop_image(bench_dir, kind, size_bytes) as target,
+    ):
+        yield Disks(source, target, f"{kind} to {kind}, each on a loop device")
 
 
 @contextmanager
@@ -76,7 +92,10 @@ def loop_image(directory: str, kind: str, size_bytes: int) -> Iterator[str]:
     os.mkdir(mount)
     try:
         with open(image, "wb") as file:
-            file.truncate(max(size_bytes * 5 // 4, IMAGE_BYTES_MIN))
+            # Written once, as a disk may be slow the first time that it has a block to give.
+            for _ in range(0, max(size_bytes * 5 // 4, IMAGE_BYTES_MIN), len(ZEROS)):
+                file.write(ZEROS)
+            os.fsync(file.fileno())
         _do(*MAKE[kind], image)
         device = _do("losetup", "-f", "--show", image)
         try:

@@ -22,7 +22,7 @@ from statistics import median
 from types import FrameType
 
 from benchmarks import children
-from benchmarks.disks import Disks, two_disks
+from benchmarks.disks import Disks, two_images
 from benchmarks.engine import Engine
 from benchmarks.kafka import java
 from benchmarks.kafka.broker import TOPIC, Broker
@@ -261,7 +261,7 @@ def main() -> int:
     scale = SCALES[chosen.scale]
     base = tempfile.mkdtemp(prefix="logstore-kafka-", dir=chosen.bench_dir)
     try:
-        with two_disks(base, 3 * scale.move_bytes) as disks:
+        with two_images(base, 5 * scale.move_bytes // 2) as disks:
             comparison = Comparison(home, disks, scale)
             for name in chosen.only or ["moves", "appends", "layout", "recovery"]:
                 getattr(comparison, name)()

@@ -74,11 +74,12 @@ class MoveCommands:
         assert store is not None
         return store
 
-    def _mover(self, threads: int | None = None) -> ReplicaMover:
+    def _mover(self, threads: int | None = None, rate: Rate = None) -> ReplicaMover:
+        """Give the store's mover, or make it; a new one begins with what was left."""
         if self.mover is None or self.mover.is_closed:
             from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
 
-            self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS)
+            self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
         return self.mover
 
     # --- the commands -----------------------------------------------------------------------------
@@ -137,10 +138,16 @@ class MoveCommands:
             partitions: Sequence[Sequence[Any]] | None = None,
             is_followed: bool = False,
         ) -> Row:
-            mover = self._mover()
-            chosen = _chosen(mover.moves(), partitions, verb)
-            for move in chosen:
-                getattr(move, verb)()
+            is_new = self.mover is None or self.mover.is_closed
+            # What is to be stopped is not to arrive first.
+            mover = self._mover(rate=1 if is_new and verb in ("cancel", "pause") else None)
+            try:
+                chosen = _chosen(mover.moves(), partitions, verb)
+                for move in chosen:
+                    getattr(move, verb)()
+            finally:
+                if is_new:
+                    mover.set_throttled_rate(None)
             if is_followed:
                 return self._follow(mover, chosen, request)
             return self._facts(mover, chosen)

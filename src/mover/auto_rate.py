@@ -11,6 +11,7 @@ there is nothing to protect, and no ceiling.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
@@ -38,11 +39,13 @@ IDLE_TICKS = 10  # without one append: nobody is there to protect
 MEMORY = 0.9  # of what was counted, from tick to tick
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
+REMEMBER_SECONDS = 30.0
 
 RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
 RATE_NONE = 16 << 30  # above it there is no ceiling
 FALL, RISE = 0.7, 1.1
+RISE_FIRST = 1.5  # until it falls for the first time
 FALLS_MAX = 6  # with few rises between, and it is not the copy that makes the foreground slow
 
 
@@ -106,6 +109,7 @@ class AutoRate:
         self._quiet = 0
         self._settling = 0
         self._falls = 0.0
+        self._has_fallen = False
         self._copied: deque[float] = deque(maxlen=RECENT_TICKS)
         self.rate: float | None = RATE_MIN
 
@@ -124,6 +128,11 @@ class AutoRate:
             self._judge(counts)
         self._since_learned += 1
         return self.rate
+
+    @property
+    def whole_rate(self) -> int | None:
+        """The rate in whole bytes per second."""
+        return None if self.rate is None else round(self.rate)
 
     def _is_known(self) -> bool:
         """Tell whether there is a baseline of any kind."""
@@ -156,11 +165,12 @@ class AutoRate:
             self.rate = self._best = max(rate * FALL, RATE_MIN)
             self._settling = SETTLE_TICKS
             self._falls += 1
+            self._has_fallen = True
             for kind in self._kinds:
                 kind.forget(is_all=self._falls > FALLS_MAX)
         else:
             self._falls = max(self._falls - 0.25, 0.0)
-            self._rise(RISE)
+            self._rise(RISE if self._has_fallen else RISE_FIRST)
 
     def _rise(self, by: float, *, is_free: bool = False) -> None:
         """Raise the ceiling, but not far above what is made use of."""
@@ -183,6 +193,9 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        # What the last moves taught, for the next ones that follow soon.
+        self._auto = AutoRate(factor)
+        self._ended_at = -REMEMBER_SECONDS
 
     def start(self, throttle: Throttle) -> None:
         """Begin to steer, unless it is done already."""
@@ -204,7 +217,10 @@ class Pilot:
 
     def _run(self, throttle: Throttle) -> None:
         writes, syncs = Latencies(), Latencies()
-        auto = AutoRate(self._factor)
+        if time.monotonic() - self._ended_at > REMEMBER_SECONDS:
+            self._auto = AutoRate(self._factor)
+        auto = self._auto
+        throttle.set_automatic_rate(auto.whole_rate)
         taken = throttle.taken_bytes
         idle_ticks = 0
         try:
@@ -214,9 +230,10 @@ class Pilot:
                 idle_ticks = 0 if taken > before or throttle.waiting else idle_ticks + 1
                 if idle_ticks > IDLE_TICKS:
                     break
-                rate = auto.tick([writes.take(), syncs.take()], taken - before)
-                throttle.set_automatic_rate(None if rate is None else round(rate))
+                auto.tick([writes.take(), syncs.take()], taken - before)
+                throttle.set_automatic_rate(auto.whole_rate)
         finally:
+            self._ended_at = time.monotonic()
             self._unwatch_all()
             throttle.set_automatic_rate(RATE_MIN)
 

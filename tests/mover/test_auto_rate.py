@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +223,29 @@ def test_the_pilot_steers_while_chunks_are_taken(
     assert not pilot._thread.is_alive()
     assert throttle.rate_of() == RATE_MIN
     assert "_write" not in log.__dict__
+
+
+def test_what_was_learned_is_kept_for_the_next_move(
+    store: LogStore, steered: tuple[Throttle, Callable[[int], None]]
+) -> None:
+    """A move that follows soon begins at the rate at which the last one ended."""
+    throttle, tick = steered
+    move = throttle.for_move()
+    pilot = throttle._pilot
+    assert isinstance(pilot, Pilot)
+    ticks: Any = pilot._stop
+    assert move.take(1, lambda: False)
+    tick(3)
+    ticks.due.release(100)
+    assert pilot._thread is not None
+    pilot._thread.join(60)
+    assert throttle.rate_of() == RATE_MIN
+    for semaphore in (ticks.due, ticks.done):
+        while semaphore.acquire(blocking=False):
+            pass
+    assert move.take(1, lambda: False)
+    assert ticks.done.acquire(timeout=60)
+    assert throttle.rate_of() is None
 
 
 def test_automatic_is_one_rate_among_others(store: LogStore) -> None:

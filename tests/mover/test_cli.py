@@ -216,6 +216,27 @@ def test_ctrl_c_leaves_what_can_go_on(
     with LogStore.open(log_dirs, read_only=True) as store:
         assert (store.log("orders", 0).log_dir, len(store.log("orders", 0))) == (log_dirs[0], 500)
     assert [name for name in os.listdir(log_dirs[1]) if name.endswith(".move")]
+    left = json.loads(run("move", "status", "--format", "json").stdout)["moves"]
+    assert [(row["state"], row["target"]) for row in left] == [("left", log_dirs[1])]
+    assert 0 < left[0]["bytes_done"] < left[0]["bytes_total"]
+    monkeypatch.undo()
+    resumed = run("move", "resume")
+    assert (resumed.exit_code, "done" in resumed.stdout) == (0, True)
+    with LogStore.open(log_dirs, read_only=True) as store:
+        assert (store.log("orders", 0).log_dir, len(store.log("orders", 0))) == (log_dirs[1], 500)
+
+
+def test_what_was_left_can_be_cancelled(
+    run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its space comes back, and nothing is left to go on with."""
+    monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
+    run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
+    monkeypatch.undo()
+    assert run("move", "cancel", "orders", "0").exit_code == 0
+    assert not [name for name in os.listdir(log_dirs[1]) if name.endswith(".move")]
+    assert run("move", "status").stdout == "no moves\n"
+    assert places(log_dirs)[0] == log_dirs[0]
 
 
 def test_the_view_shows_bytes_rate_time_lag_and_throttle(

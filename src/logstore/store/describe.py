@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from logstore.store.replicas import Replicas
 
 
+UNKNOWN_LAG = -1  # as Kafka has it
+
+
 class PartitionDescription(NamedTuple):
-    """One replica in one log dir."""
+    """One replica in one log dir; `is_temporary` where a move builds it (KIP-113)."""
 
     topic: str
     partition: int
@@ -87,6 +90,7 @@ def describe_dir(
         for key, replica in list(replicas.offline.items())
         if replica.log_dir is log_dir
     ]
+    found += _temporary(replicas, log_dir)
     return LogDirDescription(
         log_dir.path,
         not log_dir.is_offline,
@@ -99,6 +103,19 @@ def describe_dir(
         log_dir.since_ms,
         log_dir.directory_id,
     )
+
+
+def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
+    """Describe the copies that moves to a log dir are building, or have left to be gone on with."""
+    running = dict(replicas.running_moves)
+    for key, move in running.items():
+        if move.target_dir == log_dir.path:
+            yield PartitionDescription(*key, move.size_bytes, True, UNKNOWN_LAG)
+    for key, found in list(replicas.moves.items()):
+        live = replicas.opened.get(key)
+        is_over = live is not None and live.log._metadata.moving is None
+        if found.log_dir is log_dir and key not in running and not is_over:
+            yield PartitionDescription(*key, found.size_bytes, True, UNKNOWN_LAG)
 
 
 def describe_stranger(path: str) -> LogDirDescription:

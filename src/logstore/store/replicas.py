@@ -76,10 +76,11 @@ class IncompleteReplica(NamedTuple):
 
 
 class MoveFound(NamedTuple):
-    """A `.move` directory whose move is to be resumed."""
+    """A `.move` directory whose move is to be resumed, and the bytes that are in it."""
 
     log_dir: LogDir
     facts: ReplicaFacts
+    size_bytes: int = 0
 
 
 def key_of(log: Log) -> TopicPartition:

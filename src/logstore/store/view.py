@@ -30,7 +30,7 @@ from logstore.store.identity import resolve
 from logstore.store.listing import list_log_dir
 from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
-from logstore.store.replicas import OfflineReplica, Replicas
+from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
 from logstore.store.startup import Act, ReplicaFacts, decide
 from logstore.store.store import LogStore, StrPath
 
@@ -78,6 +78,7 @@ class LogStoreView(LogStore):
                 found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
             seen: dict[TopicPartition, ReplicaFacts] = {}
             offline: dict[TopicPartition, OfflineReplica] = {}
+            moves: dict[TopicPartition, MoveFound] = {}
             found = complete(found, self._replicas.log_dirs, self._environment)
             for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
                 key, first = decision.topic_partition, decision.replicas[0]
@@ -86,10 +87,14 @@ class LogStoreView(LogStore):
                 elif decision.act is Act.OFFLINE:
                     log_dir = self._replicas.dir_of(first.log_dir)
                     offline[key] = OfflineReplica(decision.error(), log_dir)
+                elif decision.act is Act.RESUME:
+                    log_dir = self._replicas.dir_of(first.log_dir)
+                    moves[key] = MoveFound(log_dir, first, _bytes_in(first.path))
             for key in list(self._replicas.opened):
                 if seen.get(key) != self._seen.get(key):
                     self._drop(key)
             self._seen, self._replicas.offline = seen, offline
+            self._replicas.moves = moves
 
     def _drop(self, key: TopicPartition) -> None:
         """Forget an opened log; readers that hold it go on with the files they have open."""
@@ -210,3 +215,11 @@ class LogStoreView(LogStore):
             for replica in list(self._replicas.opened.values()):
                 replica.log.close()
         return ()
+
+
+def _bytes_in(path: str) -> int:
+    """Sum up the segments in a directory that its owner may be changing or removing."""
+    try:
+        return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
+    except OSError:
+        return 0
