@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill media crash faults startup-model build tools clean
+.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark spark-kill spark-cluster
 
@@ -76,8 +76,14 @@ kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java
 fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py
 
-crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4
-	@LOGSTORE_HISTORIES=60 $(PYTEST) tests/crash -s
+crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4, and 1,000,000 in moves
+	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 $(PYTEST) tests/crash -s
+
+kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
+	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s
+
+soak-moves: $(VENV)/stamp-test ## 1,000 moves under readers, writers, flushes, cuts and retention
+	@LOGSTORE_MOVES=1000 $(PYTEST) tests/mover/test_soak.py -s
 
 startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule changed, 2,000 fake disks
 	@LOGSTORE_HISTORY_DEPTH=11 LOGSTORE_FAKE_DISK_EXAMPLES=2000 $(PYTEST) -s \

@@ -163,9 +163,10 @@ class Segment:
             CorruptRecordBatchError: the file is not the one that was sealed under this name.
         """
         item = self.cached.get(HANDLE)
-        if item is not None:
+        known: Handle | None = None if item is None else item.value
+        if item is not None and known is not None:  # dropped meanwhile, it has none
             item.is_used = True
-            return item.value  # type: ignore[no-any-return]
+            return known
         handle = Handle(files.open_file(self.log_path, files.READ))
         if self.is_dropped:  # another file may stand under this name by now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
@@ -228,9 +229,10 @@ class Segment:
         if growing is not None:
             return growing
         item = self.cached.get(INDEX)
-        if item is not None:
+        known: OffsetIndex | None = None if item is None else item.value
+        if item is not None and known is not None:
             item.is_used = True
-            return item.value  # type: ignore[no-any-return]
+            return known
         return self._load_indexes(environment)[0]
 
     def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
@@ -239,9 +241,10 @@ class Segment:
         if growing is not None:
             return growing
         item = self.cached.get(TIME_INDEX)
-        if item is not None:
+        known: TimeIndex | None = None if item is None else item.value
+        if item is not None and known is not None:
             item.is_used = True
-            return item.value  # type: ignore[no-any-return]
+            return known
         return self._load_indexes(environment)[1]
 
     def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
