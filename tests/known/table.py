@@ -6,21 +6,8 @@ happened to whom. A row without tests says why: what it is about does not exist 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Row(NamedTuple):
-    """One known failure.
-
-    Attributes:
-        tests: `file::test`, below `tests/`.
-        reason: why it cannot happen here, where there is no test.
-    """
-
-    failure: str
-    tests: tuple[str, ...] = ()
-    reason: str = ""
-
+from known.moves import MOVES
+from known.row import Row
 
 CALLS = "io_errors/test_every_call_fails.py::test_no_failing_call_loses_or_invents_a_record"
 POWER = "crash/test_power_cut.py::test_a_power_cut_takes_nothing_that_was_flushed"
@@ -36,9 +23,6 @@ TABLE = "startup/test_startup_table.py::"
 NO_ISR = "replicas on several brokers, leaders and in-sync sets are not part of this engine"
 NO_TRANSACTIONS = "there are no transactions: no producer state, snapshots or markers are kept"
 NO_COMPACTION = "logs are not compacted: there is no cleaner"
-
-# 1 to 36 are about moving replicas between disks.
-MOVES: dict[int, Row] = {}
 
 DISKS: dict[int, Row] = {
     37: Row("one dir's path errs at start: the broker dies", (START,)),

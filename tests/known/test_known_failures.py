@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from known.table import DISKS, LOGS, ROWS
+from known.table import DISKS, LOGS, MOVES, ROWS
 
 TESTS = Path(__file__).resolve().parents[1]
 
 
 def test_no_row_is_left_out() -> None:
-    """37 to 79 are about disks and log dirs, 80 to 112 about logs."""
+    """1 to 36 are about moves, 37 to 79 are about disks and log dirs, 80 to 112 about logs."""
+    assert list(MOVES) == list(range(1, 37))
     assert list(DISKS) == list(range(37, 80))
     assert list(LOGS) == list(range(80, 113))
 
