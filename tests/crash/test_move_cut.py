@@ -49,7 +49,7 @@ def histories() -> Callable[[int, bool], list[Op]]:
     return give
 
 
-@pytest.mark.timeout(7200 if STATES_MIN > 100_000 else 290)
+@pytest.mark.timeout(7200 if STATES_MIN > 100_000 else 600)
 def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
     """At every call and for every subset of what was not synced there is one whole log."""
     states = images = 0
@@ -70,7 +70,9 @@ def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
 
 @pytest.mark.timeout(290)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_worse_move_is_found(base: Path, histories: Callable[[int], list[Op]], name: str) -> None:
+def test_a_worse_move_is_found(
+    base: Path, histories: Callable[[int, bool], list[Op]], name: str
+) -> None:
     """The harness finds each sync that is missing and each order that is wrong."""
     for seed in MUTANT_SEEDS:
         ops = histories(seed, name in LATE)

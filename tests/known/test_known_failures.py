@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from known.table import DISKS, LOGS, MOVES, ROWS
+from known.moves import MOVES
+from known.table import DISKS, LOGS, ROWS
 
 TESTS = Path(__file__).resolve().parents[1]
 

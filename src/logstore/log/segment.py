@@ -176,6 +176,8 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
+        if self.is_dropped:  # behind the back of whoever let go of it: it would stay for long
+            environment.handles.drop(self.cached, HANDLE)
         return given
 
     def writer(self, environment: LogEnvironment) -> Handle:
