@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model build tools clean
+.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark spark-kill spark-cluster
 
@@ -92,6 +92,9 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 
 faults: $(VENV)/stamp-test tools ## four real disks fail under load: latencies, a disk that hangs 60 s
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
+
+io-errors: $(VENV)/stamp-test ## every call to the disk fails, every kind of error, no call left out
+	@LOGSTORE_STRIDE=1 $(PYTEST) tests/io_errors -s
 
 build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .
