@@ -111,3 +111,30 @@ def test_the_next_whole_batch_is_found_from_anywhere(
         assert find_batch(fd, position, COUNT * SIZE) == (number * SIZE, 100 + number)
     assert find_batch(fd, (COUNT - 1) * SIZE + 8, COUNT * SIZE) is None
     assert find_batch(fd, (COUNT - 1) * SIZE, COUNT * SIZE - 1) is None
+
+
+@pytest.mark.parametrize("inner_offset", [100, 101, 103, 500])
+def test_a_batch_inside_a_damaged_ones_value_is_never_taken_for_one(
+    tmp_path: Path, inner_offset: int
+) -> None:
+    """Whatever single bit of a batch flips, the walk goes on behind it, not among its values."""
+    inner = columnar.frame_one(inner_offset, 1, 5, b"of another log")
+    outer = columnar.frame_one(101, 1, 5, inner + b"more" * 8)
+    whole = batch(100) + outer + batch(102)
+    path = tmp_path / "batches"
+    path.write_bytes(whole)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for bit in range(SIZE * 8, (SIZE + len(outer)) * 8):
+            flipped = whole[bit // 8] ^ 1 << bit % 8
+            os.pwrite(fd, bytes([flipped]), bit // 8)
+            index, time_index = OffsetIndex(), TimeIndex()
+            scan = Scan(100, index=index, time_index=time_index, interval_bytes=1)
+            while (reason := scan.run(fd, len(whole))) is not None:
+                scan.skip_damage(fd, len(whole), reason)
+            assert list(index.positions) == [0, SIZE + len(outer)], f"bit {bit}"
+            os.pwrite(fd, whole[bit // 8 : bit // 8 + 1], bit // 8)
+        for cut in range(SIZE + columnar.HEADER_BYTES, SIZE + len(outer)):
+            assert find_batch(fd, SIZE, cut) is None, f"cut at {cut}"
+    finally:
+        os.close(fd)

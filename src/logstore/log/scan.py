@@ -200,6 +200,8 @@ def find_batch(
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
             return found
+    else:
+        position = _behind_claimed(fd, position, end)
     position += -position % layout.ALIGNMENT
     while position + overhead <= end:
         data = files.read_up_to(fd, min(WINDOW_BYTES, end - position), position)
@@ -212,6 +214,26 @@ def find_batch(
         # A header may lie across the edge of two windows.
         position += max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
     return None
+
+
+def _behind_claimed(fd: int, position: int, end: int) -> int:
+    """Give where to begin to look: behind the damaged batch at `position`, if its size is known.
+
+    A record's value may be a batch of another log's, whole and sound, that is not to be taken for
+    one of this log's. The size of a batch stands twice in its header: where the two agree they are
+    true; where they do not, the one is that leads to the next batch, or to the file's end.
+    """
+    head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
+    if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
+        return position
+    small, large = sorted(columnar.claimed_sizes(head, 0))
+    if small == large:
+        return position + small
+    for at in (position + small, position + large):
+        found = _whole_at(fd, at, end, columnar) if at > position else None
+        if at == end or (found is not None and found[1] == columnar.next_offset(head, 0)):
+            return at
+    return position
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
