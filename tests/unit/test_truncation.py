@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
 
 CONFIG = LogConfig(segment_bytes=512, index_interval_bytes=128)
 
@@ -129,3 +129,24 @@ def test_leader_epochs_end_with_the_log(store: LogStore) -> None:
     log.truncate_to(3)
     assert log._epochs.entries == [(0, 0), (1, 2)]
     assert [batch.leader_epoch for batch in log.read_batches()] == [0, 1]
+
+
+def test_damage_in_what_is_to_be_kept_is_named(tmp_path: Path) -> None:
+    """Nothing is dropped then; the error says where the damage is, and other records are read."""
+    with LogStore.open([str(tmp_path)]) as store:
+        log = store.create("orders", 0)
+        for number in range(200):
+            log.append(b"%03d" % number * 20)
+    path = tmp_path / "orders-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    position = data.index(b"005005")
+    data[position] ^= 1
+    path.write_bytes(data)
+    with LogStore.open([str(tmp_path)]) as store:
+        log = store.log("orders", 0)
+        with pytest.raises(CorruptRecordBatchError) as raised:
+            log.truncate_to(150)
+        assert raised.value.path == str(path) and raised.value.position < position
+        assert log.log_end_offset == 200 and log[199].value == b"199" * 20
+        assert not list(path.parent.glob("*.tmp"))
+        assert log.append(b"more") == 200

@@ -15,7 +15,7 @@ from logstore.errors import LogStoreError
 from logstore.format import layouts
 from logstore.format.columns import Buffer
 from logstore.log.cache import Handle
-from logstore.log.cursor import Cursor
+from logstore.log.cursor import Cursor, corrupt
 from logstore.log.custody import held
 from logstore.log.flushing import hidden_failure
 from logstore.log.scan import Scan
@@ -163,6 +163,8 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
         interval_bytes=log.config.index_interval_bytes,
     )
     reason = scan.run(writer.fd, end)
-    assert reason is None, reason
+    if reason is not None:
+        files.remove_if_there(temporary)
+        raise corrupt(segment, scan.position, reason)
     new.take(scan)
     return new, temporary
