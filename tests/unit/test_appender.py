@@ -142,6 +142,7 @@ def test_errors_reach_every_future_of_the_batch(log: Log) -> None:
         assert future.done()
         with pytest.raises(LogDirOfflineError):
             future.result()
+        assert repr(future) == "AppendFuture(LogDirOfflineError)"
     appender.close()
 
 

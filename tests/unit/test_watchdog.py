@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore import LogConfig, LogDirSuspectError, LogStore
+from logstore import LogConfig, LogDirOfflineError, LogDirSuspectError, LogStore
+from logstore.disk import files
 from logstore.disk.calls import call, under_way
 from logstore.log.log import Log
 from logstore.store.watchdog import GOOD_PROBES
@@ -220,6 +221,57 @@ def test_followers_of_the_group_that_hangs_may_stand(
     assert not scene.sick.is_suspect
     assert [record.value for record in log] == [b"alone", *[b"group"] * 5]
     assert log.append(b"x", durable=True) == 6
+
+
+def follower_bytes(scene: Scene) -> bytes:
+    """Give a batch that begins at offset 2."""
+    source = scene.store.create("source", 0, log_dir=scene.dirs[1])
+    source.extend([b"a", b"b"])
+    source.append(b"c")
+    return source.read_raw(2)
+
+
+def test_a_follower_that_hangs_as_it_begins_is_waited_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty log that takes its leader's first offset is as safe as one that has records."""
+    raw, log = follower_bytes(scene), scene.log
+    with hang(monkeypatch, scene.dirs[0], "fsync") as disk:
+        stuck = Caller(lambda: log.append_as_follower(raw))
+        assert disk.began.wait(60)
+        waiting = [Caller(lambda: log.append(b"waiter")) for _ in range(3)]
+        scene.watch.suspect()
+        scene.watch.look(6)
+        told = [caller.outcome() for caller in waiting]
+        assert all(isinstance(error, LogDirSuspectError) for error in told)
+        disk.released.set()
+        assert stuck.outcome() == range(2, 3)
+    scene.answer()
+    assert not scene.sick.is_suspect and not log._in_custody
+    assert [record.value for record in log] == [b"c"]
+    assert log.append(b"more", durable=True) == 3
+
+
+def test_a_follower_that_hangs_and_then_fails_says_why(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock was released in its place; the error is the disk's all the same."""
+    raw, log = follower_bytes(scene), scene.log
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "fsync", fail)
+        with hang(monkeypatch, scene.dirs[0], "fsync") as disk:
+            stuck = Caller(lambda: log.append_as_follower(raw))
+            assert disk.began.wait(60)
+            scene.watch.suspect()
+            scene.watch.look(6)
+            assert log._in_custody == {"_lock"}
+            disk.released.set()
+            assert isinstance(stuck.outcome(), LogDirOfflineError)
+    assert not log._in_custody
 
 
 def test_the_store_goes_on_without_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,8 @@ class AppendFuture:
         self._index = index
 
     def __repr__(self) -> str:
+        if self._batch.error is not None:
+            return f"AppendFuture({type(self._batch.error).__name__})"
         return f"AppendFuture({'offset ' + str(self.result(0)) if self.done() else 'pending'})"
 
     def done(self) -> bool:

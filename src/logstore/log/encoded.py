@@ -14,6 +14,7 @@ from logstore.format.batch import BatchHeader
 from logstore.format.columns import Buffer
 from logstore.format.prefix import walk
 from logstore.log.cursor import Cursor
+from logstore.log.custody import keeping
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -50,7 +51,7 @@ def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
 def append_as_follower(log: Log, raw: bytes) -> range:
     """Append batches verbatim; see `Log.append_as_follower`."""
     batches = parse(raw)
-    with log._lock:
+    with log._lock, keeping(log, "_lock"):
         log._check_appendable()
         end = log.log_end_offset
         if not batches:
