@@ -56,7 +56,7 @@ bench-spark: $(VENV)/stamp-test ## Spark over a store against a plain source, tu
 	@$(BIN)/python -m benchmarks.bench_spark
 
 spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches; a commit cut at every call
-	@$(SPARK_KILL_RUN) $(PYTEST) tests/spark/test_kill.py tests/spark/test_commits.py -s
+	@$(SPARK_KILL_RUN) $(PYTEST) tests/spark/kill_drivers.py tests/spark/test_commits.py -s
 
 spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master with two workers
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py

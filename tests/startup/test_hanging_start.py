@@ -10,7 +10,7 @@ from logstore import LogDirOfflineError, LogStore
 from support.bad_disk import fill
 from support.hanging import QUIET, hang
 
-CONFIG = QUIET.replace(log_dir_suspect_ms=500)
+CONFIG = QUIET.replace(log_dir_suspect_ms=1000)
 
 
 @pytest.mark.parametrize("name", ["read_file", "flock", "fsync", "scandir", "statvfs", "pread"])
