@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from logstore import LogConfig, LogDirOfflineError, LogDirSuspectError, LogStore
-from logstore.disk import files
+from logstore.disk import calls, files
 from logstore.disk.calls import call, under_way
 from logstore.log.log import Log
 from logstore.store.watchdog import GOOD_PROBES
 from support.hanging import LATE, QUIET, Caller, Hang, Watch, hang
+from support.interrupts import InterruptAt
 
 
 class Scene:
@@ -381,3 +382,17 @@ def test_logs_are_locks_of_their_own(scene: Scene, monkeypatch: pytest.MonkeyPat
         assert stuck.outcome() == 0
     scene.answer()
     assert second.append(b"y") == 1
+
+
+def test_a_call_that_was_interrupted_is_no_call_that_hangs() -> None:
+    """Whatever line of registering or striking out Ctrl-C comes at, nothing is left of the call."""
+    number, was_hit = 1, True
+    while was_hit:
+        try:
+            with InterruptAt(number, calls) as interrupt, call("/disk/orders-0"):
+                pass
+        except KeyboardInterrupt:
+            pass
+        was_hit, number = interrupt.was_hit, number + 1
+        assert not calls.calls_under_way() and not under_way
+    assert number > 5

@@ -3,8 +3,11 @@
     with call(path): ...        an ordinary call
     with call(path, SYNCING):   one that waits for the disk to write
 
-A call is an entry in one set; a watchdog reads it. Costs 0.4 us, takes no lock. An append costs
-less: it leaves the position it writes at in the log (see `log.custody`).
+A call is an entry in one set; a watchdog reads it. It takes no lock. An append costs less: it
+leaves the position it writes at in the log (see `log.custody`).
+
+Ctrl-C may come between the lines here, and keep a call from being struck out. So the set does not
+keep calls alive: one that nobody is in any more is none, and no disk is said to hang for it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from typing import Self
+from weakref import ref
 
 # How much longer than an ordinary call these may take.
 SYNCING = 3.0
@@ -21,7 +25,7 @@ WORKING = 12.0
 class call:  # noqa: N801 - it is used as a statement
     """One call under way, to something below `path`; a context manager."""
 
-    __slots__ = ("path", "patience", "since")
+    __slots__ = ("__weakref__", "_entry", "path", "patience", "since")
 
     def __init__(self, path: str, patience: float = 1.0) -> None:
         self.path = path
@@ -34,12 +38,14 @@ class call:  # noqa: N801 - it is used as a statement
     def __enter__(self) -> Self:
         """Register the call."""
         self.since = time.monotonic()
-        under_way.add(self)
+        entry: ref[call] = ref(self)
+        under_way.add(entry)
+        self._entry = entry
         return self
 
     def __exit__(self, *_: object) -> None:
         """Strike it out."""
-        under_way.discard(self)
+        under_way.discard(self._entry)
 
     def beat(self) -> None:
         """Say that the work goes on: one call of many came back."""
@@ -47,6 +53,19 @@ class call:  # noqa: N801 - it is used as a statement
 
 
 # Added to and taken from by the threads that call; whoever goes through it copies it first.
-under_way: set[call] = set()
+under_way: set[ref[call]] = set()
+
+
+def calls_under_way() -> list[call]:
+    """Give the calls of this moment, and strike out those that nobody is in any more."""
+    found = []
+    for entry in tuple(under_way):
+        one = entry()
+        if one is None:
+            under_way.discard(entry)
+        else:
+            found.append(one)
+    return found
+
 
 os.register_at_fork(after_in_child=under_way.clear)

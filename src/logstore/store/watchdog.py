@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from logstore.disk.calls import under_way
+from logstore.disk.calls import calls_under_way
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 from logstore.log.custody import NOT_WRITING, Relief, is_free
@@ -86,7 +86,7 @@ class Watchdog:
 
     def look(self, now: float) -> None:
         """Look at every log dir, at `now` of the monotonic clock."""
-        calls = [(call.path, now - call.since, call.patience) for call in tuple(under_way)]
+        calls = [(call.path, now - call.since, call.patience) for call in calls_under_way()]
         appending: dict[Log, _Appending] = {}
         for log_dir in self._replicas.log_dirs:
             logs = self._replicas.on(log_dir)
