@@ -70,7 +70,8 @@ def _seal(
     """Seal the copy of a segment that another one follows."""
     if segment.is_dropped or end != segment.size_bytes:
         raise SourceChangedError  # it was the active one when its size was read
-    if ends.is_verified and copy.scan.offset != following.base_offset and copy.position:
+    is_short = copy.scan.offset != following.base_offset and not segment.is_sparse
+    if is_short and copy.position:
         raise CorruptRecordBatchError(
             path=segment.log_path,
             position=copy.position,

@@ -44,7 +44,8 @@ class Ends:
     Attributes:
         is_stopped: tells whether the move is to stop.
         progress: called with the bytes copied since its last call.
-        is_verified: whether batches are checked on the way; off only to measure what it costs.
+        is_verified: whether the batches' checksums are looked at on the way; their frames always
+            are, because the new segments' ends and indexes come from them.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class SegmentCopy:
             CorruptRecordBatchError: a batch of the source is damaged.
             LogStoreError: a disk failed or is full.
         """
+        self.scan.is_checked = ends.is_verified
         while self.position < end:
             ends.check()
             assert self.source is not None
@@ -149,8 +151,7 @@ class SegmentCopy:
             self.position += copied
             ends.progress(copied)
         try:
-            if ends.is_verified:
-                self.scan.run(self.fd, self.position)
+            self.scan.run(self.fd, self.position)
             if self.position - self._written_back >= WRITEBACK_BYTES:
                 size_bytes = self.position - self._written_back
                 files.start_writeback(self.fd, self._written_back, size_bytes)
@@ -181,8 +182,6 @@ class SegmentCopy:
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
         """Make sure that all up to `end` are whole batches; else say where the first is not."""
-        if not ends.is_verified:
-            return
         source = self.source
         assert source is not None
         try:
@@ -216,6 +215,7 @@ class SegmentCopy:
             end = min(size_bytes, source.size_bytes)
             same = _common_bytes(source_fd, self.fd, 0, end, ends, ends.check)
             self._begin_scan()
+            self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
             # Indexes that vouch for what is cut off would outlive it; `seal` makes them anew.

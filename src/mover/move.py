@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
-from mover.errors import IllegalTransitionError
+from mover.errors import IllegalTransitionError, MoveError
 from mover.state import MoveState, check_transition
 from mover.throttle import MoveThrottle, Rate
 
@@ -62,6 +62,12 @@ class Controller(Protocol):
 
     def wake(self) -> None:
         """Let the moves that wait for their throttle look at what was asked of them."""
+
+    def renew(self, move: Move) -> None:
+        """Have a move that had failed run as the only one of its replica."""
+
+    def holds(self, move: Move) -> bool:
+        """Tell whether the move is still this mover's, and not the next one's."""
 
     @property
     def is_closed(self) -> bool:
@@ -203,10 +209,12 @@ class Move:
 
         Raises:
             IllegalTransitionError: it has ended.
+            MoveError: its mover was closed; the next one goes on with it.
         """
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
+            self._check_held(not self._controller.is_closed)
             if self._state is not MoveState.PAUSED or self._is_ending:
                 return
             self.wanted = None
@@ -214,38 +222,55 @@ class Move:
         self._controller.enqueue(self)
 
     def cancel(self, reason: str = "by its user") -> None:
-        """Give it up and its space back, and return when that is done; after its end, nothing."""
-        with self._changed:
-            if self._state.is_end:
+        """Give it up and its space back, and return when that is done; after its end, nothing.
+
+        Raises:
+            MoveError: its mover was closed; the next one goes on with it.
+        """
+        while True:
+            with self._changed:
+                if self._state.is_end:
+                    return
+                is_mine = self._is_idle
+                self._check_held(not is_mine or self._controller.holds(self))
+                self._is_ending |= is_mine
+                self.wanted, self.cancel_reason = Wanted.CANCEL, reason
+            if is_mine:
+                self._controller.discard(self)
                 return
-            is_mine = not self._state.is_running and not self._is_ending
-            self._is_ending |= is_mine
-            self.wanted, self.cancel_reason = Wanted.CANCEL, reason
-        if is_mine:
-            self._controller.discard(self)
-            return
-        self._controller.wake()
-        with self._changed:
-            self._changed.wait_for(lambda: self._state.is_end)
+            self._controller.wake()
+            with self._changed:  # it may have been at its pause already: then it is ended here
+                self._changed.wait_for(lambda: self._state.is_end or self._is_idle)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._state.is_running and not self._is_ending
+
+    def _check_held(self, is_held: bool) -> None:
+        if not is_held:
+            reason = "the mover was closed: the next one goes on with its moves"
+            raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
 
     def stop(self, reason: str) -> None:
         """Cancel it because of something else, as the deletion of its partition."""
         self.cancel(reason)
 
     def retry(self) -> None:
-        """Begin a failed move anew.
+        """Begin a failed move anew; another move of its replica is cancelled first.
 
         Raises:
             IllegalTransitionError: it has not failed.
+            MoveError: its mover was closed.
         """
         with self._changed:
             self._check(MoveState.PLANNED, only_from=MoveState.FAILED)
+            self._check_held(not self._controller.is_closed)
             self.error, self.wanted, self._is_ending = None, None, False
             self.move_id = os.urandom(16).hex()
             self.bytes_done = 0
             self._samples.clear()
             self.go(MoveState.PLANNED)
-        self._controller.enqueue(self)
+        self._controller.renew(self)
 
     def set_throttled_rate(self, rate: Rate) -> None:
         """Hold this move alone to a rate, in bytes per second; None for no ceiling of its own."""

@@ -44,7 +44,8 @@ class ReplicaMover:
         intra_broker_throttled_rate: bytes per second for all of them together.
         order: "name" (topic, then partition, as KIP-113 has it) or "smallest" first.
         moves_per_disk_max: so many moves may read from or write to one log dir at once.
-        verify: check every batch on the way; without it a bad one is found by who reads it.
+        verify: check every batch on the way; without it only their frames, and a batch with a bad
+            checksum is found by who reads it.
 
     Unfinished moves of an earlier process go on at once. Closing it, or the store, pauses what
     runs; the next mover goes on with it.
@@ -209,6 +210,22 @@ class ReplicaMover:
             if move not in self._queue:
                 self._queue.append(move)
         self._pool.wake()
+
+    def renew(self, move: Move) -> None:
+        """Have a move that had failed run as the only one of its replica, if there is need."""
+        with self._replicas.reserved_unmoved(move.key, f"it is to go to {move.target_dir} now"):
+            replica = self._replicas.opened.get(move.key)
+            is_there = replica is not None and replica.log_dir.path == move.target_dir
+            if not is_there:
+                self._replicas.running_moves[move.key] = move
+        if is_there:
+            self._end(move, MoveState.DONE, None)
+        else:
+            self.enqueue(move)
+
+    def holds(self, move: Move) -> bool:
+        """Tell whether a move is still this mover's: once it is closed they are the next one's."""
+        return not self.is_closed or self._replicas.running_moves.get(move.key) is move
 
     def discard(self, move: Move) -> None:
         """Cancel a move that no thread runs, and remove what there is of it."""

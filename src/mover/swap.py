@@ -71,7 +71,8 @@ class Swap:
                 raise FileExistsError(17, "it stands where the replica is to be", self.new_path)
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
-        target.write_epochs(moving.epochs_of(self.log))
+        self._epochs = moving.epochs_of(self.log)
+        target.write_epochs(self._epochs)
         target.prepare_mark(moving.metadata_of(self.log))
         generation = moving.metadata_of(self.log).generation + 1
         marks = (
@@ -127,6 +128,8 @@ class Swap:
         metadata = moving.metadata_of(self.log)
         if (metadata.moving, metadata.superseded_by) != self._marks:
             return False  # truncated meanwhile
+        if moving.epochs_of(self.log) != self._epochs:
+            return False  # one began meanwhile: the file at the target does not have it
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             return False  # rolled meanwhile: the new file's name is to be durable first
         copied = sum(copy.position for copy in self.target.copies.values())

@@ -128,6 +128,7 @@ class Target:
         elif copy.source is not source:
             self._names_changed = True
             copy.follow(source, source_fd, self.ends)
+        copy.segment.is_sparse = source.is_sparse
         return copy
 
     # --- making it durable ------------------------------------------------------------------------

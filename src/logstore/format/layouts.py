@@ -155,6 +155,17 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
     return header
 
 
+def framed_header(
+    data: Buffer, position: int, end: int, expected_offset: int
+) -> BatchHeader | None:
+    """Read the header of a batch by its frame, without its checksum; None when it is not whole."""
+    if not has_header(memoryview(data)[position:end]):
+        return None
+    header = read_header(data, position)
+    is_whole = OVERHEAD_BYTES_MIN <= header.size_bytes <= end - position
+    return header if is_whole and expected_offset <= header.base_offset else None
+
+
 def has_header(data: Buffer) -> bool:
     """Tell whether a batch's whole header is in view, by the magic in it."""
     if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):

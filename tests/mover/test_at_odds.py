@@ -1,0 +1,157 @@
+"""Ask things of moves at the worst moment: from two threads, after their mover, over a roll."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore
+from logstore.log import moving
+from logstore.log.epochs import LeaderEpochs
+from mover import MoveError, MoveState, ReplicaMover, job
+from support.gate import SECONDS_MAX, gated
+from support.moving import check_whole, fill, replica_dirs, settle
+
+DONE, PAUSED = MoveState.DONE, MoveState.PAUSED
+CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
+
+
+@pytest.mark.parametrize("record_format", ["columnar", "kafka"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_log_knows_itself_after_a_move(base: Path, record_format: str, verify: bool) -> None:
+    """Its end, size, times and records are those of before, checked on the way or not."""
+    config = LogConfig(
+        segment_bytes=16 << 10, index_interval_bytes=512, record_format=record_format
+    )
+    with LogStore.open([base / "a", base / "b"]) as store:
+        log = store.create("orders", 0, log_dir=base / "a", config=config)
+        fill(log, 60)
+        before = [(r.offset, r.value) for r in log]
+        facts = log.log_end_offset, log.size_bytes, log.offset_for_timestamp(0)
+        with ReplicaMover(store, verify=verify) as mover:
+            move = mover.move("orders", 0, base / "b")
+            assert move.wait(SECONDS_MAX) is DONE, move.error
+        assert (log.log_end_offset, log.size_bytes, log.offset_for_timestamp(0)) == facts
+        assert [(r.offset, r.value) for r in log] == before
+        assert log.append(b"600:on", durable=True) == 600
+        assert log.verify() == []
+    with LogStore.open([base / "a", base / "b"]) as store:
+        assert [(r.offset, r.value) for r in store["orders", 0]][:600] == before
+
+
+def test_a_cancel_meets_a_pause(
+    store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancellation that comes when the move is about to be paused is carried out."""
+    leave, threads, asked = job.Job.leave, list[threading.Thread](), threading.Event()
+
+    def leave_and_cancel(one: job.Job) -> None:
+        leave(one)
+        monkeypatch.setattr(
+            mover, "wake", asked.set
+        )  # what a cancellation calls once it has said so
+        threads.append(threading.Thread(target=move.cancel, daemon=True))
+        threads[0].start()
+        assert asked.wait(SECONDS_MAX)
+
+    monkeypatch.setattr(job.Job, "leave", leave_and_cancel)
+    with gated(store) as (mover, gate):
+        gate.hold(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        move.pause()
+        threads[0].join(SECONDS_MAX)
+        assert not threads[0].is_alive()
+    assert move.state is CANCELLED
+    assert replica_dirs(base) == ["a/orders-0"]
+
+
+def test_a_retry_takes_the_place_of_another_move(store: LogStore, log: Log, base: Path) -> None:
+    """There is one move of a replica at a time, however it was asked for."""
+    with gated(store) as (mover, gate):
+        store.cordon(base / "b")
+        failed = mover.move("orders", 0, base / "b")
+        assert failed.state is FAILED
+        store.uncordon(base / "b")
+        gate.hold(after=5)
+        other = mover.move("orders", 0, base / "c")
+        gate.wait_until_held()
+        failed.retry()
+        assert other.state is CANCELLED
+        gate.open()
+        assert failed.wait(SECONDS_MAX) is DONE
+    settle(store)
+    assert replica_dirs(base) == ["b/orders-0"]
+    check_whole(log, base, "b")
+
+
+def test_a_retry_of_a_move_to_where_it_is(store: LogStore, log: Log, base: Path) -> None:
+    """What another move did meanwhile has not to be done again."""
+    with ReplicaMover(store) as mover:
+        store.cordon(base / "b")
+        failed = mover.move("orders", 0, base / "b")
+        assert failed.state is FAILED
+        store.uncordon(base / "b")
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+        settle(store)
+        failed.retry()
+        assert failed.wait(SECONDS_MAX) is DONE
+    settle(store)
+    assert replica_dirs(base) == ["b/orders-0"]
+    check_whole(log, base, "b")
+
+
+def test_a_closed_mover_has_no_say(store: LogStore, log: Log, base: Path) -> None:
+    """Its moves can be asked for nothing any more: they are the next mover's."""
+    with gated(store) as (mover, gate):
+        gate.hold(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        mover.close()
+        assert move.state is PAUSED
+        for call in (move.resume, move.cancel):
+            with pytest.raises(MoveError):
+                call()
+    assert any(".move" in name for name in replica_dirs(base))
+    with ReplicaMover(store) as mover:
+        (resumed,) = mover.moves()
+        assert resumed.wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")
+
+
+def test_an_epoch_that_begins_before_the_lock(
+    store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epochs at the target are those of the log, also one that came at the last moment."""
+    write_marks = moving.write_marks
+
+    def write_and_append(one: Log, *marks: object) -> None:
+        write_marks(one, *marks)  # type: ignore[arg-type]
+        if one.leader_epoch < 7:
+            one.leader_epoch = 7
+            one.append(b"600:x", durable=True)
+
+    monkeypatch.setattr(moving, "write_marks", write_and_append)
+    with ReplicaMover(store) as mover:
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    known = log._epochs.entries
+    assert known[-1] == (7, 600)
+    on_disk = LeaderEpochs.read(str(base / "b" / "orders-0"))
+    assert on_disk is not None
+    assert on_disk.entries == known
+
+
+def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base: Path) -> None:
+    """Segments that were rolled already and are cut away whole are followed."""
+
+    def cut() -> None:
+        bases = [s.base_offset for s in log._view[0]]
+        if gate.passed > 20 and len(bases) > 2:
+            log.truncate_to(bases[-2])
+
+    with gated(store) as (mover, gate):
+        gate.before = cut
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")
