@@ -277,6 +277,9 @@ class StoreConfig(_Config):
         log_dir_suspect_ms: a log dir with a call under way for longer is SUSPECT until it answers;
             calls that wait for the disk to write may take three times as long.
         log_dir_probe_interval_ms: how often a log dir is asked for a sign of life.
+        log_scrub_bytes_per_second: how fast the batches of each log dir that lie on its disk are
+            checked in the background; 0 turns that off.
+        log_scrub_interval_ms: rest between the end of one such pass and the next.
         max_open_files: segment files kept open beside those in use.
         read_cache_bytes: decoded batches kept for point reads.
         index_cache_bytes: indexes of sealed segments kept at hand.
@@ -292,6 +295,8 @@ class StoreConfig(_Config):
         "log_flush_offset_checkpoint_interval_ms",
         "log_flush_scheduler_interval_ms",
         "log_retention_check_interval_ms",
+        "log_scrub_bytes_per_second",
+        "log_scrub_interval_ms",
         "max_open_files",
         "num_recovery_threads_per_data_dir",
         "read_cache_bytes",
@@ -304,6 +309,8 @@ class StoreConfig(_Config):
         "log_retention_check_interval_ms": _Key(1, MS_MAX),
         "log_dir_suspect_ms": _Key(100, MS_MAX),
         "log_dir_probe_interval_ms": _Key(100, MS_MAX),
+        "log_scrub_bytes_per_second": _Key(0, BYTES_MAX, is_size=True),
+        "log_scrub_interval_ms": _Key(0, MS_MAX),
         "max_open_files": _Key(1, 1 << 20),
         "read_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
         "index_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
@@ -316,6 +323,8 @@ class StoreConfig(_Config):
     log_retention_check_interval_ms: int
     log_dir_suspect_ms: int
     log_dir_probe_interval_ms: int
+    log_scrub_bytes_per_second: int
+    log_scrub_interval_ms: int
     max_open_files: int
     read_cache_bytes: int
     index_cache_bytes: int
@@ -331,6 +340,8 @@ class StoreConfig(_Config):
         log_retention_check_interval_ms: int = 300_000,
         log_dir_suspect_ms: int = 5_000,
         log_dir_probe_interval_ms: int = 300_000,
+        log_scrub_bytes_per_second: int | str = 4 << 20,
+        log_scrub_interval_ms: int = 7 * 24 * 3600 * 1000,
         max_open_files: int = 512,
         read_cache_bytes: int | str = 64 << 20,
         index_cache_bytes: int | str = 64 << 20,

@@ -23,6 +23,7 @@ QUIET = StoreConfig(
     log_retention_check_interval_ms=HOUR_MS,
     log_dir_probe_interval_ms=HOUR_MS,
     log_dir_suspect_ms=HOUR_MS,
+    log_scrub_bytes_per_second=0,
 )
 
 

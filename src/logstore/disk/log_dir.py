@@ -71,6 +71,8 @@ class LogDir(Health):
         self.settings = DirSettings()
         # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
         self.good_probes = 0
+        # Syncs of segments that came back, and how long they took in all; under `_changing`.
+        self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
 
@@ -88,6 +90,12 @@ class LogDir(Health):
         """Take on an identity, in memory."""
         self.cluster_id = cluster_id
         self._directory_id = self.checkpoints.directory_id = directory_id
+
+    def count_flush(self, seconds: float) -> None:
+        """Count one sync of a segment."""
+        with self._changing:
+            self.flush_count += 1
+            self.flush_seconds += seconds
 
     # --- failure ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ all of it to the next one.
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
@@ -93,9 +94,11 @@ def _sync(
     try:
         for segment, handle in pending:
             with call(log.directory, SYNCING):
+                began = time.monotonic()
                 if handle is None:
                     handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
                 files.sync_data(handle.fd)
+            log._log_dir.count_flush(time.monotonic() - began)
             synced.append((segment, handle))
         segment = None
         if names_changed:

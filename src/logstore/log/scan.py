@@ -23,6 +23,7 @@ from logstore.log.time_index import TimeIndex
 # Small enough for the caches of a core; the call that reads it lets other threads run meanwhile.
 WINDOW_BYTES = 1 << 20
 YIELD_BATCHES = 32
+YIELD_SHIFT = 13  # so many bits of bytes count as one more batch
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 Progress = Callable[[int], None]  # called with the bytes done since the last call
@@ -82,13 +83,19 @@ class Scan:
         self.batches = 0
         self.records = 0
 
-    def run(self, fd: int, end: int, progress: Progress | None = None) -> str | None:
+    def run(
+        self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
+    ) -> str | None:
         """Walk up to `end`; give why it stopped before, or None when it came there.
+
+        Args:
+            pause_at: go no further than the window that reaches this position; walk on by
+                calling again.
 
         Raises:
             OSError: the disk could not give the bytes.
         """
-        while self.position < end:
+        while self.position < min(end, pause_at):
             started = self.position
             data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
             reason = self._window(memoryview(data), fd)
@@ -132,8 +139,8 @@ class Scan:
             self._note(header, start + at)
             at += header.size_bytes
             self.position = self.good_end = start + at
-            quiet += 1
-            if quiet == YIELD_BATCHES:
+            quiet += 1 + (header.size_bytes >> YIELD_SHIFT)
+            if quiet >= YIELD_BATCHES:
                 time.sleep(0)
                 quiet = 0
         return None

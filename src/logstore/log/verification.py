@@ -97,51 +97,110 @@ def verify_segment(log: LogReader, base_offset: int, flushed_to: int) -> list[Se
     At the very end of a log, bytes that are no whole batch are damage below `flushed_to` only;
     behind it a batch may be on its way, or a crash have cut it.
     """
-    log._check()
-    log._refresh()
-    segments, bases = log._view
-    if base_offset not in bases:
-        return []  # retained or truncated meanwhile
-    number = bases.index(base_offset)
-    segment = segments[number]
-    next_base = bases[number + 1] if number + 1 < len(bases) else None
-    try:
-        return _verify_to_end(log, segment, next_base, flushed_to)
-    except CorruptRecordBatchError as error:
-        return [SegmentDamage(error.position, base_offset, error.reason)]
-    except FileNotFoundError as error:
-        log._seen = None  # type: ignore[attr-defined]
+    check = SegmentCheck(log, base_offset, flushed_to)
+    check.run()
+    return check.found
+
+
+class SegmentCheck:
+    """Check one segment as `verify_segment` does, in as many steps as one likes.
+
+    Between two steps it holds nothing open: the segment may be retained, truncated or moved, and
+    the check is then done.
+
+    Attributes:
+        found: the damage so far, in order of position.
+        is_done: nothing is left to look at.
+        path: the file.
+    """
+
+    def __init__(
+        self, log: LogReader, base_offset: int, flushed_to: int, *, from_disk: bool = False
+    ) -> None:
+        """Begin; `from_disk` has the kernel forget the file's pages before and after."""
+        log._check()
         log._refresh()
-        if segment in log._view[0]:
+        self.found: list[SegmentDamage] = []
+        self._log, self._from_disk = log, from_disk
+        self._end = -1
+        segments, bases = log._view
+        self.is_done, self.path = base_offset not in bases, ""
+        if self.is_done:  # retained or truncated meanwhile
+            return
+        number = bases.index(base_offset)
+        self._segment = segments[number]
+        self.path = self._segment.log_path
+        self._next_base = bases[number + 1] if number + 1 < len(bases) else None
+        self._expected = flushed_to if self._next_base is None else self._next_base
+        limit_offset = 2**63 if self._next_base is None else self._next_base
+        self._scan = Scan(base_offset, limit_offset=limit_offset)
+
+    def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
+        """Go on for about so many bytes; gives how many it was.
+
+        Raises:
+            LogStoreError: the disk could not give the bytes.
+        """
+        if self.is_done:
+            return 0
+        started = self._scan.position
+        log, segment = self._log, self._segment
+        log._check()
+        try:
+            self._step(started + budget_bytes, progress)
+        except CorruptRecordBatchError as error:
+            self.is_done = True
+            self.found.append(SegmentDamage(error.position, segment.base_offset, error.reason))
+        except FileNotFoundError as error:
+            self.is_done = True
+            log._seen = None  # type: ignore[attr-defined]
+            log._refresh()
+            if segment in log._view[0] and not segment.is_dropped:
+                raise log._failed(error) from error
+        except OSError as error:
             raise log._failed(error) from error
-        return []
-    except OSError as error:
-        raise log._failed(error) from error
+        if log._unavailable is not None:  # let go of meanwhile: nobody would let go of this file
+            segment.forget(log._environment)
+            log._check()
+        return self._scan.position - started
 
+    def _step(self, pause_at: int, progress: Progress | None) -> None:
+        if self._from_disk and self._end < 0:
+            files.drop_cache(self.path)
+        scan, handle = self._scan, self._segment.handle(self._log._environment)
+        if self._end < 0:
+            self._end = files.fstat(handle.fd).st_size
+        found = self._walk(handle.fd, pause_at, progress)
+        if self._segment.is_dropped:  # cut or removed: what was seen may be half of that
+            self.is_done = True
+            return
+        self.found += found
+        if not self.is_done and scan.position < self._end:
+            return
+        self.is_done = True
+        if self._from_disk:
+            files.drop_cache(self.path)
+        is_short = scan.offset < self._expected and not self._segment.is_sparse
+        is_short |= self._next_base is not None and scan.offset > self._next_base
+        if is_short and not self.found:
+            what = "it is flushed up to" if self._next_base is None else "the next one begins at"
+            reason = f"the segment ends at offset {scan.offset}, {what} {self._expected}"
+            self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
-def _verify_to_end(
-    log: LogReader, segment: Segment, next_base: int | None, flushed_to: int
-) -> list[SegmentDamage]:
-    fd = segment.handle(log._environment).fd
-    end = files.fstat(fd).st_size
-    scan = Scan(segment.base_offset, limit_offset=2**63 if next_base is None else next_base)
-    found: list[SegmentDamage] = []
-    while (reason := scan.run(fd, end)) is not None:
-        damage = scan.skip_damage(fd, end, reason)
-        is_tail = damage.end_offset is None and next_base is None
-        if is_tail and damage.offset >= flushed_to:
-            return found
-        found += _batches_within(fd, damage.position, damage.end_position, damage.offset, reason)
-    expected = flushed_to if next_base is None else next_base
-    is_short = scan.offset < expected or (next_base is not None and scan.offset > next_base)
-    if is_short and not found:
-        what = "it is flushed up to" if next_base is None else "the next one begins at"
-        found.append(
-            SegmentDamage(
-                end, scan.offset, f"the segment ends at offset {scan.offset}, {what} {expected}"
+    def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
+        """Walk on, and tell the damage on the way."""
+        scan = self._scan
+        found: list[SegmentDamage] = []
+        while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:
+            damage = scan.skip_damage(fd, self._end, reason)
+            is_tail = damage.end_offset is None and self._next_base is None
+            if is_tail and damage.offset >= self._expected:
+                self.is_done = True
+                break
+            found += _batches_within(
+                fd, damage.position, damage.end_position, damage.offset, reason
             )
-        )
-    return found
+        return found
 
 
 def _batches_within(

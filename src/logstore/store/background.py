@@ -1,4 +1,4 @@
-"""Look after one log dir in a thread of its own: flush, retain, checkpoint, purge, free space.
+"""Look after one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
 
 One thread per dir, so that a disk that hangs only stops its own housekeeping. The thread sleeps on
 a condition until something is due or asked for, outlives every exception, and ends at `stop`.
@@ -24,6 +24,7 @@ from logstore.log.environment import Clock
 from logstore.store.listing import purge_tree
 from logstore.store.purging import purge_covered
 from logstore.store.replicas import Replicas, key_of
+from logstore.store.scrubber import STEP_SECONDS, Scrubber
 
 USAGE_INTERVAL_SECONDS = 10.0
 PROBE = "probe"
@@ -55,7 +56,10 @@ class DirKeeper:
         self.log_dir = log_dir
         self._replicas = replicas
         self._clock = clock
-        self._duties = (
+        self.scrubber = Scrubber(
+            log_dir, replicas, config, clock, lambda: self._is_stopped or log_dir.is_refusing
+        )
+        self._duties: tuple[Duty, ...] = (
             Duty("flush", config.log_flush_scheduler_interval_ms / 1000, self.flush_due),
             Duty("retention", config.log_retention_check_interval_ms / 1000, self.retain),
             Duty(
@@ -66,6 +70,8 @@ class DirKeeper:
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
             Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
         )
+        if config.log_scrub_bytes_per_second:
+            self._duties += (Duty("scrub", STEP_SECONDS, self.scrubber.step),)
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from logstore.disk.calls import longest_seconds
+
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
     from logstore.store.replicas import Replicas
@@ -125,7 +127,13 @@ def describe_stranger(path: str) -> LogDirDescription:
 
 
 class LogDirMetrics(NamedTuple):
-    """The gauges of one log dir."""
+    """The gauges of one log dir; its counters begin anew when it is opened.
+
+    Attributes:
+        longest_call_seconds: how long the oldest call to its disk has been under way.
+        flush_count, flush_seconds: syncs of segments, and the time they took in all.
+        scrubbed_bytes, corrupt_batches: what the scrubber read, and the rot it found.
+    """
 
     path: str
     state: str
@@ -133,6 +141,11 @@ class LogDirMetrics(NamedTuple):
     size_bytes: int
     total_bytes: int
     usable_bytes: int
+    longest_call_seconds: float = 0.0
+    flush_count: int = 0
+    flush_seconds: float = 0.0
+    scrubbed_bytes: int = 0
+    corrupt_batches: int = 0
 
 
 class StoreMetrics(NamedTuple):
@@ -151,17 +164,7 @@ class StoreMetrics(NamedTuple):
 
 def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMetrics:
     """Sum up what describing all log dirs gave."""
-    gauges = tuple(
-        LogDirMetrics(
-            row.path,
-            row.state,
-            len(row.partitions),
-            sum(partition.size for partition in row.partitions),
-            row.total_bytes,
-            row.usable_bytes,
-        )
-        for row in rows
-    )
+    gauges = tuple(_measure_dir(replicas, row) for row in rows)
     # A dir of the roster that was not configured is as offline as one that failed.
     bad = sum(log_dir.is_offline for log_dir in replicas.log_dirs)
     return StoreMetrics(
@@ -170,4 +173,25 @@ def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMet
         len(replicas),
         sum(row.size_bytes for row in gauges),
         gauges,
+    )
+
+
+def _measure_dir(replicas: Replicas, row: LogDirDescription) -> LogDirMetrics:
+    gauges = LogDirMetrics(
+        row.path,
+        row.state,
+        len(row.partitions),
+        sum(partition.size for partition in row.partitions),
+        row.total_bytes,
+        row.usable_bytes,
+        longest_seconds(row.path),
+    )
+    log_dir, figures = replicas.find_dir(row.path), replicas.figures.get(row.path)
+    if log_dir is None or figures is None:  # taken out of the store meanwhile
+        return gauges
+    return gauges._replace(
+        flush_count=log_dir.flush_count,
+        flush_seconds=log_dir.flush_seconds,
+        scrubbed_bytes=figures.scrubbed_bytes,
+        corrupt_batches=figures.corrupt_batches,
     )

@@ -25,13 +25,20 @@ class Sized(Protocol):
 
 
 class DirFigures:
-    """The figures of one log dir; its keeper refreshes them, creation adds to them."""
+    """The figures of one log dir; its keeper refreshes them, creation adds to them.
+
+    Attributes:
+        scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts.
+        corrupt_batches: the damaged places that it found.
+    """
 
     def __init__(self, log_dir: LogDir) -> None:
         self.log_dir = log_dir
         self.partition_count = 0
         self.filled_count = 0
         self.filled_bytes = 0
+        self.scrubbed_bytes = 0
+        self.corrupt_batches = 0
         self._empty: set[Sized] = set()
         self._lock = threading.Lock()
 

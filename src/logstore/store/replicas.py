@@ -111,6 +111,8 @@ class Replicas:
         self.running_moves: dict[TopicPartition, RunningMove] = {}
         self._changes = threading.Condition()
         self._reserved: set[TopicPartition] = set()
+        # Logs that a move has brought, by the path of their log dir: the scrubber takes them first.
+        self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
         return len(self.opened) + len(self.incomplete) + len(self.offline) + len(self.absent())
@@ -196,8 +198,13 @@ class Replicas:
         self.catalog.note(key, log_dir.directory_id)
         del self._on[old_dir.path][key]
         self.figures[old_dir.path].remove(log)
+        self._arrived.setdefault(log_dir.path, []).append(log)
         if log_dir.is_offline:  # who went through its logs before this one was among them
             log.detach(log_dir.offline_error(), of=log_dir)
+
+    def take_arrived(self, log_dir: LogDir) -> list[Log]:
+        """Give the logs that moves have brought to a log dir since the last time, once."""
+        return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
         """Serve an opened replica no more; its log dir goes on."""
