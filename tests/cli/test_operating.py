@@ -75,6 +75,22 @@ def test_without_an_owner_the_store_is_opened_here(run: Run, orders: list[str]) 
     assert "OfflineLogDirectoryCount 0" in table and "cordoned" in table
 
 
+def test_the_gauges_are_what_the_help_says(run: Run, orders: list[str]) -> None:
+    """Every figure of a log dir that the help promises has a column, and a key in the JSON."""
+    told = " ".join(run("metrics", "--help").stdout.split())
+    headings = run("metrics").stdout
+    row = json.loads(run("metrics", "--format", "json").stdout)["log_dirs"][0]
+    for word, heading, key in (
+        ("state", "STATE", "state"),
+        ("oldest call", "OLDEST CALL", "longest_call_seconds"),
+        ("flushes", "FLUSHES", "flush_count"),
+        ("seconds", "IN", "flush_seconds"),
+        ("scrubbed", "SCRUBBED", "scrubbed_bytes"),
+        ("rot", "ROT", "corrupt_batches"),
+    ):
+        assert word in told and heading in headings and key in row
+
+
 def test_an_owner_without_a_socket_is_named(run: Run, orders: list[str]) -> None:
     """Nobody can be asked: the line has the pid."""
     with owner_of(orders, admin_socket=False) as owner:

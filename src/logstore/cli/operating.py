@@ -20,12 +20,22 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
 from logstore.cli.owner import absolute, administered
 
+
+def _seconds_text(seconds: Any) -> str:
+    return f"{seconds:.2f} s"
+
+
 METRIC_COLUMNS = [
     Column("path", "log dir"),
     Column("state", "state"),
     Column("partition_count", "replicas", count_text, is_number=True),
     Column("size_bytes", "logs", size_text, is_number=True),
     Column("usable_bytes", "free", size_text, is_number=True),
+    Column("longest_call_seconds", "oldest call", _seconds_text, is_number=True),
+    Column("flush_count", "flushes", count_text, is_number=True),
+    Column("flush_seconds", "in", _seconds_text, is_number=True),
+    Column("scrubbed_bytes", "scrubbed", size_text, is_number=True),
+    Column("corrupt_batches", "rot", count_text, is_number=True),
 ]
 
 
@@ -149,7 +159,11 @@ def prefer_dir(
 @log_dirs_option
 @format_option(("table", "json"))
 def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Show the gauges: offline log dirs and replicas, bytes and latency of each log dir."""
+    """Show the gauges: offline log dirs and replicas, and what each log dir does.
+
+    Of each log dir: its state and bytes, the oldest call to its disk that is under way, its
+    flushes and the seconds they took, what was scrubbed, and the rot that was found.
+    """
     with administered(log_dirs) as operator:
         gauges: dict[str, Any] = operator.call("metrics")
     if output_format == "json":
