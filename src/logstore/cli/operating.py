@@ -58,7 +58,8 @@ def dir_command(name: str, summary: str, explanation: str) -> click.Command:
     def run(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
         operate(log_dirs, name.replace("-", "_"), {"path": absolute(path)}, output_format)
 
-    run.__doc__ = f"{summary}\n\n{explanation}"
+    example = f"\b\nExample:\n  logstore {name} /disk2/logs"
+    run.__doc__ = f"{summary}\n\n{explanation}\n\n{example}"
     decorated = click.argument("path", metavar="DIR")(log_dirs_option(format_option()(run)))
     return click.command(name, short_help=summary)(decorated)
 
@@ -98,7 +99,12 @@ def reopen(path: str, log_dirs: tuple[str, ...], output_format: str, format_new:
 @log_dirs_option
 @format_option()
 def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Give the store one more log dir; name it in --log-dirs from the next start on."""
+    """Give the store one more log dir; name it in --log-dirs from the next start on.
+
+    \b
+    Example:
+      logstore add-dir /disk3/logs
+    """
     operate(log_dirs, "add_dir", {"path": absolute(path)}, output_format)
 
 
@@ -112,6 +118,10 @@ def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: b
 
     It is refused while replicas are on it: move them first. With --lost the disk is given up, and
     what was on it is named.
+
+    \b
+    Example:
+      logstore remove-dir /disk2/logs --lost
     """
     with administered(log_dirs) as operator, wrong_usage():
         row: Row = operator.call("remove_dir", {"path": absolute(path), "lost": lost})
@@ -131,6 +141,10 @@ def promote(
 
     A replica is incomplete when its complete copy is gone (a lost disk, say) and only a part that
     was being moved is left; it can be read, and not written, until this is decided.
+
+    \b
+    Example:
+      logstore promote orders 0
     """
     with store_for_reading(log_dirs) as view:
         name = one_partition(view, topic, partition)
@@ -148,7 +162,12 @@ def promote(
 def prefer_dir(
     topic: str, partition: int, path: str, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Say on which log dir a partition that does not exist yet is to be created (KIP-113)."""
+    """Say on which log dir a partition that does not exist yet is to be created (KIP-113).
+
+    \b
+    Example:
+      logstore prefer-dir orders 7 /disk2/logs
+    """
     arguments = {"topic": topic, "partition": partition, "path": absolute(path)}
     with administered(log_dirs) as operator, wrong_usage():
         row: Row = operator.call("prefer_dir", arguments)
@@ -163,6 +182,10 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
 
     Of each log dir: its state and bytes, the oldest call to its disk that is under way, its
     flushes and the seconds they took, what was scrubbed, and the rot that was found.
+
+    \b
+    Example:
+      logstore metrics --format json
     """
     with administered(log_dirs) as operator:
         gauges: dict[str, Any] = operator.call("metrics")
