@@ -90,7 +90,7 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 	  tests/startup/test_history_model.py tests/startup/test_mutants.py \
 	  tests/startup/test_on_fake_disks.py
 
-faults: $(VENV)/stamp-test tools ## four real disks fail under load: latencies, a disk that hangs 60 s
+faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load: latencies, a disk that hangs 60 s
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
 
 io-errors: $(VENV)/stamp-test ## every call to the disk fails, every kind of error, no call left out

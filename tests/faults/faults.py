@@ -30,7 +30,8 @@ class Fault(NamedTuple):
 
 
 def cut_power(scene: Scene) -> None:
-    scene.sick.cut_power()
+    with scene.worker.held():
+        scene.sick.cut_power()
 
 
 def remount(scene: Scene) -> None:
@@ -51,10 +52,11 @@ def mend_file(scene: Scene) -> None:
 
 def abort(scene: Scene) -> None:
     """Make the file system read-only the hard way: it aborts its journal (XFS: it shuts down)."""
-    if scene.sick.kind == "ext4":
+    if scene.sick.kind != "ext4":
+        cut_power(scene)
+        return
+    with scene.worker.held():
         command("mount", "-o", "remount,abort", str(scene.sick.mount))
-    else:
-        scene.sick.cut_power()
 
 
 def close_up(scene: Scene) -> None:

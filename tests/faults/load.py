@@ -25,8 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from logstore import LogConfig, LogStore, LogStoreError, StoreConfig
 from support.writer import value_of
 
-PAUSE_SECONDS = 0.002
-
 
 class Settings(NamedTuple):
     """What to load: a topic for each log dir, its threads append; odd partitions durably."""
@@ -40,6 +38,7 @@ class Settings(NamedTuple):
     segment_bytes: int = 1 << 20
     first: int = 0  # number of each writer's first record
     suspect_ms: int = 1000
+    pause_seconds: float = 0.002  # between two calls of a thread
 
 
 class Writer:
@@ -49,11 +48,12 @@ class Writer:
         self.load, self.place, self.partition = load, place, partition % load.settings.shared
         self.is_durable = self.partition % 2 == 1
         self.number = load.settings.first + partition
+        self.inside: str | None = None  # the phase in which the call began that it is in
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self) -> None:
         with open("/proc/thread-self/schedstat", "rb", buffering=0) as waits:
-            while not self.load.stopped.wait(PAUSE_SECONDS):
+            while not self.load.stopped.wait(self.load.settings.pause_seconds):
                 self.append(waits)
 
     def append(self, waits: Any) -> None:
@@ -61,11 +61,14 @@ class Writer:
         number, self.number = self.number, self.number + len(self.load.writers)
         value = value_of(self.place, number)
         phase, waited = self.load.phase, waited_seconds(waits)
+        self.inside = phase
         begun = time.perf_counter()
         try:
             log = self.load.store.log(f"dir{self.place}", self.partition)
             offset = log.append(value, durable=self.is_durable)
+            self.inside = None
         except LogStoreError as error:
+            self.inside = None
             took = time.perf_counter() - begun - (waited_seconds(waits) - waited)
             self.load.refused(phase, self.place, error, took)
             return
@@ -84,6 +87,7 @@ class Load:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.counts_before = self.do_counts()
         self.stopped = threading.Event()
         self.phase = "start"
         self.took: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -105,9 +109,7 @@ class Load:
         ]
         for writer in self.writers:
             self.create(writer.place, writer.partition)
-        for number in range(settings.partitions):
-            place = number % len(settings.log_dirs)
-            self.create(place, 100 + number)
+        self.create_idle()
         for writer in self.writers:
             writer.thread.start()
         self.pool = [threading.Thread(target=self.serve, daemon=True) for _ in range(settings.pool)]
@@ -119,6 +121,17 @@ class Load:
         name = (f"dir{place}", partition)
         if name not in self.store and not self.is_offline(place):
             self.store.create(*name, log_dir=self.settings.log_dirs[place], is_new=True)
+
+    def create_idle(self) -> None:
+        """Make the partitions that nobody writes to, one record in each."""
+        count = self.settings.partitions
+        for number in range(count):
+            place = number % len(self.settings.log_dirs)
+            self.create(place, 100 + number)
+            self.store.log(f"dir{place}", 100 + number).append(value_of(place, number))
+        self.store.flush()
+        for number in range(count):
+            self.acknowledge(number % len(self.settings.log_dirs), 100 + number, 0, number, True)
 
     def is_offline(self, place: int) -> bool:
         (row,) = self.store.describe_dirs([self.settings.log_dirs[place]]).log_dirs
@@ -137,7 +150,7 @@ class Load:
         """Be one thread of a service's pool: requests for all disks in turn, reads and appends."""
         turn = threading.get_ident()
         count = len(self.settings.threads)
-        while not self.stopped.wait(PAUSE_SECONDS):
+        while not self.stopped.wait(self.settings.pause_seconds):
             turn += 1
             place, phase = turn % count, self.phase
             begun = time.perf_counter()
@@ -198,12 +211,16 @@ class Load:
         paths += [line.split(maxsplit=5)[-1] for line in maps]
         return sorted(path for path in set(paths) if path.startswith(under + "/"))
 
+    def do_inside(self, place: int, phases: list[str]) -> int:
+        """Count the writers to a log dir that are in a call which began in one of some phases."""
+        return sum(w.place == place and w.inside in phases for w in self.writers)
+
     def do_counts(self) -> dict[str, int]:
         return {"fds": len(os.listdir("/proc/self/fd")), "threads": threading.active_count()}
 
-    def do_check(self, durable_only: list[int]) -> dict[str, int]:
+    def do_check(self, durable_only: list[int]) -> dict[str, Any]:
         """Read every acknowledged record; of some log dirs only the durable ones must be there."""
-        checked = lost = wrong = 0
+        checked, lost, wrong = 0, [], []
         for line in Path(self.settings.acknowledged).read_text().splitlines():
             place, partition, offset, number, is_durable = map(int, line.split())
             if place in durable_only and not is_durable:
@@ -211,11 +228,16 @@ class Load:
             checked += 1
             try:
                 value = self.store.log(f"dir{place}", partition)[offset].value
-            except LogStoreError:
-                lost += 1
+            except LogStoreError as error:
+                lost.append(f"{line}: {error}")
                 continue
-            wrong += value != value_of(place, number)
-        return {"checked": checked, "lost": lost, "wrong": wrong}
+            if value != value_of(place, number):
+                wrong.append(f"{line}: {value!r:.60}")
+        return {"checked": checked, "lost": lost[:9], "wrong": wrong[:9]}
+
+    def do_counts_before(self) -> dict[str, int]:
+        """Give the counts before the store was opened, with the file of acknowledgements."""
+        return {**self.counts_before, "fds": self.counts_before["fds"] + 1}
 
     def do_stop(self) -> None:
         """Let the writers end."""

@@ -25,6 +25,7 @@ from support.places import environment
 PROGRAM = Path(__file__).with_name("load.py")
 IS_FULL = os.environ.get("LOGSTORE_FAULTS") == "full"
 BASELINE_SECONDS, DURING_SECONDS = (5.0, 8.0) if IS_FULL else (0.2, 0.3)
+ATTEMPTS = 3 if IS_FULL else 1
 PATIENCE_SECONDS = 100.0
 SICK = 0  # the log dir that fails; the others are to notice nothing
 
@@ -79,12 +80,35 @@ class Worker:
         assert "error" not in answer, f"{words}: {answer['error']}"
         return answer["result"]
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Stop all its threads, none of them inside a call to a disk.
+
+        A machine without power calls nothing any more. A process that runs on while ext4 gives up
+        its journal is told by `fdatasync` that a transaction is on the disk which the journal just
+        threw away (Linux 6.18: in 13 of 50 tries of a bare loop of write and fdatasync).
+        """
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            self.wait_for(self._is_stopped, "stopped")
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _is_stopped(self) -> bool:
+        """Tell whether every thread is; one in a call to a disk stops when it is back."""
+        for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if stat.read_text().rpartition(")")[2].split()[0] != "T":
+                    return False
+        return True
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> float:
         """Wait until something is so; gives how long that took."""
         begun = time.monotonic()
         while not condition():
             took = time.monotonic() - begun
-            assert took < PATIENCE_SECONDS, f"not {what}: {self.ask('states')}"
+            assert took < PATIENCE_SECONDS, f"not {what} in {took:.0f} s"
             select.select([], [], [], 0.01)
         return time.monotonic() - begun
 
@@ -156,7 +180,7 @@ class Scene:
         self.worker.ask("stop")
         counts = self.worker.ask("check", [SICK] if was_cut else [])
         assert counts["checked"] > 0
-        assert (counts["lost"], counts["wrong"]) == (0, 0), counts
+        assert (counts["lost"], counts["wrong"]) == ([], []), counts
 
     def check_others(self, before: list[dict[str, Any]], during: list[dict[str, Any]]) -> None:
         """Nobody else noticed: no error, and in the full form no stall and no slower appends."""
@@ -173,7 +197,13 @@ class Scene:
             )
 
     def is_quiet(self, before: list[dict[str, Any]], during: list[dict[str, Any]]) -> bool:
-        """Tell whether the others kept their latency: p99 at most twice as long, no stall."""
+        """Tell whether the others kept their latency: p99 at most twice as long, no stall.
+
+        A p99 below 1 ms passes whatever it was before: down there a "twice" is the noise of the
+        machine. No append of the whole phase took over 50 ms. The time in which a busy machine did
+        not let a thread run though it was ready is taken off (`load.Writer.append`); the time it
+        waited for another thread of the process is not.
+        """
         return all(
             during[p]["p99"] <= max(2 * before[p]["p99"], P99_MS_MIN)
             and during[p]["max"] <= STALL_MS_MAX
@@ -186,11 +216,24 @@ P99_MS_MIN = 1.0  # below it a "twice" is the noise of the machine
 
 
 @contextlib.contextmanager
-def four_disks(kind: str) -> Iterator[Scene]:
-    """Give four fresh disks of a kind and a directory in memory beside them."""
+def fresh_scene(kind: str, count: int = 4) -> Iterator[Scene]:
+    """Give fresh disks of a kind and a directory in memory beside them."""
     with contextlib.ExitStack() as stack:
-        disks = [stack.enter_context(loop_disk(kind)) for _ in range(4)]
+        disks = [stack.enter_context(loop_disk(kind)) for _ in range(count)]
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disks[0].base.parent)))
         scene = Scene(disks, base)
         stack.callback(scene.end)
         yield scene
+
+
+def play(kind: str, scenario: Callable[[Scene], bool], count: int = 4) -> None:
+    """Play a scenario on fresh disks; in the full form until the others kept their latency.
+
+    A busy machine stalls now and then; a fault stalls every time.
+    """
+    for _ in range(ATTEMPTS):
+        with fresh_scene(kind, count) as scene:
+            is_quiet = scenario(scene)
+        if is_quiet or not IS_FULL:
+            return
+    raise AssertionError(f"the other disks stalled or were slow in {ATTEMPTS} attempts")
