@@ -200,6 +200,27 @@ def test_a_segment_that_goes_under_it(
     assert store.metrics().log_dirs[0].state == "online"
 
 
+def test_what_is_read_of_a_dropped_segment_is_no_rot(
+    store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that come while a segment is being dropped say nothing about it."""
+    log = fill(store)
+    scrubber = keeper_of(store, clock).scrubber
+    segments = log._view[0]
+
+    def drop(fd: int, size_bytes: int, position: int) -> bytes:
+        for segment in segments:
+            segment.is_dropped = True
+        return bytes(size_bytes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read_up_to", drop)
+        scrubber.step()
+    for segment in segments:
+        segment.is_dropped = False
+    assert store.metrics().log_dirs[0].corrupt_batches == 0
+
+
 def test_a_disk_that_fails_goes_offline(
     store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
