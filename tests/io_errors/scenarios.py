@@ -65,9 +65,12 @@ class Session:
             raise Leak(f"an OSError came out: {error!r}") from error
 
     def open(self) -> None:
-        done, store = self.attempt(lambda: LogStore.open(self.dirs, config=QUIET))
+        done, store = self.attempt(self.opening)
         if done:
             self.store = store
+
+    def opening(self) -> LogStore:
+        return LogStore.open(self.dirs, config=QUIET, admin_socket=False)
 
     def log(self) -> Any:
         """Give the log, or None when it is not served."""

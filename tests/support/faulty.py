@@ -27,6 +27,7 @@ WRITES = frozenset(
 GROWS = frozenset(("pwrite", "pwritev", "sendfile", "mkdir", "link", "rename", "open_file"))
 OPENS = frozenset(("open_file", "scandir"))
 SYNCS = frozenset(("fsync", "fdatasync"))
+NAMED = frozenset(BY_PATH)
 TRANSFERS = frozenset(("pread", "pwrite", "pwritev", "sendfile"))
 
 
@@ -49,6 +50,17 @@ FAULTS = (
     Fault("EMFILE", errno.EMFILE, OPENS),
     Fault("a part", None, TRANSFERS),
     Fault("parts for good", None, TRANSFERS, is_sticky=True),
+)
+
+# Every kind of error of the disk, once and for good: what is not among FAULTS.
+MORE_FAULTS = (
+    Fault("ENOSPC for good", errno.ENOSPC, GROWS, is_sticky=True),
+    Fault("EROFS", errno.EROFS, WRITES),
+    Fault("EACCES", errno.EACCES, NAMED),
+    Fault("EACCES for good", errno.EACCES, NAMED, is_sticky=True),
+    Fault("EMFILE for good", errno.EMFILE, OPENS, is_sticky=True),
+    Fault("EINTR", errno.EINTR, frozenset(CALLS)),
+    Fault("EINTR for good", errno.EINTR, frozenset(CALLS), is_sticky=True),
 )
 
 
@@ -146,6 +158,17 @@ def do_a_part(name: str, original: Any, args: Any) -> Any:
     fd, data, position = args
     whole = b"".join(data) if name == "pwritev" else bytes(data)
     return os.pwrite(fd, whole[: max(len(whole) // 2, 1)], position)
+
+
+@contextlib.contextmanager
+def no_thread_leaks(seconds_max: float = 30.0) -> Iterator[None]:
+    """Check that every thread that was started within has ended, or ends by itself."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in left:
+        thread.join(seconds_max)
+    assert not any(thread.is_alive() for thread in left), f"threads are left: {left}"
 
 
 @contextlib.contextmanager

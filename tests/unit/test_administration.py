@@ -103,6 +103,44 @@ def test_a_disk_that_is_still_broken_stays_offline(store: LogStore, dirs: list[s
     assert store["orders", 1].append(b"x") >= 10
 
 
+def test_a_deletion_cut_short_by_its_disk_ends_when_the_dir_is_back(
+    store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noted in the replica and comes true; the name is free, not offline until a restart."""
+    real = files.rename
+
+    def rename(source: str, target: str) -> None:
+        if target.endswith(".delete"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), source)
+        real(source, target)
+
+    monkeypatch.setattr(files, "rename", rename)
+    with pytest.raises(LogDirOfflineError):
+        store.delete("orders", 1)
+    monkeypatch.undo()
+    store.reopen_dir(dirs[1])
+    with pytest.raises(UnknownPartitionError):
+        store.log("orders", 1)
+    assert store.metrics().OfflineReplicaCount == 0
+    assert store.create("orders", 1, log_dir=dirs[1]).append(b"anew") == 0
+
+
+def test_a_replica_that_does_not_open_with_its_dir_is_not_unknown(
+    store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is offline by itself, cannot be created anew, and is opened once it can be."""
+    store.take_offline(dirs[1])
+    replica = os.path.join(dirs[1], "orders-1")
+    monkeypatch.setattr(files, "scandir", failing("scandir", replica, errno.EMFILE))
+    store.reopen_dir(dirs[1])
+    for call in (store.log, store.create):
+        with pytest.raises((LogDirError, PartitionExistsError)):
+            call("orders", 1)
+    assert store.metrics().OfflineReplicaCount == 1
+    monkeypatch.undo()
+    assert len(store.log("orders", 1)) == 10
+
+
 def test_an_empty_mount_point_is_not_taken_for_it(store: LogStore, dirs: list[str]) -> None:
     """Nothing is formatted unasked; the disk in its place is what it was."""
     store.take_offline(dirs[1])

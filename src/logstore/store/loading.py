@@ -118,13 +118,21 @@ class Loader:
             for key, replica in list(self.replicas.opened.items())
             if replica.log_dir.path == log_dir.path
         }
+        offline = {
+            key: replica
+            for key, replica in list(self.replicas.offline.items())
+            if replica.log_dir.path == log_dir.path
+        }
         is_a_dir_bad = self.replicas.is_a_dir_bad()
         catalog = self.replicas.catalog
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_a_dir_bad)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
         for key, replica in before.items():
             if self.replicas.opened.get(key) is replica:  # it was here, and is no more
-                self.replicas.remove(key)
+                self.replicas.forget_opened(key)  # it may have become offline by itself
+        for key, known in offline.items():
+            if self.replicas.offline.get(key) is known and not log_dir.is_offline:
+                del self.replicas.offline[key]  # a delete that failed half way, say
         self.report.warnings += log_dir.warnings
         self.report.was_clean = log_dir.was_clean
 

@@ -182,12 +182,16 @@ class Replicas:
 
     def remove(self, key: TopicPartition) -> None:
         """Forget a replica."""
+        self.forget_opened(key)
+        self.incomplete.pop(key, None)
+        self.offline.pop(key, None)
+
+    def forget_opened(self, key: TopicPartition) -> None:
+        """Forget that a replica is open; what is known of it otherwise stays."""
         replica = self.opened.pop(key, None)
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
-        self.incomplete.pop(key, None)
-        self.offline.pop(key, None)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
         """Note that a log is in another log dir now; the key is reserved."""
