@@ -21,13 +21,12 @@ import pytest
 from io_errors.scenarios import CONFIG, QUIET, SCENARIOS, Scenario, Session
 from logstore import LogDirOfflineError, LogStore
 from support.expectation import Expectation
-from support.faulty import FAULTS, MORE_FAULTS, SYNCS, Fault, FaultyFiles, no_descriptor_leaks
+from support.faulty import FAULTS, SYNCS, Fault, FaultyFiles, no_descriptor_leaks
 from support.places import fast_directory
 from support.writer import value_of
 
 NTH_MAX = 2000
 STRIDE = int(os.environ.get("LOGSTORE_STRIDE", "3"))
-KINDS = (*FAULTS, *MORE_FAULTS) if STRIDE == 1 else FAULTS
 HARMLESS = (errno.ENOSPC, errno.EMFILE)  # a full disk and a full process are no broken disk
 
 
@@ -126,7 +125,7 @@ def check_reopened(session: Session) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("fault", KINDS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_failing_call_loses_or_invents_a_record(
     prepared: Prepared, scenario: Scenario, fault: Fault

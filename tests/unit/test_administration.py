@@ -141,6 +141,23 @@ def test_a_replica_that_does_not_open_with_its_dir_is_not_unknown(
     assert len(store.log("orders", 1)) == 10
 
 
+def test_log_dirs_with_a_parent_that_neither_has_yet_are_both_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are made at once, so each may find that the other was faster at the parent."""
+    real, parent = files.mkdir, tmp_path / "new"
+
+    def mkdir(path: str) -> None:
+        if path == str(parent):
+            parent.mkdir(exist_ok=True)  # the other one comes first
+        real(path)
+
+    monkeypatch.setattr(files, "mkdir", mkdir)
+    dirs = [parent / "a", parent / "b"]
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as made:
+        assert states(made) == ["online", "online"]
+
+
 def test_an_empty_mount_point_is_not_taken_for_it(store: LogStore, dirs: list[str]) -> None:
     """Nothing is formatted unasked; the disk in its place is what it was."""
     store.take_offline(dirs[1])

@@ -129,7 +129,10 @@ def make_missing(path: str) -> None:
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
-        files.make_dir(directory)
+        try:
+            files.make_dir(directory)
+        except FileExistsError:  # another log dir has the same parent, and was faster
+            files.sync_dir(os.path.dirname(directory))
 
 
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir]) -> None:
