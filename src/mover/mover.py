@@ -23,6 +23,7 @@ from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
 from mover.response import ChangeReplicaDirResponse
 from mover.state import MoveState
+from mover.target import bytes_standing
 from mover.throttle import Rate, Throttle
 
 if TYPE_CHECKING:
@@ -355,6 +356,7 @@ class ReplicaMover:
             self._moves.append(move)
             self._replicas.running_moves[key] = move
             if target is not None:
+                move.bytes_done = bytes_standing(target, key, mark.move_id)
                 self._admit(move, target)
                 continue
             reason = f"its target, the log dir with id {path}, is not there"

@@ -214,3 +214,12 @@ class Target:
                 files.remove_tree(self.path)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
+
+
+def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
+    """Tell how much of a copy that a stop left stands already; 0 when the disk does not say."""
+    try:
+        listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
+    except OSError:  # not made yet; or the move will meet it itself, and see to it
+        return 0
+    return sum(row.log_bytes for row in listing.segments)

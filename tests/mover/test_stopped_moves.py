@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from mover import (
     MoveState,
     ReplicaMover,
 )
+from mover.reservation import Reservations
+from mover.target import bytes_standing
 from support.gate import SECONDS_MAX, Gate, gated
 from support.moving import CONFIG, check_whole, fill, replica_dirs, settle
 
@@ -114,8 +117,10 @@ def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) 
         assert len(mover.moves()) == 1
 
 
-def test_a_closed_mover_leaves_moves_for_the_next(store: LogStore, log: Log, base: Path) -> None:
-    """What ran is paused; the next mover goes on by itself and copies only the rest."""
+def test_a_closed_mover_leaves_moves_for_the_next(
+    store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran is paused; the next mover wants room for the rest only, and copies only that."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -125,8 +130,19 @@ def test_a_closed_mover_leaves_moves_for_the_next(store: LogStore, log: Log, bas
         with pytest.raises(MoveError):
             mover.move("orders", 0, base / "c")
     assert any(".move" in name for name in replica_dirs(base))
-    with ReplicaMover(store) as mover:
+    standing = bytes_standing(store._replicas.log_dirs[1], move.key, move.move_id)
+    assert 0 < standing < log.size_bytes
+    asked: list[int] = []
+
+    def note(reservations: Reservations, occupant: Any, target: Any) -> None:
+        asked.append(occupant.bytes_left)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservations, "reserve", note)
+        mover = ReplicaMover(store)
+    with mover:
         (resumed,) = mover.moves()
+        assert asked == [log.size_bytes - standing]
         assert resumed.move_id == move.move_id
         assert resumed.wait(SECONDS_MAX) is DONE
     check_whole(log, base, "b")
