@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from logstore.log.metadata import (
 )
 from logstore.store import settling
 from logstore.store.listing import purge_tree, with_metadata
+from logstore.store.parallel import Outcome
 from logstore.store.replicas import Replicas
 from logstore.store.settling import settle
 from logstore.store.startup import Act, Decision, ReplicaFacts
@@ -65,11 +66,20 @@ def replica_dirs(draw: Any) -> tuple[int, str, bytes, int]:
     return disk, name, data, draw(st.integers(0, 3))
 
 
+def in_turn(
+    items: Sequence[LogDir], work: Callable[[LogDir], object], **_: object
+) -> list[Outcome[LogDir]]:
+    """Do the work without threads: the fake disks are this thread's."""
+    for item in items:
+        work(item)
+    return [Outcome(item, None, True) for item in items]
+
+
 @pytest.fixture(scope="module")
 def fake() -> Iterator[Fake]:
     """Give one fake file system to all examples."""
     with fake_disk() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling, "run_all", lambda items, work: [work(item) for item in items])
+        patch.setattr(settling, "for_each", in_turn)
         yield made
 
 

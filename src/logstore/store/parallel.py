@@ -89,15 +89,3 @@ def _wait(
             return
         if is_given_up is not None and is_given_up():
             return
-
-
-def run_all(
-    items: Sequence[Item],
-    work: Callable[[Item], object],
-    *,
-    on_break: Callable[[], None] | None = None,
-) -> None:
-    """Run `work` for each item at once, wait for all, then raise the first error there was."""
-    for outcome in for_each(items, work, on_break=on_break):
-        if outcome.error is not None:
-            raise outcome.error
