@@ -43,20 +43,21 @@ def fake_disk() -> Iterator[tuple[FakeFilesystem, list[str]]]:
         for name, function in list(vars(mapped).items()):
             if callable(function) and getattr(function, "__module__", "") == mapped.__name__:
                 patch.setattr(mapped, name, refusing(f"mapped.{name}", tried))
-        with Patcher() as patcher:
+        # What is replaced while pyfakefs is at work is put back before it puts back its own.
+        with Patcher() as patcher, pytest.MonkeyPatch.context() as inner:
             assert patcher.fs is not None
             fake: Any = vars(files)["os"]
             for name in FAKED:
-                patch.setattr(files, "open_file" if name == "open" else name, getattr(fake, name))
-            patch.setattr(files, "pread", lambda fd, size, at: seek_and_read(fake, fd, size, at))
-            patch.setattr(
+                inner.setattr(files, "open_file" if name == "open" else name, getattr(fake, name))
+            inner.setattr(files, "pread", lambda fd, size, at: seek_and_read(fake, fd, size, at))
+            inner.setattr(
                 files, "pwritev", lambda fd, parts, at: seek_and_write(fake, fd, parts, at)
             )
-            patch.setattr(
+            inner.setattr(
                 files, "pwrite", lambda fd, data, at: seek_and_write(fake, fd, [data], at)
             )
             for name in ("sendfile", "statvfs", "flock"):
-                patch.setattr(files, name, refusing(name, tried))
+                inner.setattr(files, name, refusing(name, tried))
             yield patcher.fs, tried
 
 
