@@ -279,13 +279,21 @@ def test_a_log_that_moves_away_is_left_to_the_other(store: LogStore, clock: Cloc
 def test_other_threads_get_their_turn(
     store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interpreter's lock is given up after 32 batches, or 256 KiB of them."""
+    """The interpreter's lock is given up after 32 batches, and for the read of each 1 MiB."""
     big = store.create("big", 0, log_dir=store.log_dirs[0], config=LogConfig(segment_bytes=1 << 20))
     for _ in range(30):
         big.append(bytes(64 << 10))
     big.flush()
     keeper = keeper_of(store, clock)
-    turns: list[float] = []
+    turns: list[object] = []
+    read = files.pread
+
+    def note(fd: int, size_bytes: int, position: int) -> bytes:
+        turns.append(size_bytes)
+        assert size_bytes <= 1 << 20
+        return read(fd, size_bytes, position)
+
     monkeypatch.setattr(time, "sleep", turns.append)
+    monkeypatch.setattr(files, "pread", note)
     keeper.scrubber.step()
-    assert len(turns) >= cold_bytes(big) // (512 << 10) - 2
+    assert len(turns) >= cold_bytes(big) // (1 << 20)

@@ -23,7 +23,6 @@ from logstore.log.time_index import TimeIndex
 # Small enough for the caches of a core; the call that reads it lets other threads run meanwhile.
 WINDOW_BYTES = 1 << 20
 YIELD_BATCHES = 32
-YIELD_SHIFT = 13  # so many bits of bytes count as one more batch
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 Progress = Callable[[int], None]  # called with the bytes done since the last call
@@ -139,8 +138,8 @@ class Scan:
             self._note(header, start + at)
             at += header.size_bytes
             self.position = self.good_end = start + at
-            quiet += 1 + (header.size_bytes >> YIELD_SHIFT)
-            if quiet >= YIELD_BATCHES:
+            quiet += 1
+            if quiet == YIELD_BATCHES:
                 time.sleep(0)
                 quiet = 0
         return None
