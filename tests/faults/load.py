@@ -175,6 +175,10 @@ class Load:
     def do_metrics(self) -> dict[str, Any]:
         return self.store.metrics().to_dict()
 
+    def do_appended(self, phase: str) -> list[int]:
+        """Count the appends of a phase by log dir."""
+        return [len(self.took[phase, place]) for place in range(len(self.settings.threads))]
+
     def do_figures(self, phase: str) -> list[dict[str, Any]]:
         """Give the appends of a phase by log dir, times in ms, and what was refused."""
         figures = []
@@ -187,6 +191,7 @@ class Load:
                     "p50": statistics.median(took) * 1e3,
                     "p99": took[len(took) * 99 // 100] * 1e3,
                     "max": took[-1] * 1e3,
+                    "took": [round(seconds * 1e3, 3) for seconds in took],
                     "served": self.served[phase, place],
                     "refused": {name: len(times) for name, times in refusals.items()},
                     "refused_ms_max": {name: max(t) * 1e3 for name, t in refusals.items()},

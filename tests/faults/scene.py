@@ -127,12 +127,12 @@ class Worker:
         self.ask("phase", phase)
         if seconds is None:
             seconds = BASELINE_SECONDS if phase == "before" else DURING_SECONDS
-        begun = time.monotonic()
+        # Nothing is asked meanwhile: an answer holds up the very threads that are measured.
+        select.select([], [], [], seconds)
 
         def is_done() -> bool:
-            figures = self.ask("figures", phase)
-            is_enough = min(figures[place]["count"] for place in places) >= count
-            return is_enough and time.monotonic() - begun >= seconds
+            counts = self.ask("appended", phase)
+            return bool(min(counts[place] for place in places) >= count)
 
         self.wait_for(is_done, f"{count} appends in {places} in phase {phase!r}")
         return list(self.ask("figures", phase))
@@ -202,13 +202,21 @@ class Scene:
         A p99 below 1 ms passes whatever it was before: down there a "twice" is the noise of the
         machine. No append of the whole phase took over 50 ms. The time in which a busy machine did
         not let a thread run though it was ready is taken off (`load.Writer.append`); the time it
-        waited for another thread of the process is not.
+        waited for another thread of the process is not. A phase too short for a hundred appends on
+        each of the others is judged by all of theirs together: a p99 of fewer is the maximum.
         """
-        return all(
-            during[p]["p99"] <= max(2 * before[p]["p99"], P99_MS_MIN)
-            and during[p]["max"] <= STALL_MS_MAX
-            for p in self.others
-        )
+        if max(during[p]["max"] for p in self.others) > STALL_MS_MAX:
+            return False
+        if min(during[p]["count"] for p in self.others) >= 100:
+            pairs = [(before[p]["p99"], during[p]["p99"]) for p in self.others]
+        else:
+            pairs = [(self._p99_of_all(before), self._p99_of_all(during))]
+            print("faults: p99 ms of all others together {:.2f}->{:.2f}".format(*pairs[0]))
+        return all(now <= max(2 * then, P99_MS_MIN) for then, now in pairs)
+
+    def _p99_of_all(self, rows: list[dict[str, Any]]) -> float:
+        took = sorted(ms for place in self.others for ms in rows[place]["took"])
+        return float(took[len(took) * 99 // 100])
 
 
 STALL_MS_MAX = 50.0
