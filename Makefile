@@ -61,8 +61,8 @@ spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches;
 spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master with two workers
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py
 
-kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process
-	@LOGSTORE_KILLS=10000 $(PYTEST) tests/kill -s
+kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process; an end at every change of the log dirs
+	@LOGSTORE_KILLS=10000 LOGSTORE_DIR_KILLS_EVERY=1 $(PYTEST) tests/kill -s
 
 media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
 	@$(BIN)/python tests/media/bit_flips.py --every 1
