@@ -136,6 +136,18 @@ def checkpoint(session: DirSession) -> None:
     session.extend(1)
 
 
+def scrub(session: DirSession) -> None:
+    """Check every segment against the disk, in the passes of three keepers' lives."""
+    session.extend(20)
+    session.attempt(session.serving().flush)
+    for _ in range(3):
+        keeper = session.serving()._keepers.get(str(session.root / "a"))
+        if keeper is not None:
+            keeper.scrubber._quiet_until_ms = keeper.scrubber._rest_until_ms = 0
+        session.keep("scrub")
+    session.extend(1, durable=True)
+
+
 def create_roll_delete(session: DirSession) -> None:
     session.create_fresh("a", 6)
     session.extend(20)
@@ -175,6 +187,7 @@ DIR_SCENARIOS = (
     DirScenario("add a dir", "c", add, nothing),
     DirScenario("add a dir, tell the others", "a", add, nothing),
     DirScenario("checkpoint", "a", checkpoint, nothing),
+    DirScenario("scrub", "a", scrub, nothing),
     DirScenario("create, roll, delete", "a", create_roll_delete, nothing),
     DirScenario("start after a stop", "a", start),
     DirScenario("start after a crash", "a", start, is_clean=False),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from io_errors.scenarios import CONFIG, QUIET, SCENARIOS, Scenario, Session
+from io_errors.scenarios import CONFIG, QUIET, SCENARIOS, SECONDS_MAX, Scenario, Session
 from logstore import LogDirOfflineError, LogStore
 from support.expectation import Expectation
 from support.faulty import FAULTS, SYNCS, Fault, FaultyFiles, no_descriptor_leaks
@@ -124,7 +124,7 @@ def check_reopened(session: Session) -> None:
         assert store.log("orders", 1)[0].value == b"the other dir"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_failing_call_loses_or_invents_a_record(

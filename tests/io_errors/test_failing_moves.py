@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from io_errors import scenarios
 from io_errors.scenarios import CONFIG, QUIET, without_frames
 from logstore import LogDirOfflineError, LogStore, LogStoreError
-from mover import MoveState, ReplicaMover
+from mover import MoveState, ReplicaMover, copy_segments
 from support.expectation import Expectation
 from support.faulty import FAULTS, Fault, FaultyFiles, no_descriptor_leaks
 from support.gate import SECONDS_MAX, Gate
@@ -72,6 +73,12 @@ def prepared() -> Iterator[tuple[Path, Expectation]]:
                     expected.records[offset], expected.end = value, offset + 1
         yield base, expected
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _every_chunk_is_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small log has the disk asked to take its bytes at once, as a large one has."""
+    monkeypatch.setattr(copy_segments, "WRITEBACK_BYTES", 1)
 
 
 def run_once(base: Path, expected: Expectation, where: str, fault: Fault, nth: int) -> FaultyFiles:
@@ -156,7 +163,7 @@ def check_reopened(root: Path, expected: Expectation) -> None:
         assert [name for name in names if name not in strays] == ["orders-0"]
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(scenarios.SECONDS_MAX)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("where", ["a", "b"], ids=["source", "target"])
 def test_no_failing_call_of_a_move_loses_a_record(

@@ -2,7 +2,8 @@
 
 `FaultyFiles` replaces the bare calls of `logstore.disk.files`, counts those that touch files under
 one directory, and makes one of them (or all from there on) fail: with an errno, by reading or
-writing only a part, or by writing a part and failing at the rest as a full disk does.
+writing only a part, or by writing a part and failing at the rest as a full disk does. A close that
+fails has closed, as on Linux.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from typing import Any, NamedTuple
 
 from logstore.disk import files
 
-BY_FD = ("pread", "pwrite", "pwritev", "fstat", "fdatasync", "fsync", "ftruncate", "sendfile")
+BY_FD = (
+    "pread", "pwrite", "pwritev", "fstat", "fdatasync", "fsync", "ftruncate", "sendfile",
+    "close", "flock", "fadvise", "sync_file_range",
+)  # fmt: skip
 BY_PATH = ("open_file", "stat", "lstat", "rename", "unlink", "rmdir", "mkdir", "scandir", "link")
 CALLS = (*BY_FD, *BY_PATH, "statvfs")
+INTERRUPTED = frozenset(CALLS) - {"close"}  # Python never says that a close was interrupted
+LOCKS = frozenset(("flock",))
 WRITES = frozenset(
     ("pwrite", "pwritev", "fdatasync", "fsync", "ftruncate", "sendfile", "rename", "unlink")
     + ("rmdir", "mkdir", "link", "open_file")
@@ -59,8 +65,11 @@ MORE_FAULTS = (
     Fault("EACCES", errno.EACCES, NAMED),
     Fault("EACCES for good", errno.EACCES, NAMED, is_sticky=True),
     Fault("EMFILE for good", errno.EMFILE, OPENS, is_sticky=True),
-    Fault("EINTR", errno.EINTR, frozenset(CALLS)),
-    Fault("EINTR for good", errno.EINTR, frozenset(CALLS), is_sticky=True),
+    Fault("EINTR", errno.EINTR, INTERRUPTED),
+    Fault("EINTR for good", errno.EINTR, INTERRUPTED, is_sticky=True),
+    Fault("ENOSPC at a close", errno.ENOSPC, frozenset(("close",))),
+    Fault("ENOLCK", errno.ENOLCK, LOCKS),
+    Fault("ENOLCK for good", errno.ENOLCK, LOCKS, is_sticky=True),
 )
 
 
@@ -77,7 +86,7 @@ class FaultyFiles:
         self.calls = 0
         self.injected: list[tuple[str, str]] = []
         self._full: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handle that is collected meanwhile closes its file
         self._originals: dict[str, Callable[..., Any]] = {}
 
     def __enter__(self) -> FaultyFiles:
@@ -121,6 +130,8 @@ class FaultyFiles:
         fault = self.fault
         assert fault is not None
         self.injected.append((name, path))
+        if name == "close":  # it fails, and the descriptor is gone all the same
+            original(*args)
         is_partial = fault.errno is None or fault.name.endswith("a part")
         if is_partial and path not in self._full:
             if fault.errno is not None:

@@ -248,10 +248,13 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
 
 
 def drop_cache(path: str) -> None:
-    """Have the kernel forget what it keeps of a file, so that the next read goes to the disk."""
+    """Have the kernel forget what it keeps of a file, so that the next read goes to the disk.
+
+    What is not written yet is synced first: that may fail as any flush may, and is then final.
+    """
     fd = open_file(path, READ)
     try:
-        fdatasync(fd)
+        sync_data(fd)
         fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         close(fd)

@@ -41,10 +41,14 @@ class Duty(NamedTuple):
 
 
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
-    """Log a warning; `logging` is imported when there is one."""
+    """Log a warning; `logging` is imported when there is one.
+
+    Errors are told as text: who keeps what is logged must not keep open what their frames hold.
+    """
     import logging
 
-    logging.getLogger("logstore").warning(text, *arguments, exc_info=exc_info)
+    told = [str(one) if isinstance(one, Exception) else one for one in arguments]
+    logging.getLogger("logstore").warning(text, *told, exc_info=exc_info)
 
 
 class DirKeeper:
