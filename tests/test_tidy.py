@@ -18,7 +18,7 @@ SOURCE = REPOSITORY / "src"
 
 # Each room imports from itself and from rooms above it.
 LAYERS = [
-    {"logstore.errors", "logstore.config", "logstore.names"},
+    {"logstore.arguments", "logstore.errors", "logstore.config", "logstore.names"},
     {"logstore.format"},
     {"logstore.disk"},
     {"logstore.log"},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.arguments import wrong
 from logstore.format import columnar, layouts
 from logstore.format import payload as payloads
 from logstore.format.batch import Headers, RecordBatch
@@ -186,9 +187,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
         elif hasattr(data, "__arrow_c_array__"):
             return pa.record_batch(data)
         else:
-            raise TypeError(
-                f"append_arrow takes a pyarrow RecordBatch or Table, not {type(data).__name__}"
-            )
+            raise wrong("batch", "a pyarrow RecordBatch or Table, or speaks Arrow's capsules", data)
     batches = data.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Never, Self
 
+from logstore.arguments import shown, whole, wrong
+
 MS_MAX = 2**62
 BYTES_MAX = 2**62
 SEGMENT_BYTES_MAX = 2**31 - 1  # positions in a segment are 31 bits, as in Kafka
@@ -20,33 +22,44 @@ for _power, _letter in enumerate("kmgt", start=1):
 _SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
 
 
-def parse_size(size: int | str) -> int:
+def parse_size(size: int | str, name: str = "") -> int:
     """Read a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
 
     `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024, `KB` ... `TB` of 1000.
+
+    Args:
+        name: of the argument, for the errors.
 
     Raises:
         TypeError: it is neither a whole number nor text.
         ValueError: the text is not a size.
     """
-    if isinstance(size, bool) or not isinstance(size, int | str):
-        raise TypeError(f"a size is a whole number or text like '64MiB', not {size!r}")
-    if isinstance(size, int):
-        return size
+    if not isinstance(size, str):
+        if isinstance(size, bool) or not hasattr(type(size), "__index__"):
+            raise wrong(name or "a size", "a whole number of bytes or text like '64MiB'", size)
+        return whole(size, name or "a size")
     match = re.fullmatch(_SIZE, size)
     unit = _UNITS.get(match[3].lower()) if match else None
     if match is None or unit is None:
-        raise ValueError(f"{size!r} is not a size: write '512', '64KiB', '1.5MB' or '2GiB'")
+        raise ValueError(
+            f"{name}{': ' * bool(name)}{shown(size)} is not a size: "
+            "write '512', '64KiB', '1.5MB' or '2GiB'"
+        )
     if match[2] is None:
         return int(match[1]) * unit
     return round(float(match[1] + match[2]) * unit)
 
 
-def parse_rate(rate: int | str) -> int:
+def size_of(size: int | str, name: str) -> int:
+    """Read an argument that is a size, not below 0, as `parse_size` does."""
+    return whole(parse_size(size, name), name, 0)
+
+
+def parse_rate(rate: int | str, name: str = "") -> int:
     """Read a rate in bytes per second: a whole number, or text like "50MB/s"."""
     if isinstance(rate, str):
         rate = rate.strip().removesuffix("/s")
-    return parse_size(rate)
+    return parse_size(rate, name)
 
 
 def format_size(size_bytes: int) -> str:
@@ -83,10 +96,7 @@ class _Key:
         if value is None and self.is_optional:
             return None
         if self.is_size and isinstance(value, str):
-            try:
-                value = parse_size(value)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+            value = parse_size(value, name)
         if isinstance(value, bool) or not isinstance(value, int):
             form = "a size" if self.is_size else "a whole number"
             raise TypeError(f"{name} is {form}{' or None' * self.is_optional}, not {value!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from logstore.arguments import text, whole
+
 TOPIC_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
@@ -27,6 +29,23 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def partition_named(topic: str, partition: int) -> TopicPartition:
+    """Take a topic and a partition as a key, be there such a partition or not; raises TypeError."""
+    if type(topic) is not str or type(partition) is not int:
+        topic, partition = text(topic, "topic"), whole(partition, "partition")
+    return TopicPartition(topic, partition)
+
+
+def key_or_none(given: object) -> TopicPartition | None:
+    """Take what was looked for in a store; None when it names no partition at all."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        return None
+    try:
+        return partition_named(*given)
+    except TypeError:
+        return None
+
+
 class ReplicaDirName(NamedTuple):
     """Carry what the name of a replica's directory says.
 
@@ -43,9 +62,7 @@ class ReplicaDirName(NamedTuple):
 
 def validate_topic(topic: str) -> str:
     """Check a topic's name by Kafka's rules; raises TypeError or ValueError with the reason."""
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic's name is text, not {type(topic).__name__}")
-    if topic in (".", "..") or not re.fullmatch(_TOPIC, topic):
+    if text(topic, "topic") in (".", "..") or not re.fullmatch(_TOPIC, topic):
         raise ValueError(
             f"topic {topic!r} is not a legal name: letters a-z and A-Z, digits, '.', '_' and '-', "
             "at least one, and not '.' or '..'"
@@ -59,8 +76,7 @@ def validate_topic(topic: str) -> str:
 
 def validate_partition(partition: int) -> int:
     """Check a partition's number; raises TypeError or ValueError with the reason."""
-    if not isinstance(partition, int) or isinstance(partition, bool):
-        raise TypeError(f"a partition is a number, not {type(partition).__name__}")
+    partition = whole(partition, "partition")
     if not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"partition {partition} is not in 0..{PARTITION_MAX}")
     return partition

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from logstore.arguments import timeout_of
 from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
 from mover.errors import IllegalTransitionError, MoveError
@@ -177,6 +178,7 @@ class Move:
 
     def wait(self, timeout: float | None = None) -> MoveState:
         """Wait until it has ended, or its mover was closed; give the state that it is in."""
+        timeout = timeout_of(timeout)
         with self._changed:
             self._changed.wait_for(lambda: self._state.is_end or self._is_left, timeout)
             return self._state

@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from logstore.arguments import flag, instance, text, whole
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError, ReadOnlyStoreError, ReplicaOfflineError
 from logstore.log import moving
@@ -21,7 +22,7 @@ from mover.errors import MoveError, TargetFullError
 from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
-from mover.response import ChangeReplicaDirResponse
+from mover.response import ChangeReplicaDirResponse, partitions_of
 from mover.state import MoveState
 from mover.target import bytes_standing
 from mover.throttle import Rate, Throttle
@@ -62,12 +63,12 @@ class ReplicaMover:
         moves_per_disk_max: int | None = None,
         verify: bool = True,
     ) -> None:
-        if isinstance(store, LogStoreView):
+        if isinstance(instance(store, LogStore, "store"), LogStoreView):
             raise ReadOnlyStoreError(path=store.log_dirs[0])
-        if order not in ORDERS:
+        if text(order, "order") not in ORDERS:
             raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
-        if moves_per_disk_max is not None and moves_per_disk_max < 1:
-            raise ValueError(f"moves_per_disk_max {moves_per_disk_max} is less than 1")
+        if moves_per_disk_max is not None:
+            moves_per_disk_max = whole(moves_per_disk_max, "moves_per_disk_max", 1)
         self.store = store
         self.changed = threading.Condition()
         self.is_closed = False
@@ -75,7 +76,7 @@ class ReplicaMover:
         self._replicas = store._replicas
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
-        self._is_verified = verify
+        self._is_verified = flag(verify, "verify")
         self._reservations = Reservations()
         self._moves: list[Move] = []
         self._queue: list[Move] = []
@@ -117,9 +118,11 @@ class ReplicaMover:
         Raises:
             As `move` does; what was begun before goes on.
         """
+        from mover.plan import MovePlan
+
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
-            for one in plan.moves
+            for one in instance(plan, MovePlan, "plan").moves
         ]
 
     def change_replica_dirs(
@@ -131,11 +134,10 @@ class ReplicaMover:
         """
         moves: dict[TopicPartition, Move] = {}
         results: dict[TopicPartition, LogStoreError | None] = {}
-        for log_dir, keys in assignment.items():
-            for topic, partition in keys:
-                key = TopicPartition(topic, partition)
+        for log_dir, keys in partitions_of(assignment):
+            for key in keys:
                 try:
-                    moves[key] = self.move(topic, partition, log_dir)
+                    moves[key] = self.move(*key, log_dir)
                 except LogStoreError as error:
                     results[key] = error
         return ChangeReplicaDirResponse(moves, results)
@@ -163,8 +165,8 @@ class ReplicaMover:
         waits_for_room: bool,
     ) -> Move:
         self._check_open()
-        target = self.store._dir_named(log_dir)
         log = self.store.log(topic, partition)
+        target = self.store._dir_named(log_dir)
         key = TopicPartition(log.topic, log.partition)
         throttle = self.throttle.for_move((log.log_dir, target.path), rate)
         running = self._replicas.running_moves.get(key)

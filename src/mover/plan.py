@@ -7,13 +7,16 @@ at, written down as JSON, read back and executed. Nothing is moved here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
+from logstore.arguments import instance, many, path_of, whole, wrong
+from logstore.store.store import LogStore
 from mover.balance import Assignment, DirFacts, ReplicaFacts, bands, bytes_on, choose
 from mover.ordering import Transfer, in_order
 
 if TYPE_CHECKING:
-    from logstore import LogStore
     from logstore.store.describe import LogDirDescription
 
 TOLERANCE = 0.05
@@ -86,6 +89,10 @@ class MovePlan(NamedTuple):
         """
         from mover.reassignment import from_json
 
+        if not isinstance(text, str | bytes):
+            raise wrong("text", "a JSON document, str or bytes", text)
+        if broker_id is not None:
+            broker_id = whole(broker_id, "broker_id")
         moves, skipped, broker_id = from_json(text, broker_id)
         return cls(moves, skipped, broker_id=broker_id)
 
@@ -105,9 +112,14 @@ def plan_moves(
     Raises:
         ValueError: the tolerance is below 0, or a path is no log dir of the store.
     """
-    if not tolerance >= 0:
-        raise ValueError(f"the tolerance is a part of the share, 0 or more, not {tolerance!r}")
-    leaving = {_own_path(store, path) for path in evacuate}
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+        raise wrong("tolerance", "a number, a part of the share", tolerance)
+    if not 0 <= tolerance < inf:
+        raise ValueError(f"tolerance is a part of the share, 0 or more, not {tolerance!r}")
+    instance(store, LogStore, "store")
+    leaving = {
+        _own_path(store, path_of(path, "evacuate")) for path in many(evacuate, "evacuate", "paths")
+    }
     described = store.describe_dirs().log_dirs
     targets = {
         (each.topic, each.partition): one.path

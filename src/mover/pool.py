@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from logstore.arguments import whole
+
 Task = TypeVar("Task")
 
 
@@ -27,9 +29,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
         changed: threading.Condition,
         failed: Callable[[Task, Exception], None],
     ) -> None:
-        if count < 1:
-            raise ValueError(f"num_replica_move_threads {count} is less than 1")
-        self.count = count
+        self.count = whole(count, "num_replica_move_threads", 1)
         self._take, self._run, self._failed = take, run, failed
         self._changed = changed
         self._threads: list[threading.Thread] = []

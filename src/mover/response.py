@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from logstore.arguments import many, path_of, timeout_of, wrong
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
-from logstore.names import TopicPartition
+from logstore.names import TopicPartition, partition_named
+from logstore.store.store import StrPath
 from mover.move import Move
 
 # Kafka's numbers for what may come of a partition.
@@ -23,6 +25,23 @@ def error_code(error: LogStoreError | None) -> int:
     if isinstance(error, LogDirOfflineError):
         return KAFKA_STORAGE_ERROR
     return LOG_DIR_NOT_FOUND if isinstance(error, LogDirError) else UNKNOWN
+
+
+def partitions_of(
+    assignment: Mapping[StrPath, Iterable[tuple[str, int]]],
+) -> list[tuple[str, list[TopicPartition]]]:
+    """Look a request through before anything of it is done; raises TypeError or ValueError."""
+    if not isinstance(assignment, Mapping):
+        raise wrong("assignment", "a mapping of log dirs to pairs (topic, partition)", assignment)
+    found = []
+    for log_dir, keys in assignment.items():
+        partitions = []
+        for key in many(keys, "each of assignment", "pairs (topic, partition)"):
+            if not isinstance(key, tuple | list) or len(key) != 2:
+                raise wrong("a partition of assignment", "a pair (topic, partition)", key)
+            partitions.append(partition_named(*key))
+        found.append((path_of(log_dir, "a log dir of assignment"), partitions))
+    return found
 
 
 class ChangeReplicaDirResponse:
@@ -60,6 +79,7 @@ class ChangeReplicaDirResponse:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every result is known; tells whether that is so."""
+        timeout = timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         for move in self.moves.values():
             left = None if deadline is None else max(deadline - time.monotonic(), 0)

@@ -44,9 +44,11 @@ def check_rate(rate: Rate) -> int | None:
     """
     if rate is None:
         return None
-    bytes_per_second = parse_rate(rate)
+    bytes_per_second = parse_rate(rate, "the rate of a throttle")
     if bytes_per_second <= 0:
-        raise ValueError(f"a throttle of {rate!r} would never end; pause the move instead")
+        raise ValueError(
+            f"a throttle with a rate of {rate!r} would never end; pause the move instead"
+        )
     return bytes_per_second
 
 
@@ -64,7 +66,7 @@ class _Ceiling:
     """Count what was asked for against what a rate allows; the throttle's lock is held."""
 
     def __init__(self, rate: Rate, now: float) -> None:
-        self.is_automatic = rate == AUTOMATIC
+        self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
         self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS behind what is served
@@ -189,7 +191,7 @@ class Throttle:
 
     def _set_rate(self, ceiling: _Ceiling, rate: Rate) -> None:
         """Set a ceiling to a rate, or have it steered; the lock is held."""
-        is_automatic = rate == AUTOMATIC
+        is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         bytes_per_second = RATE_BEFORE_PILOT if is_automatic else check_rate(rate)
         if not (is_automatic and ceiling.is_automatic):
             ceiling.set_rate(bytes_per_second, self._clock())

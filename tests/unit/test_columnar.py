@@ -181,7 +181,7 @@ def test_what_a_peer_made_badly_is_refused(data: bytes) -> None:
 def test_what_is_no_bytes_is_refused() -> None:
     """By its type."""
     raw: Any = "text"
-    with pytest.raises(TypeError, match="not str"):
+    with pytest.raises(TypeError, match="as bytes, not"):
         parse(raw)
     assert parse(b"") == []
     assert len(parse(PLAIN + GAPS)) == 2

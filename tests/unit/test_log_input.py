@@ -192,3 +192,41 @@ def test_headers_keep_order_doubles_and_nulls(log: Log) -> None:
     log.append(b"x", headers=headers)
     log.append(b"x", headers=headers, durable=True)
     assert log[0].headers == log[1].headers == headers
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, True, "1"])
+def test_regression_a_tail_ends(log: Log, tmp_path: Path, timeout: Any) -> None:
+    """A time that is none is refused at the call; NaN was waited for without an end."""
+    with LogStore.open(tmp_path, read_only=True) as beside:
+        for one in (log, beside.log("orders", 0)):
+            with pytest.raises((TypeError, ValueError), match="timeout"):
+                one.tail(timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    "timestamps", [memoryview(b"5"), b"5", "5", numpy.array([[5]]), numpy.array(5), {5: 5}, 5.0]
+)
+def test_regression_timestamps_are_numbers_in_one_row(log: Log, timestamps: Any) -> None:
+    """The letter 5 was taken as the moment 53."""
+    with pytest.raises(TypeError, match="timestamps"):
+        log.extend([b"x"], timestamps=timestamps)
+    assert len(log) == 0
+
+
+def test_regression_a_wrong_timestamp_costs_no_other_record(log: Log) -> None:
+    """An appender took it, and its batch with all that was in it was refused as a whole."""
+    with log.appender(linger=60) as appender:
+        future = appender.append(b"good")
+        with pytest.raises(ValueError, match="timestamp"):
+            appender.append(b"bad", timestamp=2**63)
+        appender.flush()
+        assert future.result(0) == 0
+    assert [record.value for record in log] == [b"good"]
+
+
+def test_timestamps_come_from_any_iterable(log: Log) -> None:
+    """As values and keys do."""
+    log.extend([b"x", b"y"], timestamps=(at for at in (5, None)))
+    log.extend([b"x", b"y"], timestamps=range(7, 9))
+    assert [record.timestamp for record in log][::2] == [5, 7]
+    assert log[3].timestamp == 8

@@ -17,6 +17,7 @@ from logstore.cli.options import (
     one_partition,
     partition_arguments,
     store_for_reading,
+    wrong_usage,
 )
 from logstore.cli.output import print_array, to_json
 from logstore.cli.record_text import parse_moment, record_to_json, record_to_line
@@ -271,7 +272,8 @@ def tail(
     write = record_writer(output_format, b"\n")
     with store_for_reading(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))
-        records = log.tail(resolve_offset(log, offset), timeout=timeout)
+        with wrong_usage():  # --timeout nan
+            records = log.tail(resolve_offset(log, offset), timeout=timeout)
         if output_format == "table":
             stdout.write(TABLE_HEADING.encode() + b"\n")
         for record in first_records(records, max_records):

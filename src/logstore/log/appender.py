@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from logstore.arguments import seconds, timeout_of, whole
 from logstore.errors import LogClosedError
 from logstore.format.batch import Headers
 from logstore.log import encode
@@ -100,6 +101,7 @@ class AppendFuture:
 
     def result(self, timeout: float | None = None) -> int:
         """Wait for the record's offset; raises what its append raised, or TimeoutError."""
+        timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:
             self._appender._wait(batch, timeout)
@@ -112,10 +114,7 @@ class Appender:
     """Gather small appends of any number of threads; use it in a `with` block, or close it."""
 
     def __init__(self, log: Log, linger: float, max_bytes: int) -> None:
-        if not 0 <= linger <= threading.TIMEOUT_MAX or max_bytes < 1:
-            raise ValueError(
-                f"linger {linger} is no time to wait, or max_bytes {max_bytes} below 1"
-            )
+        linger, max_bytes = seconds(linger, "linger"), whole(max_bytes, "max_bytes", 1)
         self._log = log
         self._linger = linger
         self._max_bytes = min(max_bytes, log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES)
@@ -147,12 +146,14 @@ class Appender:
             TypeError, ValueError, RecordTooLargeError: the record is not one; nothing was added.
             LogClosedError: the appender was closed.
         """
-        pairs = encode.check_headers(headers) if headers else ()
+        pairs = headers if headers is encode.NO_HEADERS else encode.check_headers(headers)
         if type(value) is not bytes:
             value = encode.check_cell(value, "value")
         if key is not None and type(key) is not bytes:
             key = encode.check_cell(key, "key")
-        if timestamp is not None and (type(timestamp) is not int or timestamp < 0):
+        if timestamp is not None and (
+            type(timestamp) is not int or not 0 <= timestamp <= encode.TIMESTAMP_MAX
+        ):
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
         if size + encode.BATCH_OVERHEAD_BYTES > self._log._max_message_bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.arguments import many, shown, wrong
 from logstore.format import columnar, layouts
 from logstore.format import payload as payloads
 from logstore.format.batch import Headers, Record
@@ -15,6 +16,8 @@ from logstore.format.columns import Buffer, append_padded, encode_cells, raw
 
 TIMESTAMP_MAX = 2**63 - 1
 PLAIN_CELLS = {bytes, type(None)}
+NO_HEADERS: Headers = ()
+HEADER = "pairs of str and bytes or None"
 
 # A batch's header, checksum and the ends of its columns; a record's timestamp, starts and validity;
 # a record header's starts and validity. No batch has more.
@@ -33,15 +36,13 @@ def check_cell(cell: Any, what: str) -> bytes | None:
     if isinstance(cell, bytes | bytearray | memoryview):
         return bytes(cell)
     hint = "; encode text first, as in text.encode()" if isinstance(cell, str) else ""
-    raise TypeError(f"a {what} is bytes or None, not {type(cell).__name__}{hint}")
+    raise TypeError(f"a {what} is bytes or None, not {shown(cell)}{hint}")
 
 
 def check_timestamp(timestamp: Any) -> int:
     """Check one timestamp, ms since the epoch; raises TypeError or ValueError."""
     if isinstance(timestamp, bool | np.bool_) or not isinstance(timestamp, int | np.integer):
-        raise TypeError(
-            f"a timestamp is a whole number of ms since the epoch, not {type(timestamp).__name__}"
-        )
+        raise wrong("a timestamp", "a whole number of ms since the epoch", timestamp)
     if not 0 <= timestamp <= TIMESTAMP_MAX:
         raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX}")
     return int(timestamp)
@@ -49,13 +50,13 @@ def check_timestamp(timestamp: Any) -> int:
 
 def check_headers(headers: HeadersLike | None) -> Headers:
     """Check one record's headers, pairs or a mapping; raises TypeError or ValueError."""
-    if not headers:
-        return ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if headers is None or headers is NO_HEADERS:
+        return NO_HEADERS
+    is_mapping = isinstance(headers, Mapping)
     checked = []
-    for pair in pairs:
+    for pair in headers.items() if is_mapping else many(headers, "headers", HEADER):
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise TypeError(f"a record header is a pair of str and bytes or None, not {pair!r}")
+            raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
             pair[0].encode()  # a lone surrogate is refused here, not with a whole batch
         checked.append((pair[0], check_cell(pair[1], "header's value")))
@@ -90,9 +91,14 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
         return now_ms
     if isinstance(timestamps, int | np.integer):
         return check_timestamp(timestamps)
+    is_array = isinstance(timestamps, np.ndarray)
+    if not is_array:
+        timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")
+    elif timestamps.ndim != 1:
+        raise TypeError(f"timestamps are one row of numbers, not {timestamps.ndim} dimensions")
     if len(timestamps) != count:
         raise ValueError(f"{len(timestamps)} timestamps for {count} values")
-    if not isinstance(timestamps, np.ndarray):
+    if not is_array:
         if None in timestamps:
             timestamps = [now_ms if at is None else at for at in timestamps]
         kinds = set(map(type, timestamps))
@@ -139,13 +145,11 @@ def unpack_records(
     )
 
 
-def as_list(cells: Iterable[Any], what: str) -> Sequence[Any]:
+def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
     """Take a sequence as it is and an iterable as a list; refuse a single bytes or str."""
     if isinstance(cells, list | tuple):
         return cells
-    if isinstance(cells, bytes | bytearray | str | memoryview):
-        raise TypeError(f"{what} is a sequence of bytes, not one {type(cells).__name__}")
-    return list(cells)
+    return list(many(cells, what, of))
 
 
 def build(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logstore.arguments import wrong
 from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
@@ -29,7 +30,7 @@ def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
     Of Kafka's batches the records are not decoded: a broker takes them for what they say, too.
     """
     if not isinstance(raw, bytes | bytearray | memoryview):
-        raise TypeError(f"encoded batches are bytes, not {type(raw).__name__}")
+        raise wrong("raw", "encoded batches as bytes", raw)
     raw = bytes(raw)
     look = memoryview(raw)
     found: list[tuple[Buffer, BatchHeader]] = []

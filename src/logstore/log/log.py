@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
+from logstore.arguments import callback, flag, timeout_of, whole
 from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
@@ -108,7 +108,7 @@ class Log(LogWriter):
     @leader_epoch.setter
     def leader_epoch(self, epoch: int) -> None:
         with self._lock:
-            epoch = as_index(epoch)
+            epoch = whole(epoch, "leader_epoch")
             if not self._leader_epoch <= epoch < 2**31:
                 raise ValueError(f"leader epoch {epoch} is not after {self._leader_epoch}")
             self._leader_epoch = epoch
@@ -136,10 +136,10 @@ class Log(LogWriter):
             LogDirOfflineError: the disk failed.
             RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
-        if durable:
+        if durable is not False and flag(durable, "durable"):
             commit = self._commit or self._group_commit()
             return commit.append(value, key, timestamp, headers)
-        if key is None and not headers and self._is_plain and type(value) is bytes:
+        if key is None and headers is encode.NO_HEADERS and self._is_plain and type(value) is bytes:
             roll_at = NEVER
             if timestamp is None:
                 timestamp, roll_at = self._now_ms(), self._roll_at_ms
@@ -187,6 +187,7 @@ class Log(LogWriter):
         Raises:
             As `append` does.
         """
+        flag(durable, "durable")
         cells = encode.as_list(values, "values")
         if cells and isinstance(cells[0], Record):
             if keys is not None or timestamps is not None or headers is not None:
@@ -208,6 +209,7 @@ class Log(LogWriter):
         """
         from logstore.arrow import build_payload
 
+        flag(durable, "durable")
         payload = build_payload(
             batch,
             now_ms=self._now_ms(),
@@ -227,7 +229,7 @@ class Log(LogWriter):
         """
         from logstore.log.appender import Appender
 
-        return Appender(self, linger, parse_size(max_bytes))
+        return Appender(self, linger, parse_size(max_bytes, "max_bytes"))
 
     def append_as_follower(self, raw: bytes) -> range:
         """Append whole encoded batches verbatim, with the offsets and epochs that they carry.
@@ -323,6 +325,7 @@ class Log(LogWriter):
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""
+        offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         with self._appended:
             self._waiters += 1
             try:
@@ -344,7 +347,7 @@ class Log(LogWriter):
         """
         from logstore.log.truncation import truncate_to
 
-        truncate_to(self, as_index(offset))
+        truncate_to(self, whole(offset, "offset"))
 
     def delete_records_before(self, offset: int) -> None:
         """Drop every record before `offset`; durable on return. Whole segments free their space.
@@ -354,7 +357,7 @@ class Log(LogWriter):
         """
         from logstore.log.retention import delete_records_before
 
-        delete_records_before(self, as_index(offset))
+        delete_records_before(self, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
         """Drop sealed segments by `retention_ms` and `retention_bytes`; give how many went."""
@@ -366,7 +369,7 @@ class Log(LogWriter):
         """Check every batch and how segments follow one another; give what is wrong."""
         from logstore.log.verification import verify
 
-        return verify(self, progress)
+        return verify(self, callback(progress, "progress"))
 
     def repair(self) -> RepairReport:
         """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""

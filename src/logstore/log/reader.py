@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from operator import index as as_index
 from typing import Any, overload
 
+from logstore.arguments import flag, text, timeout_of, whole
+from logstore.config import size_of
 from logstore.errors import CorruptRecordBatchError
 from logstore.format.batch import Record, RecordBatch, new_tuple
 from logstore.log.cursor import batches, corrupt, load_block
@@ -29,7 +30,7 @@ class LogReader(Replica):
     def record_at(self, offset: int) -> Record:
         """Give one record; raises OffsetOutOfRangeError where there is none."""
         if type(offset) is not int:
-            offset = as_index(offset)
+            offset = whole(offset, "offset")
         segments, bases = self._view
         if offset >= self._log_start_offset and segments and not self._log_dir.is_refusing:
             segment = segments[bisect_right(bases, offset) - 1]
@@ -125,7 +126,7 @@ class LogReader(Replica):
             return LogSlice(
                 self, bound(index.start, start, end, start), bound(index.stop, start, end, end)
             )
-        offset = int(as_index(index))  # of True as well
+        offset = whole(index, "offset")
         if offset < 0:
             if offset < start - end:
                 raise self._out_of_range(offset)
@@ -153,8 +154,10 @@ class LogReader(Replica):
             OffsetOutOfRangeError: the offset is before the log start or behind the log end.
             CorruptRecordBatchError: damage stands at `offset`; behind it, what is before is given.
         """
-        if max_records is not None and max_records < 1:
-            raise ValueError(f"max_records {max_records} is less than 1")
+        offset = whole(offset, "offset")
+        if max_records is not None:
+            max_records = whole(max_records, "max_records", 1)
+        max_bytes = size_of(max_bytes, "max_bytes")
         records: list[Record] = []
         taken = 0
         window = min(max(max_bytes, 4096), SCAN_WINDOW_BYTES)
@@ -192,12 +195,13 @@ class LogReader(Replica):
                 when the log goes on; a disk that fails later kills the process that looks at them.
             isolation_level: as in `read`.
         """
+        flag(zero_copy, "zero_copy")
         return self._isolated(isolation_level, offset, end_offset, zero_copy=zero_copy)
 
     def _isolated(
         self, isolation_level: str, offset: int | None, end_offset: int | None, **options: Any
     ) -> Iterator[RecordBatch]:
-        if isolation_level not in ISOLATION_LEVELS:
+        if text(isolation_level, "isolation_level") not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
         if isolation_level == ISOLATION_LEVELS[0]:
             return self._range(offset, end_offset, **options)
@@ -215,8 +219,8 @@ class LogReader(Replica):
     ) -> Iterator[RecordBatch]:
         self._check()
         self._refresh()
-        start = self.log_start_offset if offset is None else as_index(offset)
-        end = self.log_end_offset if end_offset is None else as_index(end_offset)
+        start = self.log_start_offset if offset is None else whole(offset, "offset")
+        end = self.log_end_offset if end_offset is None else whole(end_offset, "end_offset", 0)
         self._check_readable(start, max(start, end) if end_offset is not None else start)
         return self._batches(start, end, window_bytes, zero_copy)
 
@@ -274,7 +278,7 @@ class LogReader(Replica):
         """
         from logstore.log.encoded import read_raw
 
-        return read_raw(self, as_index(offset), max_bytes)
+        return read_raw(self, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
 
     def tail(self, offset: int | str = "end", timeout: float | None = None) -> Iterator[Record]:
         """Yield records as they come, from an offset, "start" or "end" on.
@@ -282,6 +286,7 @@ class LogReader(Replica):
         Args:
             timeout: stop when nothing new came for so many seconds; None waits for ever.
         """
+        timeout = timeout_of(timeout)
         self._check()
         self._refresh()
         if isinstance(offset, str):
@@ -289,7 +294,7 @@ class LogReader(Replica):
                 raise ValueError(f'offset {offset!r} is neither a number, "start" nor "end"')
             offset = self.log_start_offset if offset == "start" else self.log_end_offset
         else:
-            offset = as_index(offset)
+            offset = whole(offset, "offset")
             if offset < 0:
                 offset += self.log_end_offset
             self._check_readable(offset, offset)
@@ -311,7 +316,7 @@ class LogReader(Replica):
 
         self._check()
         self._refresh()
-        return first_offset_at(self, as_index(timestamp))
+        return first_offset_at(self, whole(timestamp, "timestamp"))
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
+from logstore.arguments import flag, whole
 from logstore.format.batch import Record, RecordBatch
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class LogSlice:
 
     def read_batches(self, *, zero_copy: bool = False) -> Iterator[RecordBatch]:
         """Yield the records as batches of columns."""
+        flag(zero_copy, "zero_copy")
         if self.stop == self.start:
             return iter(())
         return self.log.read_batches(self.start, end_offset=self.stop, zero_copy=zero_copy)
@@ -56,9 +57,10 @@ class LogSlice:
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError("a log has no steps: slice it with step 1")
-            start, stop, _ = index.indices(len(self))
+            size = len(self)
+            start, stop = bound(index.start, 0, size, 0), bound(index.stop, 0, size, size)
             return LogSlice(self.log, self.start + start, self.start + stop)
-        index = as_index(index)
+        index = whole(index, "an index")
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} of a slice of {len(self)}")
         return self.log.record_at((self.stop if index < 0 else self.start) + index)
@@ -79,7 +81,7 @@ def bound(value: int | None, start: int, end: int, default: int) -> int:
     """Bring a bound of a slice into the log's range, as Python's sequences do."""
     if value is None:
         return default
-    offset = as_index(value)
+    offset = whole(value, "a bound of a slice")
     if offset < 0:
         offset += end
     return min(max(offset, start), end)

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from os.path import join
 from typing import NamedTuple, NoReturn
 
+from logstore.arguments import callback, timeout_of, whole
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -313,6 +314,7 @@ class LogView(LogReader):
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""
+        offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS_MIN
         while True:
@@ -331,7 +333,7 @@ class LogView(LogReader):
         """Check every batch and how segments follow one another; give what is wrong."""
         from logstore.log.verification import verify
 
-        return verify(self, progress)
+        return verify(self, callback(progress, "progress"))
 
     # --- what it refuses ------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from logstore.arguments import flag, path_of
 from logstore.config import StoreConfig
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
@@ -60,6 +61,7 @@ class StoreAdministration(StoreFailures):
         """
         from logstore.store.returning import bring_in
 
+        flag(format_new, "format_new")
         self._check()
         with self._change_of(self._resolved(path)) as resolved:
             if self._replicas.find_dir(resolved) is not None:
@@ -81,6 +83,7 @@ class StoreAdministration(StoreFailures):
         """
         from logstore.store.returning import bring_in
 
+        flag(format_new, "format_new")
         self._check()
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
@@ -121,8 +124,9 @@ class StoreAdministration(StoreFailures):
             LogDirError: it holds replicas, or deletions that other dirs have yet to learn of; it
                 serves and is said to be lost; or it is the only one.
         """
+        flag(lost, "lost")
         self._check()
-        name = os.fspath(path)
+        name = path_of(path, "path")
         if name in self._replicas.missing_ids:
             if not lost:
                 raise LogDirError(path=name, reason="it is missing: pass lost=True to give it up")
@@ -231,7 +235,7 @@ class StoreAdministration(StoreFailures):
         """Give the one name of a directory that may not be there yet."""
         from logstore.store.identity import resolve
 
-        configured = resolve(path)
+        configured = resolve(path_of(path, "path"))
         if configured.bad:
             raise LogDirOfflineError(path=configured.paths[0], reason=str(configured.bad))
         return configured.paths[0]

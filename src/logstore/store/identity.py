@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from logstore.arguments import many, path_of
 from logstore.disk import files
 from logstore.disk.dir_lock import lock_hint
 from logstore.disk.failures import Verdict, reason_of, verdict_of
@@ -49,12 +50,8 @@ def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
     bad: dict[str, str] = {}
     given: dict[str, str] = {}
     inodes: dict[tuple[int, int], str] = {}
-    for log_dir in log_dirs:
-        name = os.fspath(log_dir)
-        if not isinstance(name, str):
-            raise TypeError(f"a log dir is a str or a path, not {type(log_dir).__name__}")
-        if not name or "\0" in name:
-            raise ValueError(f"a log dir has a path, not {name!r}")
+    for log_dir in many(log_dirs, "log_dirs", "paths"):
+        name = path_of(log_dir, "a log dir")
         path = os.path.abspath(name)
         try:
             path = files.real_path(name)
@@ -72,7 +69,7 @@ def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
         if inode:
             inodes[inode] = name
     if not given:
-        raise ValueError("a store needs at least one log dir")
+        raise ValueError("log_dirs is empty: a store needs at least one log dir")
     return Configured(tuple(given), bad)
 
 

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from logstore.arguments import callback, instance, many, path_of, text, wrong
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogDirError, LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
-from logstore.names import TopicPartition
+from logstore.names import TopicPartition, key_or_none, validate_partition, validate_topic
 from logstore.store.replicas import Replicas
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class StoreReader:
         from logstore.store.forking import watch
         from logstore.store.kafka_view import KafkaStoreView
 
-        view = KafkaStoreView(config or StoreConfig(), None)
+        config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
+        view = KafkaStoreView(config, None)
         watch(view)
         view._open_view(log_dirs, None)
         return view
@@ -91,13 +93,14 @@ class StoreReader:
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
         """Find a partition's log: `store["orders", 0]`."""
-        topic, partition = key
-        return self.log(topic, partition)
+        if not isinstance(key, tuple | list) or len(key) != 2:
+            raise wrong("the key of a partition", "a pair (topic, partition)", key)
+        return self.log(*key)
 
     def __contains__(self, key: object) -> bool:
         """Tell whether a partition is known, be it offline or not."""
         self._check()
-        return key in self._replicas
+        return key_or_none(key) in self._replicas
 
     def __len__(self) -> int:
         """Count the partitions, offline ones included."""
@@ -127,7 +130,9 @@ class StoreReader:
         from logstore.store.describe import DescribeDirsResponse, describe_stranger
 
         self._check()
-        names = [os.fspath(path) for path in log_dirs] or list(self.log_dirs)
+        names = [path_of(one, "log_dirs") for one in many(log_dirs, "log_dirs", "paths")]
+        topics = [text(one, "topics") for one in many(topics, "topics", "text")]
+        names = names or list(self.log_dirs)
         found = [(name, self._find_dir(name)) for name in names]
         return DescribeDirsResponse(
             tuple(
@@ -138,10 +143,10 @@ class StoreReader:
 
     def _dir_named(self, path: str | os.PathLike[str]) -> LogDir:
         """Find a log dir of this store by whatever name leads to it."""
-        found = self._find_dir(os.fspath(path))
+        name = path_of(path, "a log dir")
+        found = self._find_dir(name)
         if found is None:
-            reason = "it is not one of the log dirs of this store"
-            raise LogDirError(path=os.fspath(path), reason=reason)
+            raise LogDirError(path=name, reason="it is not one of the log dirs of this store")
         return found
 
     def _find_dir(self, name: str) -> LogDir | None:
@@ -176,6 +181,9 @@ class StoreReader:
         """
         from logstore.store.recovery_report import VerifyReport
 
+        topic = None if topic is None else validate_topic(topic)
+        partition = None if partition is None else validate_partition(partition)
+        callback(progress, "progress")
         self._check()
         self._refresh()
         keys = [

@@ -15,7 +15,12 @@ from typing import NamedTuple, Protocol
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.log.log import Log
-from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.names import (
+    TopicPartition,
+    partition_named,
+    validate_partition,
+    validate_topic,
+)
 from logstore.store.catalog import Catalog
 from logstore.store.figures import DirFigures
 from logstore.store.startup import ReplicaFacts
@@ -238,7 +243,7 @@ class Replicas:
             ReplicaOfflineError: it could not be opened.
             UnknownPartitionError: there is none.
         """
-        key = TopicPartition(topic, partition)
+        key = partition_named(topic, partition)
         replica = self.opened.get(key)
         if replica is not None:
             if replica.log_dir.is_offline:

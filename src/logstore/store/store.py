@@ -18,12 +18,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from logstore.arguments import callback, flag, instance, timeout_of
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.calls import SYNCING
 from logstore.errors import LogDirSuspectError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
-from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.administration import StoreAdministration
 from logstore.store.failing import FailureCallback
 from logstore.store.replicas import Replicas
@@ -94,10 +95,17 @@ class LogStore(StoreAdministration):
         """
         if config is None:
             config = StoreConfig()
-        elif not isinstance(config, StoreConfig):
-            raise TypeError(f"config is a StoreConfig, not {config!r}")
+        instance(config, StoreConfig, "config")
         from logstore.store.forking import watch
 
+        for given, name in (
+            (read_only, "read_only"),
+            (format_new, "format_new"),
+            (admin_socket, "admin_socket"),
+        ):
+            flag(given, name)
+        callback(on_log_dir_failure, "on_log_dir_failure")
+        callback(progress, "progress")
         if read_only and format_new:
             raise ValueError("a store that is opened with read_only=True formats nothing")
         if read_only:
@@ -231,8 +239,8 @@ class LogStore(StoreAdministration):
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
         if config is None:
             config = self.config.log_config
-        elif not isinstance(config, LogConfig):
-            raise TypeError(f"config is a LogConfig, not {config!r}")
+        instance(config, LogConfig, "config")
+        flag(is_new, "is_new")
         chosen = None if log_dir is None else self._dir_named(log_dir)
         with self._replicas.reserved(key):
             self._check()
@@ -249,7 +257,7 @@ class LogStore(StoreAdministration):
         from logstore.store import creating
 
         self._check()
-        key = TopicPartition(topic, partition)
+        key = partition_named(topic, partition)
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
             doomed = creating.delete(self._replicas, key)
@@ -267,7 +275,7 @@ class LogStore(StoreAdministration):
         from logstore.store.promoting import promote
 
         self._check()
-        promote(self._replicas, self._environment, TopicPartition(topic, partition))
+        promote(self._replicas, self._environment, partition_named(topic, partition))
 
     def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
@@ -313,6 +321,7 @@ class LogStore(StoreAdministration):
         from logstore.store.closing import close_dir, is_suspect, let_go, raise_first
         from logstore.store.parallel import Outcome, for_each
 
+        timeout = timeout_of(timeout)
         if self._closed is not None:  # in a forked child the lock below may be held for ever
             return ()
         for prepare in list(self._before_close):

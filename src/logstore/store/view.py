@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Any, NoReturn, cast
 
+from logstore.arguments import timeout_of
 from logstore.disk import files
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
@@ -23,7 +24,7 @@ from logstore.errors import (
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.log.repair import RepairReport
-from logstore.names import TopicPartition
+from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.describe import LogDirDescription
 from logstore.store.facts import complete
 from logstore.store.identity import resolve
@@ -104,7 +105,7 @@ class LogStoreView(LogStore):
     def log(self, topic: str, partition: int) -> Log:
         """Find a partition's log, to be read."""
         self._check()
-        key = TopicPartition(topic, partition)
+        key = partition_named(topic, partition)
         log = self._find(key)
         if log is None:
             self._refresh()
@@ -156,6 +157,9 @@ class LogStoreView(LogStore):
     def __contains__(self, key: object) -> bool:
         """Tell whether a partition is there now."""
         self._check()
+        key = key_or_none(key)
+        if key is None:
+            return False
         if key in self._seen or key in self._replicas.offline:
             return True
         self._refresh()
@@ -209,6 +213,7 @@ class LogStoreView(LogStore):
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Let go of all descriptors."""
+        timeout_of(timeout)
         if self._closed is None:
             self._closed = "the store was closed"
             self._is_armed = False

@@ -1,0 +1,121 @@
+"""Check what callers hand in: say which argument is wrong, what it ought to be, and what it is.
+
+TypeError: it is of another kind. ValueError: it is of the right kind, and out of its range.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from operator import index as as_index
+from typing import Any, TypeVar
+
+TEXT_SHOWN_MAX = 60
+
+Kind = TypeVar("Kind")
+
+
+def shown(given: object) -> str:
+    """Write what was given in a few words, whatever it is."""
+    if isinstance(given, str):
+        return repr(given if len(given) <= TEXT_SHOWN_MAX else given[:TEXT_SHOWN_MAX] + "...")
+    if given is None or isinstance(given, bool | float):
+        return repr(given)
+    if isinstance(given, int) and given.bit_length() <= 64:
+        return repr(given)
+    return f"one {type(given).__name__}"
+
+
+def wrong(name: str, wanted: str, given: object) -> TypeError:
+    """Make the error for an argument of another kind than wanted."""
+    return TypeError(f"{name} is {wanted}, not {shown(given)}")
+
+
+def whole(given: Any, name: str, low: int | None = None) -> int:
+    """Take a whole number, NumPy's too; no truth value, no float.
+
+    Args:
+        low: the least that makes sense; None: any number is asked for its range elsewhere.
+    """
+    try:
+        number = as_index(given)
+    except TypeError:
+        raise wrong(name, "a whole number", given) from None
+    if isinstance(given, bool):
+        raise wrong(name, "a whole number", given)
+    if low is not None and number < low:
+        raise ValueError(f"{name} {shown(number)} is less than {low}")
+    return number
+
+
+def seconds(given: Any, name: str = "timeout") -> float:
+    """Take a time to wait: finite, and not below 0."""
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise wrong(name, "a number of seconds", given)
+    if not 0 <= given <= threading.TIMEOUT_MAX:  # neither is NaN
+        raise ValueError(
+            f"{name} {shown(given)} is no time to wait: 0 to {threading.TIMEOUT_MAX:.0f} seconds"
+        )
+    return float(given)
+
+
+def timeout_of(given: Any) -> float | None:
+    """Take a `timeout`: seconds, or None to wait for ever."""
+    return None if given is None else seconds(given)
+
+
+def flag(given: Any, name: str) -> bool:
+    """Take True or False; the text "false" is neither."""
+    if given is True or given is False:
+        return given
+    import numpy as np
+
+    if isinstance(given, np.bool_):
+        return bool(given)
+    raise wrong(name, "True or False", given)
+
+
+def text(given: Any, name: str) -> str:
+    """Take a str."""
+    if not isinstance(given, str):
+        raise wrong(name, "text", given)
+    return given
+
+
+def path_of(given: Any, name: str) -> str:
+    """Take a path, as str or PathLike."""
+    found = given
+    if not isinstance(given, str):
+        try:
+            found = os.fspath(given)
+        except TypeError:
+            raise wrong(name, "a path", given) from None
+        if not isinstance(found, str):
+            raise wrong(name, "a path, as text", given)
+    if not found or "\0" in found:
+        raise ValueError(f"{name} is a path, not {shown(found)}")
+    return found  # type: ignore[no-any-return]
+
+
+def instance(given: Any, kind: type[Kind], name: str) -> Kind:
+    """Take an object of one class."""
+    if not isinstance(given, kind):
+        raise wrong(name, f"a {kind.__name__}", given)
+    return given
+
+
+def callback(given: Any, name: str) -> Any:
+    """Take what can be called, or None."""
+    if given is not None and not callable(given):
+        raise wrong(name, "a function or None", given)
+    return given
+
+
+def many(given: Any, name: str, of: str) -> Iterable[Any]:
+    """Take what can be gone through, and is not one str or bytes or mapping by mistake."""
+    is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
+    if is_one or not hasattr(type(given), "__iter__"):
+        raise wrong(name, f"a sequence of {of}", given)
+    return given  # type: ignore[no-any-return]
