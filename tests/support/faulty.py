@@ -54,6 +54,7 @@ FAULTS = (
     Fault("ENOSPC after a part", errno.ENOSPC, frozenset(("pwrite", "pwritev"))),
     Fault("ENOSPC at a sync", errno.ENOSPC, SYNCS),
     Fault("EMFILE", errno.EMFILE, OPENS),
+    Fault("EMFILE for good", errno.EMFILE, OPENS, is_sticky=True),
     Fault("a part", None, TRANSFERS),
     Fault("parts for good", None, TRANSFERS, is_sticky=True),
 )
@@ -64,7 +65,6 @@ MORE_FAULTS = (
     Fault("EROFS", errno.EROFS, WRITES),
     Fault("EACCES", errno.EACCES, NAMED),
     Fault("EACCES for good", errno.EACCES, NAMED, is_sticky=True),
-    Fault("EMFILE for good", errno.EMFILE, OPENS, is_sticky=True),
     Fault("EINTR", errno.EINTR, INTERRUPTED),
     Fault("EINTR for good", errno.EINTR, INTERRUPTED, is_sticky=True),
     Fault("ENOSPC at a close", errno.ENOSPC, frozenset(("close",))),

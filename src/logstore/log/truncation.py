@@ -8,7 +8,8 @@ leaves a log that ends somewhere between the old end and the new one, and nothin
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
 from logstore.errors import LogStoreError
@@ -26,9 +27,25 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 
+class _Replacement(NamedTuple):
+    """What is about to happen: all that needs a descriptor or space is got already.
+
+    Attributes:
+        new: takes the place and the name of the first of `gone`, from `temporary`.
+    """
+
+    kept: list[Segment]
+    gone: tuple[Segment, ...]
+    new: Segment
+    magic: int
+    temporary: str
+    directory: Handle
+
+
 def truncate_to(log: Log, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
     outer = sys.exc_info()[1]
+    replacement = None
     with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check_writable()
         if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -36,22 +53,24 @@ def truncate_to(log: Log, offset: int) -> None:
         if offset == log.log_end_offset:
             return
         try:
-            _truncate(log, offset)
+            replacement = _prepare(log, offset)
+            _carry_out(log, offset, replacement)
         except OSError as error:
             failure = log._failed(error)
-            if not log._log_dir.is_offline:
+            if replacement is not None and not log._log_dir.is_offline:
                 _take_what_stands(log, offset)
             try:
                 raise failure from error
             finally:
-                del failure  # its traceback holds this frame, and the frame segments
+                del failure, replacement  # a traceback holds this frame, and the frame descriptors
         except LogStoreError:
             raise
         except BaseException as error:  # interrupted
             hidden = hidden_failure(error, outer)
             if hidden is not None:
                 log._log_dir.flush_failed(hidden, log.directory)
-            _take_what_stands(log, offset)
+            if replacement is not None:
+                _take_what_stands(log, offset)
             raise
 
 
@@ -66,10 +85,10 @@ def _take_what_stands(log: Log, offset: int) -> None:
         log.detach(error)
 
 
-def _truncate(log: Log, offset: int) -> None:
-    """Do it, both locks held; raises OSError.
+def _prepare(log: Log, offset: int) -> _Replacement:
+    """Get whatever needs a descriptor or space, both locks held; raises OSError.
 
-    Whatever needs a descriptor or space is got before the first file goes.
+    The log is not touched: when this fails, a truncation never was.
     """
     limit = min(offset, log._recovery_point)
     # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
@@ -78,23 +97,36 @@ def _truncate(log: Log, offset: int) -> None:
     kept = [segment for segment in segments if segment.base_offset < offset]
     gone = segments[len(kept) :]
     cut = kept[-1] if kept and kept[-1].end_offset > offset else None
-    new, temporary = _begun_at(log, offset) if cut is None else _kept_part(log, cut, offset)
     if cut is not None:
         kept.pop()
         gone = (cut, *gone)
-    directory = Handle(files.open_file(log.directory, files.DIRECTORY))
+    new = Segment(log.directory, offset if cut is None else cut.base_offset)
+    temporary = f"{new.log_path}.tmp"
     try:
-        _replace(gone, new, temporary, directory.fd)
-    except OSError as error:
-        _take_what_is_left(log, offset, error)
+        magic = 0
+        if cut is None:
+            _write_empty(new, temporary)
+        else:
+            magic = _write_kept_part(log, cut, offset, new, temporary)
+        directory = Handle(files.open_file(log.directory, files.DIRECTORY))
+    except OSError:
+        with suppress(OSError):  # of a disk that fails: the next open sees to it
+            files.remove_if_there(temporary)
         raise
+    return _Replacement(kept, gone, new, magic, temporary, directory)
+
+
+def _carry_out(log: Log, offset: int, replacement: _Replacement) -> None:
+    """Let the new file take the place of what goes; opens nothing. Raises OSError."""
+    kept, gone, new, magic, temporary, directory = replacement
+    _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
     log._recovery_point = min(log._recovery_point, offset)
     log._count_from_flushed()
     log._epochs.truncate_to(offset)
     log._epochs_changed = True
-    log._activate([*kept, new])
+    log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)
     for segment in gone:
         segment.forget(log._environment)
 
@@ -113,31 +145,18 @@ def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory:
     files.sync_names(directory)
 
 
-def _take_what_is_left(log: Log, offset: int, error: OSError) -> None:
-    """Make a log that was left half truncated what its files are; else it serves no more."""
-    from logstore.log.opening import reopen
-
-    log._recovery_point = min(log._recovery_point, offset)
-    failure = log._failed(error)
-    try:
-        log._log_dir.check()
-        reopen(log)
-    except LogStoreError:
-        log.detach(failure)
-
-
-def _begun_at(log: Log, offset: int) -> tuple[Segment, str]:
-    """Write an empty file to begin a segment with, under another name."""
-    new = Segment(log.directory, offset)
+def _write_empty(new: Segment, temporary: str) -> None:
+    """Write an empty file to begin a segment with."""
     new.begin_indexes()
-    temporary = f"{new.log_path}.tmp"
     writer = Handle(files.open_file(temporary, files.REPLACE))
     files.sync_file(writer.fd)
-    return new, temporary
 
 
-def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
-    """Write the batches below `offset` to a new file, the one it falls into cut and framed anew."""
+def _write_kept_part(log: Log, segment: Segment, offset: int, new: Segment, temporary: str) -> int:
+    """Write the batches below `offset`, the one it falls into cut and framed anew.
+
+    Gives the layout of the batches.
+    """
     cursor = Cursor(segment, offset, log._environment)
     rest: list[Buffer] = []
     end_position = segment.size_bytes
@@ -147,14 +166,12 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
         if header.base_offset < offset:
             rest = layouts.part_until(bytes(data[at : at + header.size_bytes]), offset)
         break
-    temporary = f"{segment.log_path}.tmp"
     writer = Handle(files.open_file(temporary, files.REPLACE))
     source = segment.handle(log._environment)
     files.copy_range(source.fd, writer.fd, 0, end_position)
     files.write_fully(writer.fd, rest, end_position)
     files.sync_file(writer.fd)
     end = end_position + sum(map(len, rest))
-    new = Segment(segment.directory, segment.base_offset)
     index, time_index = new.begin_indexes()
     scan = Scan(
         new.base_offset,
@@ -167,4 +184,4 @@ def _kept_part(log: Log, segment: Segment, offset: int) -> tuple[Segment, str]:
         files.remove_if_there(temporary)
         raise corrupt(segment, scan.position, reason)
     new.take(scan)
-    return new, temporary
+    return scan.magic
