@@ -13,7 +13,12 @@ import pytest
 
 from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError
 from logstore.disk import files
+from logstore.log import retention, writer
+from logstore.log.metadata import PartitionMetadata
 from logstore.log.replica import Replica
+from support.hanging import QUIET
+from support.interrupts import InterruptAt
+from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
 
@@ -178,3 +183,36 @@ def test_an_interrupt_on_top_of_a_failed_sync_hides_no_failure(
         log.append(b"another", durable=True)
     with suppress(LogDirOfflineError):
         store.close()
+
+
+def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
+    """The disk said that the log began later than the owner did, until the next start."""
+    with fast_directory() as tmp_path:
+        small, number, was_hit, starts = LogConfig(segment_bytes=1024), 0, True, set()
+        with LogStore.open(tmp_path, config=QUIET) as store:
+            while was_hit:
+                log = store.create("orders", number, config=small)
+                for _ in range(12):
+                    log.append(bytes(100))
+                log.flush()
+                number += 1
+                with (
+                    suppress(KeyboardInterrupt),
+                    InterruptAt(number, retention, writer, files) as it,
+                ):
+                    log.delete_records_before(8)
+                was_hit, start = it.was_hit, log.log_start_offset
+                starts.add(start)
+                metadata = PartitionMetadata.read(log.directory)
+                assert metadata is not None and metadata.log_start_offset == start
+                assert [record.offset for record in log] == list(range(start, 12))
+                names = {name for name in os.listdir(log.directory) if name.endswith(".log")}
+                assert names == {os.path.basename(one.log_path) for one in log._view[0]}
+                log.delete_records_before(9)
+                assert log.append(b"next") == 12
+        assert starts == {0, 8}
+        with LogStore.open(tmp_path, config=QUIET) as store:
+            for key in store:
+                log = store[key]
+                assert (log.log_start_offset, log[12].value) == (9, b"next")
+                assert not log.recovery.problems

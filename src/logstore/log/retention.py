@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
+from logstore.errors import LogStoreError
 from logstore.log.custody import held
+from logstore.log.metadata import PartitionMetadata
 from logstore.log.replica import view_of
 from logstore.log.segment import Segment
 
@@ -55,21 +57,47 @@ def apply_retention(log: Log) -> int:
 
 
 def _start_at(log: Log, offset: int) -> None:
-    """Move the log start, durably, then drop what lies before it; `_flush_lock` is held."""
-    log._set_metadata(log_start_offset=offset)
+    """Move the log start, durably, then drop what lies before it; `_flush_lock` is held.
+
+    Who is interrupted behind the first step does the second nevertheless: what the disk says is
+    deleted must not be served, and could not be appended to again.
+    """
+    segments = log._view[0]
+    first = 0
+    while first + 1 < len(segments) and segments[first + 1].base_offset <= offset:
+        first += 1
+    gone = segments[:first]
+    try:
+        log._set_metadata(log_start_offset=offset)
+        _drop(log, offset, gone)
+    except LogStoreError:
+        raise
+    except BaseException:  # interrupted
+        if _is_written(log, offset):
+            log._metadata = log._metadata._replace(log_start_offset=offset)
+            _drop(log, offset, gone)
+        raise
+
+
+def _is_written(log: Log, offset: int) -> bool:
+    """Ask the disk whether the log starts at an offset; True when it has no answer."""
+    try:
+        metadata = PartitionMetadata.read(log.directory)
+    except (OSError, LogStoreError):
+        return True
+    return metadata is None or metadata.log_start_offset >= offset
+
+
+def _drop(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
+    """Forget what lies before the log start and remove its files; a second time does no harm."""
+    ids = {id(segment) for segment in gone}
     with log._lock:
         log._log_start_offset = offset
-        segments = log._view[0]
-        first = 0
-        while first + 1 < len(segments) and segments[first + 1].base_offset <= offset:
-            first += 1
-        gone = segments[:first]
+        for segment in gone:
+            segment.is_dropped = True
+        log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
         if gone:
-            for segment in gone:
-                segment.is_dropped = True
-            ids = {id(segment) for segment in gone}
-            log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
-            log._view = view_of(list(segments[first:]))
+            log._view = view_of([one for one in log._view[0] if id(one) not in ids])
         log._epochs.start_at(offset)
         log._epochs_changed = True
     _remove_files(log, gone)
