@@ -52,13 +52,14 @@ def whole(given: Any, name: str, low: int | None = None) -> int:
 
 def seconds(given: Any, name: str = "timeout") -> float:
     """Take a time to wait: finite, and not below 0."""
+    number: Any = given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, "a number of seconds", given)
-    if not 0 <= given <= threading.TIMEOUT_MAX:  # neither is NaN
+    if not 0 <= number <= threading.TIMEOUT_MAX:  # nor is NaN
         raise ValueError(
             f"{name} {shown(given)} is no time to wait: 0 to {threading.TIMEOUT_MAX:.0f} seconds"
         )
-    return float(given)
+    return float(number)
 
 
 def timeout_of(given: Any) -> float | None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from logstore.errors import (
     LogClosedError,
     LogDirIdentityError,
     LogDirOfflineError,
+    OffsetOutOfRangeError,
     ReadOnlyStoreError,
     UnknownPartitionError,
 )
@@ -179,3 +181,42 @@ def test_regression_a_view_whose_disk_fails_is_let_go(
         with pytest.raises(LogDirOfflineError):
             logs[1].read(0)
     assert not [record for record in caplog.records if "dropping" in record.getMessage()]
+
+
+@pytest.mark.parametrize("next_value", [b"other", b"o", b"a longer one"])
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_batch_that_was_taken_back_is_served_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_value: bytes, is_settled: bool
+) -> None:
+    """What the owner undid before its append returned is gone at the next look, or another."""
+    with LogStore.open(tmp_path) as store, LogStore.open(tmp_path, read_only=True) as beside:
+        log = store.create("orders", 0)
+        log.extend([b"a", b"b"])
+        view = beside.log("orders", 0)
+        if is_settled:  # so that only the file itself is looked at
+            os.utime(log.directory, (1, 1))
+        served: list[Any] = []
+
+        def written(fd: int, data: bytes, position: int) -> int:
+            os.pwrite(fd, data, position)
+            raise KeyboardInterrupt
+
+        def taken_back(fd: int, size_bytes: int) -> None:
+            served.extend([*view, view[2]])
+            os.ftruncate(fd, size_bytes)
+
+        assert [record.value for record in view] == [b"a", b"b"]
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pwrite", written)
+            patch.setattr(files, "ftruncate", taken_back)
+            with pytest.raises(KeyboardInterrupt):
+                log.append(b"never")
+        assert [record.value for record in served] == [b"a", b"b", b"never", b"never"]
+        assert [record.value for record in view] == [b"a", b"b"]
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            view[2]
+        assert (caught.value.offset, caught.value.log_end_offset) == (2, 2)
+        log.append(next_value)
+        assert view[2].value == next_value
+        assert [record.value for record in view] == [b"a", b"b", next_value]
+        assert view.verify() == []

@@ -26,7 +26,7 @@ RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
 
 HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
-Timestamps = Sequence["int | None"] | NDArray[Any] | int | None
+Timestamps = Iterable["int | None"] | NDArray[Any] | int | None
 
 
 def check_cell(cell: Any, what: str) -> bytes | None:
@@ -52,9 +52,9 @@ def check_headers(headers: HeadersLike | None) -> Headers:
     """Check one record's headers, pairs or a mapping; raises TypeError or ValueError."""
     if headers is None or headers is NO_HEADERS:
         return NO_HEADERS
-    is_mapping = isinstance(headers, Mapping)
+    pairs = headers.items() if isinstance(headers, Mapping) else many(headers, "headers", HEADER)
     checked = []
-    for pair in headers.items() if is_mapping else many(headers, "headers", HEADER):
+    for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
@@ -91,14 +91,13 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
         return now_ms
     if isinstance(timestamps, int | np.integer):
         return check_timestamp(timestamps)
-    is_array = isinstance(timestamps, np.ndarray)
-    if not is_array:
+    if not isinstance(timestamps, np.ndarray):
         timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")
     elif timestamps.ndim != 1:
         raise TypeError(f"timestamps are one row of numbers, not {timestamps.ndim} dimensions")
     if len(timestamps) != count:
         raise ValueError(f"{len(timestamps)} timestamps for {count} values")
-    if not is_array:
+    if not isinstance(timestamps, np.ndarray):
         if None in timestamps:
             timestamps = [now_ms if at is None else at for at in timestamps]
         kinds = set(map(type, timestamps))

@@ -88,7 +88,8 @@ class LogReader(Replica):
 
     def _record_from_disk(self, offset: int) -> Record:
         self._refresh()
-        self._check_readable(offset, offset + 1)
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self._out_of_range(offset)
         while True:
             self._check()
             seen = self._view

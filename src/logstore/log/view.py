@@ -3,7 +3,9 @@
 Every read first looks whether the directory changed (rolled, truncated, retained) or the last
 segment grew. A batch that is not whole at the very end means "not yet"; a file that is gone means
 look again, then OffsetOutOfRangeError; never a failure of the log dir. Appended records are seen
-before they are flushed: after a power cut the owner may give their offsets to others.
+before they are flushed: after a power cut the owner may give their offsets to others. So it may
+after a Ctrl-C between the write of a batch and the return of its append: the batch is taken back,
+and whoever looked in between saw it. The next look finds what stands there now.
 
 A listing is no snapshot: its names are looked at one after the other while the owner works. So
 where a segment ends is believed only of a file and its successor that were there at one moment, and
