@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from logstore import __version__
-from logstore.cli.app import app
+from logstore.cli.app import ELSEWHERE, Elsewhere, app
 from support.command_line import Run, Start, owner_of
 
 COMMANDS = (
     *("add-dir", "append", "bench", "cat", "cordon", "create", "demo", "dirs", "dump"),
-    *("format", "kafka", "log-dirs", "metrics", "prefer-dir", "promote", "remove-dir"),
-    *("reopen", "repair", "tail", "take-offline", "topics", "uncordon", "verify"),
+    *("format", "kafka", "log-dirs", "metrics", "move", "prefer-dir", "promote", "reassign"),
+    *("remove-dir", "reopen", "repair", "tail", "take-offline", "topics", "uncordon", "verify"),
 )
 
 
@@ -178,6 +178,29 @@ def test_start_imports_nothing_heavy() -> None:
     )
     result = run_python(code)
     assert result.stdout.strip() == "", result.stderr
+
+
+@pytest.mark.parametrize("args", [["--help"], ["topics", "--help"], ["kafka", "--help"]])
+def test_a_command_elsewhere_is_imported_by_its_own_call_alone(args: list[str]) -> None:
+    """The list of commands and every other command do without the modules of `kafka` and `move`."""
+    code = (
+        "import sys, logstore.cli.app as app\n"
+        "try: app.app.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print('imported', *sorted(name for name, (module, _) in app.ELSEWHERE.items()"
+        " if module in sys.modules))"
+    )
+    result = run_python(code, *args)
+    expected = ["kafka"] if args[0] == "kafka" else []
+    assert result.stdout.splitlines()[-1].split() == ["imported", *expected], result.stderr
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_the_line_of_a_command_elsewhere_is_its_own(name: str) -> None:
+    """What the list says of a command that it does not import is what the command says."""
+    command = app.commands[name]
+    assert isinstance(command, Elsewhere)
+    assert command.load().short_help == command.short_help
 
 
 def test_tables_without_rich(orders: list[str]) -> None:

@@ -11,15 +11,19 @@ from typing import Any, NoReturn
 import click
 
 from logstore import __version__
-from logstore.cli import appending, bench, checking, dirs, dump, kafka, operating, reading, topics
+from logstore.cli import appending, bench, checking, dirs, dump, operating, reading, topics
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import LogDirLockedError, LogStoreError
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 130
 
-# Commands of the package beside this one, by the module that has them: imported when used.
-ELSEWHERE = {"move": "mover.cli.moving", "reassign": "mover.cli.reassigning"}
+# Commands that are imported when they are used: the module that has them, their line in the list.
+ELSEWHERE = {
+    "kafka": ("logstore.cli.kafka", "Read, adopt and hand back a Kafka broker's disks."),
+    "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
+    "reassign": ("mover.cli.reassigning", "Do, check or cancel the moves of a reassignment file."),
+}
 
 HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
@@ -42,20 +46,28 @@ Exit codes: 0 good, 1 a problem was found or the work failed, 2 wrong usage, 130
 """
 
 
+class Elsewhere(click.Command):
+    """Stand in the list of commands for one whose module is imported when it is called."""
+
+    def __init__(self, name: str, module: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self.module = module
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        found: click.Command = getattr(importlib.import_module(self.module), self.name or "")
+        return found
+
+
 class Application(click.Group):
     """A group whose `main` maps every way to end onto an exit code and at most one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands, those that are elsewhere too."""
-        return sorted([*super().list_commands(ctx), *ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Find a command; one that is elsewhere is imported now."""
-        place = ELSEWHERE.get(cmd_name)
-        if place is None:
-            return super().get_command(ctx, cmd_name)
-        found: click.Command = getattr(importlib.import_module(place), cmd_name)
-        return found
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; one that is elsewhere is imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, Elsewhere) else command, rest
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run the command and exit with its code."""
@@ -139,7 +151,7 @@ for module_commands in (
     dump.COMMANDS,
     checking.COMMANDS,
     bench.COMMANDS,
-    kafka.COMMANDS,
+    [Elsewhere(name, *place) for name, place in ELSEWHERE.items()],
 ):
     for subcommand in module_commands:
         app.add_command(subcommand)

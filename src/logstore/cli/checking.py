@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -76,6 +77,25 @@ def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
     return rows
 
 
+def print_problems(
+    ctx: click.Context,
+    store: LogStore,
+    names: list[TopicPartition],
+    rows: list[Row],
+    output_format: str,
+) -> NoReturn:
+    """Print what is wrong, log dirs that are offline among it, and exit with 1 if anything is."""
+    for directory in store.recovery_report.offline_dirs:
+        reason = f"the log dir is offline: {directory.reason}"
+        rows.append(failure_row("-", None, directory.path, reason))
+    if rows or output_format != "table":
+        print_rows(rows, PROBLEM_COLUMNS, output_format)
+    partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"
+    problems = "1 problem" if len(rows) == 1 else f"{len(rows) or 'no'} problems"
+    note(f"{partitions} verified, {problems}")
+    ctx.exit(1 if rows else 0)
+
+
 class Total:
     """Add up steps for a bar that wants to know what is done so far."""
 
@@ -115,15 +135,7 @@ def verify(
     with store_for_reading(log_dirs, is_overview=True) as store:
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
-        for directory in store.recovery_report.offline_dirs:
-            reason = f"the log dir is offline: {directory.reason}"
-            rows.append(failure_row("-", None, directory.path, reason))
-    if rows or output_format != "table":
-        print_rows(rows, PROBLEM_COLUMNS, output_format)
-    partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"
-    problems = "1 problem" if len(rows) == 1 else f"{len(rows) or 'no'} problems"
-    note(f"{partitions} verified, {problems}")
-    ctx.exit(1 if rows else 0)
+    print_problems(ctx, store, names, rows, output_format)
 
 
 @click.command(short_help="Take damaged bytes out of a partition.")

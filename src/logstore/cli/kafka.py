@@ -5,56 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Unpack
 
 import click
 
 from logstore import LogStore, LogStoreError, TopicPartition
-from logstore.cli.checking import PROBLEM_COLUMNS, failure_row, verify_rows
+from logstore.cli.checking import print_problems, verify_rows
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
     named_log_dirs,
     note,
     one_partition,
+    partition_arguments,
     partitions_of,
     store_as_owner,
 )
 from logstore.cli.output import (
     Column,
     Row,
-    count_text,
-    optional_text,
     print_facts,
     print_rows,
     progress_bar,
-    size_text,
     time_text,
 )
-from logstore.cli.reading import (
-    RECORD_FORMATS,
-    Moment,
-    OffsetText,
-    chosen_records,
-    first_records,
-    print_records,
-    unescape,
-)
+from logstore.cli.reading import RECORD_FORMATS, Range, print_range, range_options
+from logstore.cli.topics import PARTITION_COLUMNS, partition_row
 from logstore.config import format_size
 from logstore.format import layouts
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
 
 LS_COLUMNS = [
-    Column("topic", "topic"),
-    Column("partition", "partition", str, is_number=True),
-    Column("log_start_offset", "start", count_text, is_number=True),
-    Column("log_end_offset", "end", count_text, is_number=True),
-    Column("size_bytes", "size", size_text, is_number=True),
+    *PARTITION_COLUMNS[:-2],
     Column("first_timestamp", "from", lambda at: "-" if at is None else time_text(at)),
     Column("last_timestamp", "to", lambda at: "-" if at is None else time_text(at)),
     Column("codecs", "codec", lambda names: ",".join(names) or "-"),
-    Column("log_dir", "log dir"),
-    Column("reason", "", optional_text),
+    *PARTITION_COLUMNS[-2:],
 ]
 
 
@@ -81,25 +68,17 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
 
 
 def ls_row(store: LogStore, name: TopicPartition) -> Row:
-    """Describe one partition; of one that cannot be read, why."""
-    row: Row = {column.key: None for column in LS_COLUMNS} | name._asdict()
-    row |= {"codecs": [], "log_dir": "-"}
-    try:
+    """Describe one partition; `state` says what of it is not read, and why."""
+    row = partition_row(store, name) | {"first_timestamp": None, "last_timestamp": None}
+    row["codecs"] = []
+    if row["state"] == "online":
         log = store.log(*name)
-        first, last, codecs = last_batches(log)
-        torn = log.recovery.cut_bytes
-        row |= {
-            "log_start_offset": log.log_start_offset,
-            "log_end_offset": log.log_end_offset,
-            "size_bytes": log.size_bytes,
-            "first_timestamp": first,
-            "last_timestamp": last,
-            "codecs": codecs,
-            "log_dir": log.log_dir,
-            "reason": f"{torn} bytes behind its end are not read" if torn else None,
-        }
-    except LogStoreError as error:
-        row["reason"] = str(error)
+        try:
+            row["first_timestamp"], row["last_timestamp"], row["codecs"] = last_batches(log)
+        except LogStoreError as error:
+            row["state"] = f"damaged: {error}"
+        if log.recovery.cut_bytes:
+            row["state"] = f"{log.recovery.cut_bytes} bytes behind its end are not read"
     return row
 
 
@@ -129,20 +108,14 @@ def ls(
     with kafka_store(dirs or log_dirs) as store:
         rows = [ls_row(store, name) for name in sorted(store)]
     print_rows(rows, LS_COLUMNS, output_format)
-    ctx.exit(1 if any(row["size_bytes"] is None for row in rows) else 0)
+    ctx.exit(1 if any(row["state"].startswith(("offline", "damaged")) for row in rows) else 0)
 
 
 @kafka.command(short_help="Print the records of a partition.")
-@click.argument("topic")
-@click.argument("partition", required=False, type=click.IntRange(min=0))
+@partition_arguments
 @log_dirs_option
 @format_option(RECORD_FORMATS, "text")
-@click.option("--offset", "-o", type=OffsetText(), help="First offset: a number, start, -N.")
-@click.option("--end-offset", "-e", type=OffsetText(), help="Offset to stop before.")
-@click.option("--since", type=Moment(), help="Only records at or after: 2013-07-04, 2h, ms.")
-@click.option("--until", type=Moment(), help="Only records before that time.")
-@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many.")
-@click.option("--separator", default="\\n", help=r"With raw: what follows a value.  [default: \n]")
+@range_options
 @click.option(
     "--isolation-level",
     type=click.Choice(("read_uncommitted", "read_committed")),
@@ -155,19 +128,13 @@ def cat(
     partition: int | None,
     log_dirs: tuple[str, ...],
     output_format: str,
-    offset: int | str | None,
-    end_offset: int | str | None,
-    since: int | None,
-    until: int | None,
-    max_records: int | None,
-    separator: str,
     isolation_level: str,
+    **wanted: Unpack[Range],
 ) -> None:
     """Print the records of a partition of a broker, as `logstore cat` does."""
     with kafka_store(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))
-        records = chosen_records(log, offset, end_offset, since, until, isolation_level)
-        print_records(first_records(records, max_records), output_format, unescape(separator))
+        print_range(log, output_format, isolation_level, **wanted)
 
 
 @kafka.command(short_help="Check every batch; table of problems.")
@@ -190,18 +157,11 @@ def verify(
     with kafka_store(log_dirs) as store:
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
-        for directory in store.recovery_report.offline_dirs:
-            reason = f"the log dir cannot be read: {directory.reason}"
-            rows.append(failure_row("-", None, directory.path, reason))
-    if rows or output_format != "table":
-        print_rows(rows, PROBLEM_COLUMNS, output_format)
-    note(f"{len(names)} partitions verified, {len(rows) or 'no'} problems")
-    ctx.exit(1 if rows else 0)
+    print_problems(ctx, store, names, rows, output_format)
 
 
 @kafka.command(short_help="Take a broker's partition into a store.")
-@click.argument("topic")
-@click.argument("partition", required=False, type=click.IntRange(min=0))
+@partition_arguments
 @log_dirs_option
 @click.option("--from", "sources", multiple=True, required=True, metavar="DIR[,DIR...]")
 @format_option()
@@ -238,8 +198,7 @@ def adopt(
 
 
 @kafka.command(short_help="Write a directory that a broker loads.")
-@click.argument("topic")
-@click.argument("partition", required=False, type=click.IntRange(min=0))
+@partition_arguments
 @log_dirs_option
 @click.option("--to", "target", required=True, metavar="DIR", help="A broker's log dir, or any.")
 @format_option()
@@ -259,6 +218,3 @@ def export(
             size_bytes = export_one(store.log(*name), path)
             facts = {**name._asdict(), "path": path, "size_bytes": size_bytes}
             print_facts(facts, output_format, f"{name}: {format_size(size_bytes)} in {path}")
-
-
-COMMANDS: list[click.Command] = [kafka]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 import numpy as np
 
 from logstore import Log, Record
 from logstore.cli.options import (
+    Function,
     format_option,
     log_dirs_option,
     one_partition,
@@ -72,6 +73,42 @@ class OffsetText(OffsetType):
             return int(text)
         except ValueError:
             self.fail(f"{text!r} is no offset, start or end", param, ctx)
+
+
+class Range(TypedDict):
+    """What `range_options` ask for: which records of a partition, and what follows a raw one."""
+
+    offset: int | str | None
+    end_offset: int | str | None
+    since: int | None
+    until: int | None
+    max_records: int | None
+    separator: str
+
+
+RANGE_OPTIONS = [
+    click.option(
+        "--offset", "-o", type=OffsetText(), help="First offset: a number, start, -N."
+    ),
+    click.option(
+        "--end-offset", "-e", type=OffsetText(), help="Offset to stop before: a number, end, -N."
+    ),
+    click.option(
+        "--since", type=Moment(), help="Only records at or after: 2013-07-04, 2h, ms."
+    ),
+    click.option("--until", type=Moment(), help="Only records before that time."),
+    click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many."),
+    click.option(
+        "--separator", default="\\n", help=r"With raw: what follows a value.  [default: \n]"
+    ),
+]  # fmt: skip
+
+
+def range_options(function: Function) -> Function:
+    """Add the options that `Range` carries."""
+    for option in reversed(RANGE_OPTIONS):
+        function = option(function)
+    return function
 
 
 def resolve_offset(log: Log, offset: int | str) -> int:
@@ -154,6 +191,19 @@ def first_records(records: Iterable[Record], count: int | None) -> Iterator[Reco
             return
 
 
+def print_range(
+    log: Log,
+    output_format: str,
+    isolation_level: str = "read_uncommitted",
+    **wanted: Unpack[Range],
+) -> None:
+    """Print the records that are wanted."""
+    limits = (wanted["offset"], wanted["end_offset"], wanted["since"], wanted["until"])
+    records = chosen_records(log, *limits, isolation_level)
+    separator = unescape(wanted["separator"])
+    print_records(first_records(records, wanted["max_records"]), output_format, separator)
+
+
 def record_writer(output_format: str, separator: bytes) -> Callable[[Record], bytes]:
     """Make the function that turns a record into what is printed for it."""
     if output_format == "raw":
@@ -188,25 +238,13 @@ def print_records(records: Iterable[Record], output_format: str, separator: byte
 @partition_arguments
 @log_dirs_option
 @format_option(RECORD_FORMATS, "text")
-@click.option("--offset", "-o", type=OffsetText(), help="First offset: a number, start, -N.")
-@click.option(
-    "--end-offset", "-e", type=OffsetText(), help="Offset to stop before: a number, end, -N."
-)
-@click.option("--since", type=Moment(), help="Only records at or after: 2013-07-04, 2h, ms.")
-@click.option("--until", type=Moment(), help="Only records before that time.")
-@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many.")
-@click.option("--separator", default="\\n", help=r"With raw: what follows a value.  [default: \n]")
+@range_options
 def cat(
     topic: str,
     partition: int | None,
     log_dirs: tuple[str, ...],
     output_format: str,
-    offset: int | str | None,
-    end_offset: int | str | None,
-    since: int | None,
-    until: int | None,
-    max_records: int | None,
-    separator: str,
+    **wanted: Unpack[Range],
 ) -> None:
     """Print the records of a partition.
 
@@ -221,9 +259,7 @@ def cat(
       logstore cat images 0 --offset 7 --max-records 1 --format raw --separator '' > 7.png
     """
     with store_for_reading(log_dirs) as store:
-        log = store.log(*one_partition(store, topic, partition))
-        records = chosen_records(log, offset, end_offset, since, until)
-        print_records(first_records(records, max_records), output_format, unescape(separator))
+        print_range(store.log(*one_partition(store, topic, partition)), output_format, **wanted)
 
 
 def unescape(separator: str) -> bytes:
