@@ -63,7 +63,7 @@ def consumed(client: Client, topic: str, level: str) -> Rows:
         key = TopicPartition(row["topic"], row["partition"])
         found.setdefault(key, [])
         if "offset" in row:
-            found[key].append(row_of(row))
+            found[key].append(row_of(tuple(row.values())[2:]))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,28 +29,29 @@ def bytes_of(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def row_of(document: dict[str, Any]) -> tuple[Any, ...]:
-    """Make what a Record begins with."""
-    headers = tuple((name, bytes_of(value)) for name, value in document["headers"])
-    key, value = bytes_of(document["key"]), bytes_of(document["value"])
-    return document["offset"], document["timestamp"], key, value, headers
+def row_of(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Make what a Record begins with of offset, timestamp, key, value and headers."""
+    offset, timestamp, key, value, headers = row[:5]
+    pairs = tuple((name, bytes_of(cell)) for name, cell in headers)
+    return offset, timestamp, bytes_of(key), bytes_of(value), pairs
 
 
 def given(name: str) -> dict[TopicPartition, Given]:
-    """Read what consumers were given of `stopped` or `killed`."""
-    uncommitted: dict[TopicPartition, Rows] = {}
-    committed: dict[TopicPartition, Rows] = {}
-    found = {}
+    """Read what consumers were given of `stopped` or `killed`.
+
+    Behind the line of a partition stands one for each of its records; the last number in it says
+    whether a committed read was given it too.
+    """
+    found: dict[TopicPartition, Given] = {}
     for line in (GOLDEN / f"{name}.jsonl").read_text().splitlines():
         row = json.loads(line)
-        key = TopicPartition(row["topic"], row["partition"])
-        if "offset" in row:
-            uncommitted.setdefault(key, []).append(row_of(row))
-            if row["is_committed"]:
-                committed.setdefault(key, []).append(row_of(row))
-        else:
-            rows = uncommitted.get(key, []), committed.get(key, [])
-            found[key] = Given(row["start"], row["end"], *rows)
+        if isinstance(row, dict):
+            expected = Given(row["start"], row["end"], [], [])
+            found[TopicPartition(row["topic"], row["partition"])] = expected
+            continue
+        expected.uncommitted.append(row_of(row))
+        if row[5]:
+            expected.committed.append(row_of(row))
     return found
 
 

@@ -1,6 +1,6 @@
 """Write the golden directories by Apache Kafka itself; done once, kept for ever.
 
-    PYTHONPATH=src:tests python tests/format/kafka_golden/write_golden.py TARGET
+    PYTHONPATH=src:tests:. python tests/support/write_kafka_golden.py TARGET
 
 Makes two brokers' worth of log dirs below TARGET:
 
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 from support.kafka_peer import Broker, Client, client_of
 
@@ -159,12 +160,17 @@ def keep(client: Client, path: Path, topics: set[str] | None = None) -> None:
     """Keep what consumers are given: each record, whether a committed read has it, and the ends."""
     rows = client.ask("consume", "read_committed", "*")
     committed = {tuple(row.values())[:3] for row in rows if "offset" in row}
+    found: dict[tuple[str, int], list[Any]] = {}
     with path.open("w") as file:
         for row in client.ask("consume", "read_uncommitted", "*"):
-            if topics is None or row["topic"] in topics:
-                if "offset" in row:
-                    row["is_committed"] = (*row.values(),)[:3] in committed
-                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            if topics is not None and row["topic"] not in topics:
+                continue
+            records = found.setdefault((row["topic"], row["partition"]), [])
+            if "offset" in row:
+                records.append([*tuple(row.values())[2:], (*row.values(),)[:3] in committed])
+                continue
+            for each in (row, *records):  # the ends come last
+                file.write(json.dumps(each, separators=(",", ":")) + "\n")
 
 
 def copy(log_dirs: list[Path], target: Path, known: Path | None = None) -> None:
