@@ -5,7 +5,8 @@
 Each round produces at random (every codec, tombstones, headers, transactions committed, aborted and
 left open), keeps what consumers are given in both isolation levels, ends the broker, every second
 time by SIGKILL, and reads its log dirs. At last a partition written here is printed by Kafka's dump
-tool and served by the broker; so are partitions that were adopted and exported again.
+tool and served by the broker; so are partitions that were adopted, moved to another disk by the
+mover, and exported again. The broker goes on with them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from logstore import LogConfig, LogStore, TopicPartition
 from logstore.store.kafka_adopting import adopt
 from logstore.store.kafka_exporting import export
+from mover import ReplicaMover
 from support.kafka_golden import row_of
 from support.kafka_peer import Broker, Client, client_of, dump_log_segments, missing_tools
 
@@ -94,44 +96,67 @@ def one_round(broker: Broker, rng: random.Random, number: int) -> int:
 
 
 def hand_back(broker: Broker, place: Path, rng: random.Random) -> None:
-    """Write, adopt and export partitions, and let the broker serve them."""
-    expected: Rows = {}
+    """Write and adopt partitions, move them, export them, and let the broker serve them."""
+    expected: dict[str, Rows] = {level: {} for level in LEVELS}
     out = place / "out"
     out.mkdir()
-    with LogStore.open(place / "ours") as store, LogStore.open_kafka(broker.log_dirs) as source:
-        for number, codec in enumerate(CODECS):
-            config = LogConfig(record_format="kafka", compression_type=codec, segment_bytes=60_000)
-            log = store.create("written", number, config=config)
-            for _ in range(30):
-                values = [rng.randbytes(rng.randrange(120)) for _ in range(rng.randrange(1, 60))]
-                log.extend(values, keys=[None if len(v) % 3 else v[:4] for v in values])
-            log.append(None, key=b"tombstone", headers=[("h", b"v"), ("n", None)])
-            assert not log.verify()
-        columns = store.create("written", len(CODECS))
-        columns.extend([b"c%d" % at for at in range(500)], timestamps=range(1000, 1500))
+    broker.start()
+    with client_of(broker) as client:  # the transaction that was left open is aborted
+        client.ask("producer", "t0", "none", "t0", "true")
+    broker.stop()
+    disks = [place / "ours1", place / "ours2"]
+    with LogStore.open(disks) as store, LogStore.open_kafka(broker.log_dirs) as source:
+        write(store, rng)
         for partition in range(PARTITIONS):
             adopt(store, source, TopicPartition(TOPIC, partition), lambda done: None)
         store.flush()
+        given = {level: {key: read(store[key], level) for key in store} for level in LEVELS}
+        move_all(store, disks)
         for key in store:
-            expected[key] = read(store[key], "read_uncommitted")
+            for level in LEVELS:
+                expected[level][key] = read(store[key], level)
+                assert expected[level][key] == given[level][key], (level, key)
             export(store[key], str(out / str(key)))
-    for path in sorted(out.glob("written-*/*.log")):
+    for path in sorted(out.glob("*/*.log")):
         text = dump_log_segments(path)
         assert "isvalid: false" not in text and "isvalid: true" in text, path
     serve(broker, out, expected)
 
 
-def serve(broker: Broker, out: Path, expected: Rows) -> None:
-    """Put exported segments into the broker's own directories, and consume them."""
+def write(store: LogStore, rng: random.Random) -> None:
+    """Write a partition in Kafka's layout with each codec, and one in columns."""
+    for number, codec in enumerate(CODECS):
+        config = LogConfig(record_format="kafka", compression_type=codec, segment_bytes=60_000)
+        log = store.create("written", number, config=config)
+        for _ in range(30):
+            values = [rng.randbytes(rng.randrange(120)) for _ in range(rng.randrange(1, 60))]
+            log.extend(values, keys=[None if len(v) % 3 else v[:4] for v in values])
+        log.append(None, key=b"tombstone", headers=[("h", b"v"), ("n", None)])
+        assert not log.verify()
+    columns = store.create("written", len(CODECS))
+    columns.extend([b"c%d" % at for at in range(500)], timestamps=range(1000, 1500))
+
+
+def move_all(store: LogStore, disks: list[Path]) -> None:
+    """Move every partition to the disk where it is not, verified on the way."""
+    with ReplicaMover(store) as mover:
+        moves = []
+        for key in store:
+            (target,) = [each for each in map(str, disks) if each != store[key].log_dir]
+            moves.append((key, target, mover.move(*key, target)))
+        for key, target, move in moves:
+            move.wait()
+            assert move.error is None, (key, move.error)
+            assert store[key].log_dir == target, key
+
+
+def serve(broker: Broker, out: Path, expected: dict[str, Rows]) -> None:
+    """Put exported segments into the broker's own directories, and consume them there."""
     broker.start()
     with client_of(broker) as client:
         client.ask("topic", "written", len(CODECS) + 1, "retention.ms=-1")
-        client.ask("producer", "p", "none", "-", "true")
-        for partition in range(len(CODECS) + 1):
-            client.send("p", "written", None, b"placeholder", partition=partition)
-        client.ask("flush", "p")
     broker.stop()
-    for key in expected:
+    for key in expected["read_uncommitted"]:
         (target,) = [path for each in broker.log_dirs for path in each.glob(str(key))]
         for path in target.iterdir():
             if path.name != "partition.metadata":
@@ -144,11 +169,31 @@ def serve(broker: Broker, out: Path, expected: Rows) -> None:
             (each / name).unlink(missing_ok=True)
     broker.start()
     with client_of(broker) as client:
-        for topic in ("written", TOPIC):
-            rows = consumed(client, topic, "read_uncommitted")
-            for key, found in rows.items():
-                assert found == expected[key], key
+        for level in LEVELS:
+            for topic in ("written", TOPIC):
+                for key, found in consumed(client, topic, level).items():
+                    assert found == expected[level][key], (level, key)
+        given = go_on(client, sorted(expected["read_uncommitted"]))
     broker.stop()
+    with LogStore.open_kafka(broker.log_dirs) as store:
+        for key, found in given.items():
+            assert found[:-1] == expected["read_committed"][key] and found[-1][3] == b"goes on", key
+            assert read(store[key], "read_committed") == found, key
+        report = store.verify()
+        assert report.is_sound, report
+
+
+def go_on(client: Client, keys: list[TopicPartition]) -> Rows:
+    """Produce one record more to each partition, in a transaction, and consume them all."""
+    client.ask("producer", "after", "zstd", "after", "true")
+    client.ask("begin", "after")
+    for topic, partition in keys:
+        client.send("after", topic, b"k", b"goes on", partition=partition)
+    client.ask("commit", "after")
+    rows: Rows = {}
+    for topic in ("written", TOPIC):
+        rows |= consumed(client, topic, "read_committed")
+    return rows
 
 
 def main() -> int:
@@ -173,7 +218,7 @@ def main() -> int:
             count = one_round(broker, rng, number)
             print(f"round {number + 1}: {count} records as a consumer was given them", flush=True)
         hand_back(broker, place, rng)
-        print("written, adopted and exported partitions are dumped and served by the broker")
+        print("what was written, adopted, moved and exported is dumped and served by the broker")
     finally:
         broker.kill()
         shutil.rmtree(place)

@@ -10,7 +10,7 @@ from typing import Unpack
 import click
 
 from logstore import LogStore, LogStoreError, TopicPartition
-from logstore.cli.checking import print_problems, verify_rows
+from logstore.cli.checking import failure_row, print_problems, verify_rows
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
@@ -35,6 +35,7 @@ from logstore.config import format_size
 from logstore.format import layouts
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
+from logstore.store.kafka_view import KafkaStoreView
 
 LS_COLUMNS = [
     *PARTITION_COLUMNS[:-2],
@@ -46,9 +47,10 @@ LS_COLUMNS = [
 
 
 @contextmanager
-def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
+def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
     """Open the log dirs of a broker, and say on stderr what is odd about them."""
     with LogStore.open_kafka(named_log_dirs(log_dirs)) as store:
+        assert isinstance(store, KafkaStoreView)
         for warning in store.recovery_report.warnings:
             note(f"warning: {warning}")
         yield store
@@ -152,11 +154,15 @@ def verify(
 ) -> None:
     """Compute every checksum, and check that batches follow one another.
 
+    The indexes, the lists of aborted transactions, the snapshots of producers and the checkpoints
+    beside the segments are held against them.
+
     The exit code is 1 when anything is wrong; nothing is changed.
     """
     with kafka_store(log_dirs) as store:
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
+        rows += [failure_row("-", None, *damage) for damage in store.damaged_files]
     print_problems(ctx, store, names, rows, output_format)
 
 

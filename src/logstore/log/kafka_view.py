@@ -7,6 +7,8 @@ first, a torn tail ends the log, what compaction left half done is read as Kafka
     X.log.swap            a compacted segment about to take the place of those that it covers
     X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
     X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
+
+`verify` holds all of them against the segments (see `kafka_checking`).
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from logstore.disk import files
 from logstore.errors import UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
+from logstore.log import kafka_checking
 from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
+from logstore.log.kafka_checking import SideScan
 from logstore.log.listing import SegmentFiles
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.offset_index import OffsetIndex
-from logstore.log.scan import Scan, find_batch
+from logstore.log.report import Problem
+from logstore.log.scan import Progress, Scan, find_batch
 from logstore.log.segment import Segment
 from logstore.log.time_index import TimeIndex
+from logstore.log.verification import verify
 from logstore.log.view import LogView
 from logstore.names import parse_segment_file_name
 
@@ -51,7 +57,29 @@ class KafkaSegment(Segment):
     @property
     def log_path(self) -> str:
         """Path of the record batches."""
-        return os.path.join(self.directory, f"{self.base_offset:020d}{self.suffix}")
+        return self._beside(LOG)
+
+    def _beside(self, suffix: str) -> str:
+        """Name a file beside the segment; those of one that compaction made come with it."""
+        return os.path.join(
+            self.directory,
+            f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
+        )
+
+    @property
+    def index_path(self) -> str:
+        """Path of the offset index."""
+        return self._beside(".index")
+
+    @property
+    def time_index_path(self) -> str:
+        """Path of the time index."""
+        return self._beside(".timeindex")
+
+    @property
+    def aborted_index_path(self) -> str:
+        """Path of the list of aborted transactions."""
+        return self._beside(".txnindex")
 
     def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
         index = self._hinted(environment)
@@ -118,19 +146,22 @@ def _end_offset(path: str, row: SegmentFiles) -> int:
 
 def read_topic_id(directory: str) -> bytes:
     """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
+    data = kafka_checking.read_if_there(os.path.join(directory, METADATA_NAME))
+    return bytes(16) if data is None else parse_topic_id(data) or bytes(16)
+
+
+def parse_topic_id(data: bytes) -> bytes | None:
+    """Read the topic id that a `partition.metadata` holds; None when it holds none."""
+    version, _, line = data.decode("utf-8", "replace").rstrip("\n").partition("\n")
+    key, _, text = line.partition(": ")
+    if (version, key) != ("version: 0", "topic_id"):
+        return None
     try:
-        text = files.read_file(os.path.join(directory, METADATA_NAME)).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return bytes(16)
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "topic_id":
-            try:
-                topic_id = base64.urlsafe_b64decode(value.strip() + "==")
-            except binascii.Error:
-                return bytes(16)
-            return topic_id if len(topic_id) == 16 else bytes(16)
-    return bytes(16)
+        topic_id = base64.b64decode(text + "==", b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    is_id = base64.urlsafe_b64encode(topic_id).decode() == text + "=="
+    return topic_id if is_id and len(topic_id) == 16 else None
 
 
 class KafkaLogView(LogView):
@@ -138,6 +169,8 @@ class KafkaLogView(LogView):
 
     _suffixes: dict[int, str]
     _ended: tuple[int, int, int] | None = None
+    was_stopped = False  # in order: no broker writes here, and none was killed while it did
+    known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached
 
     def _read_metadata(self) -> PartitionMetadata | None:
         return None
@@ -198,6 +231,45 @@ class KafkaLogView(LogView):
             self.recovery.cut_reason = (
                 "what a broker left that did not end in order; it is not read"
             )
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Check every batch, and the files that the broker keeps beside the segments."""
+        scans: list[SideScan] = []
+
+        def begin(segment: Segment, next_base: int | None) -> Scan:
+            assert isinstance(segment, KafkaSegment)
+            is_growing = next_base is None and not self.was_stopped
+            limit_offset = 2**63 if next_base is None else next_base
+            scans.append(SideScan(segment, limit_offset, is_growing))
+            return scans[-1]
+
+        problems = verify(self, progress, begin) + self._verify_end()
+        try:
+            problems += kafka_checking.check_files(self, scans)
+            path = os.path.join(self._directory, METADATA_NAME)
+            data = kafka_checking.read_if_there(path)
+        except OSError as error:
+            raise self._failed(error) from error
+        if data is not None and parse_topic_id(data) is None:
+            problems.append(Problem(path, 0, len(data), "there is no topic id in it", 0, 0))
+        return problems
+
+    def _verify_end(self) -> list[Problem]:
+        """Tell of records that were there, and of bytes that a broker in order does not leave."""
+        known, path = self.known_end
+        end, segments = self.log_end_offset, self._view[0]
+        torn = self.recovery.cut_bytes
+        is_longer = 0 < known < end and self.was_stopped  # a stop writes where each log ended
+        if known <= end and not is_longer and not (torn and self.was_stopped):
+            return []
+        reason = f"the last whole batch ends before offset {end}"
+        if known > end or is_longer:
+            reason += f"; {path} says that the log reached {known}"
+        if not segments:
+            return [Problem(self._directory, 0, 0, reason, end, known)]
+        good_end = segments[-1].size_bytes
+        log_path = segments[-1].log_path
+        return [Problem(log_path, good_end, good_end + torn, reason, end, max(known, end))]
 
 
 def _fault(fd: int, scan: Scan) -> str:

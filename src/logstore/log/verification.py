@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from logstore.log.reader import LogReader
 
 
-def verify(log: LogReader, progress: Progress | None = None) -> list[Problem]:
+# Makes the walk over a segment, of which is known where the next one begins.
+NewScan = Callable[[Segment, int | None], Scan]
+
+
+def plain_scan(segment: Segment, next_base: int | None) -> Scan:
+    """Begin a walk that looks at a segment alone."""
+    return Scan(segment.base_offset, limit_offset=2**63 if next_base is None else next_base)
+
+
+def verify(
+    log: LogReader, progress: Progress | None = None, new_scan: NewScan = plain_scan
+) -> list[Problem]:
     """Read everything from the disk and give what is wrong, in order of offset.
 
     Args:
@@ -37,7 +49,7 @@ def verify(log: LogReader, progress: Progress | None = None) -> list[Problem]:
             )
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
-            problems += _verify_segment(log, segment, next_base, progress)
+            problems += _verify_segment(log, segment, next_base, progress, new_scan)
         except FileNotFoundError as error:
             if not segment.is_dropped:
                 raise log._failed(error) from error
@@ -48,7 +60,11 @@ def verify(log: LogReader, progress: Progress | None = None) -> list[Problem]:
 
 
 def _verify_segment(
-    log: LogReader, segment: Segment, next_base: int | None, progress: Progress | None
+    log: LogReader,
+    segment: Segment,
+    next_base: int | None,
+    progress: Progress | None,
+    new_scan: NewScan,
 ) -> list[Problem]:
     end_offset, path = segment.end_offset, segment.log_path
     size_bytes = segment.size_bytes
@@ -59,10 +75,7 @@ def _verify_segment(
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
         ]
-    scan = Scan(
-        segment.base_offset,
-        limit_offset=2**63 if next_base is None else next_base,
-    )
+    scan = new_scan(segment, next_base)
     while (reason := scan.run(fd, size_bytes, progress)) is not None:
         damage = scan.skip_damage(fd, size_bytes, reason)
         lost_end = damage.end_offset

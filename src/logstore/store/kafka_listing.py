@@ -17,9 +17,14 @@ from logstore.errors import LogDirIdentityError
 from logstore.names import TopicPartition, parse_dir_name
 
 META, START_OFFSETS = "meta.properties", "log-start-offset-checkpoint"
+RECOVERY_POINTS, HIGH_WATERMARKS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+CLEANER_OFFSETS, STOPPED = "cleaner-offset-checkpoint", ".kafka_cleanshutdown"
 KNOWN_FILES = frozenset({
-    META, START_OFFSETS, "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
-    "cleaner-offset-checkpoint", ".lock", ".kafka_cleanshutdown", "bootstrap.checkpoint",
+    META, START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS, STOPPED,
+    ".lock", "bootstrap.checkpoint",
 })  # fmt: skip
 KNOWN_DIRS = frozenset({"remote-log-index-cache", "lost+found"})
 _OTHER = r"(?P<live>.+)\.(?P<unique_id>[0-9a-f]{32})-(?P<kind>future|delete|stray)"
@@ -48,10 +53,19 @@ class KafkaReplica(NamedTuple):
 
 
 class KafkaListing(NamedTuple):
-    """What is in one log dir."""
+    """What is in one log dir.
+
+    Attributes:
+        known_ends: how far each log reached at least, and which checkpoint says so.
+        was_stopped: whether the broker was stopped in order, and not started since.
+        damage: files that are not what they should be, and why.
+    """
 
     replicas: list[KafkaReplica]
     start_offsets: dict[TopicPartition, int]
+    known_ends: dict[TopicPartition, tuple[int, str]]
+    was_stopped: bool
+    damage: list[tuple[str, str]]
     warnings: list[str]
 
 
@@ -88,25 +102,30 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
     return TopicPartition(parsed.topic, parsed.partition), match["kind"] if match else "live"
 
 
-def read_offsets(path: str, warnings: list[str]) -> dict[TopicPartition, int]:
-    """Read a checkpoint; one that is not whole says nothing and is warned of."""
+def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
+    """Read a checkpoint; one that is not whole says nothing, and is damage."""
     try:
         lines = files.read_file(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
+        return {}
+    if not lines and path.endswith(CLEANER_OFFSETS):  # made, and not written since
         return {}
     try:
         rows = [line.rsplit(" ", 2) for line in lines[2:] if line]
         if lines[0] != "0" or len(rows) != int(lines[1]):
             raise ValueError("it is cut off")
-        return {TopicPartition(row[0], int(row[1])): int(row[2]) for row in rows}
+        found = {TopicPartition(row[0], int(row[1])): int(row[2]) for row in rows}
+        if len(found) < len(rows) or any(min(key[1], at) < 0 for key, at in found.items()):
+            raise ValueError("a partition is in it twice, or an offset is below 0")
     except (ValueError, IndexError) as error:
-        warnings.append(f"{path}: no checkpoint of offsets ({error}); it is not believed")
+        damage.append((path, f"no checkpoint of offsets ({error}); it is not believed"))
         return {}
+    return found
 
 
 def list_kafka_dir(path: str) -> KafkaListing:
     """List a log dir; raises OSError."""
-    listing = KafkaListing([], {}, [])
+    listing = KafkaListing([], {}, {}, files.exists(os.path.join(path, STOPPED)), [], [])
     for entry in files.entries(path):
         full = os.path.join(path, entry.name)
         parsed = parse_replica(entry.name) if entry.is_dir else None
@@ -118,5 +137,18 @@ def list_kafka_dir(path: str) -> KafkaListing:
         elif entry.name not in (KNOWN_DIRS if entry.is_dir else KNOWN_FILES):
             kind = "directory" if entry.is_dir else "file"
             listing.warnings.append(f"{full}: a {kind} that is not a broker's; it is not read")
-    listing.start_offsets.update(read_offsets(os.path.join(path, START_OFFSETS), listing.warnings))
+    for name in (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+        full = os.path.join(path, name)
+        offsets = read_offsets(full, listing.damage)
+        if name == START_OFFSETS:
+            listing.start_offsets.update(offsets)
+        if listing.was_stopped and name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+            here = {replica.key for replica in listing.replicas}
+            strange = ", ".join(str(key) for key in sorted(offsets.keys() - here))
+            if strange:
+                listing.damage.append((full, f"{strange} is in it, and not in the log dir"))
+        for key, offset in offsets.items():
+            if offset > listing.known_ends.get(key, (0, ""))[0]:
+                listing.known_ends[key] = (offset, full)
+    listing.warnings.extend(f"{full}: {reason}" for full, reason in listing.damage)
     return listing

@@ -28,7 +28,13 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.names import TopicPartition
 from logstore.store.identity import resolve
 from logstore.store.kafka_broker import missing_dirs
-from logstore.store.kafka_listing import KafkaMeta, KafkaReplica, list_kafka_dir, read_meta
+from logstore.store.kafka_listing import (
+    KafkaListing,
+    KafkaMeta,
+    KafkaReplica,
+    list_kafka_dir,
+    read_meta,
+)
 from logstore.store.opening import check_one_serves
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import OfflineReplica, Replicas
@@ -61,7 +67,7 @@ class KafkaStoreView(LogStoreView):
         report.warnings += check_one_broker(metas)
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, tuple[int, int]] = {}
-        self._start_offsets: dict[TopicPartition, int] = {}
+        self._listings: dict[str, KafkaListing] = {}
         self._listing = threading.Lock()
         self._replicas = Replicas(opened, ())
         self._refresh()
@@ -89,7 +95,7 @@ class KafkaStoreView(LogStoreView):
                 except OSError as error:
                     log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
                     continue
-                self._start_offsets |= listing.start_offsets
+                self._listings[log_dir.path] = listing
                 self.dir_warnings += listing.warnings
                 for replica in listing.replicas:
                     found[replica.key].append(replica)
@@ -101,6 +107,11 @@ class KafkaStoreView(LogStoreView):
                 if seen.get(key) != self._seen.get(key):
                     self._drop(key)
             self._seen, self._replicas.offline = seen, offline
+
+    @property
+    def damaged_files(self) -> list[tuple[str, str]]:
+        """List the damaged files of the log dirs themselves, and what is wrong in them."""
+        return [row for listing in self._listings.values() for row in listing.damage]
 
     def _decide(
         self,
@@ -137,7 +148,10 @@ class KafkaStoreView(LogStoreView):
             view._relist()
         except FileNotFoundError as error:
             raise UnknownPartitionError(**key._asdict()) from error
-        start = self._start_offsets.get(key, 0)
+        listing = self._listings[log_dir.path]
+        view.was_stopped = listing.was_stopped
+        view.known_end = listing.known_ends.get(key, (0, ""))
+        start = listing.start_offsets.get(key, 0)
         if view.log_start_offset < start <= view.log_end_offset:
             view._log_start_offset = start
         return cast(Log, view)

@@ -1,0 +1,145 @@
+"""Read the small files that a Kafka broker keeps beside a segment: bytes in, entries out.
+
+    X.index       u32 relative offset | u32 position                              8 bytes an entry
+    X.timeindex   i64 timestamp | u32 relative offset                            12
+    X.txnindex    u16 version 0 | i64 producer id | i64 first | i64 last offset of an aborted
+                  transaction | i64 last stable offset then                      34
+    X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
+
+All big-endian. A broker preallocates the first two for the segment that grows, so zeros may stand
+behind their last entry. Each function gives the entries before the first fault, and the fault.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+INDEX_ENTRY = np.dtype([("offset", ">u4"), ("position", ">u4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">u4")])
+ABORTED_ENTRY = struct.Struct(">Hqqqq")
+SNAPSHOT_HEAD = struct.Struct(">HII")
+SNAPSHOT_ENTRY_BYTES = 46
+SNAPSHOT_LAST_OFFSET = struct.Struct(">14xq")
+SNAPSHOT_VERSION = 1
+CRC_END = 6
+
+Numbers = NDArray[np.int64]
+
+
+class Fault(NamedTuple):
+    """Say where in a file what cannot be."""
+
+    position: int
+    reason: str
+
+
+class AbortedEntry(NamedTuple):
+    """An aborted transaction, and up to where all was decided when it ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def offset_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
+    """Read an `.index`: relative offsets and positions, both increasing."""
+    rows, fault = _rows(data, INDEX_ENTRY, is_growing)
+    offsets, positions = rows["offset"].astype(np.int64), rows["position"].astype(np.int64)
+    is_behind = (np.diff(offsets) > 0) & (np.diff(positions) > 0)
+    end, fault = _in_order(is_behind, len(rows), INDEX_ENTRY.itemsize, fault)
+    return offsets[:end], positions[:end], fault
+
+
+def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
+    """Read a `.timeindex`: timestamps, which increase, and relative offsets, which do not fall."""
+    rows, fault = _rows(data, TIME_ENTRY, is_growing)
+    times, offsets = rows["timestamp"].astype(np.int64), rows["offset"].astype(np.int64)
+    is_behind = (times[1:] > times[:-1]) & (np.diff(offsets) >= 0)
+    end, fault = _in_order(is_behind, len(rows), TIME_ENTRY.itemsize, fault)
+    return times[:end], offsets[:end], fault
+
+
+def _rows(
+    data: bytes, kind: np.dtype[np.void], is_growing: bool
+) -> tuple[NDArray[np.void], Fault | None]:
+    """Read whole entries up to the zeros behind the last one."""
+    size = kind.itemsize
+    rows = np.frombuffer(data, kind, len(data) // size)
+    octets = np.frombuffer(data, np.uint8, len(rows) * size)
+    used = np.flatnonzero(octets)
+    count = int(used[-1]) // size + 1 if len(used) else 0
+    if count == 0 and len(rows) == 1:
+        count = 1  # the record at 1970-01-01
+    if len(data) % size:
+        return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are no entry")
+    if count < len(rows) and not is_growing:
+        return rows[:count], Fault(count * size, "zeros stand behind the last entry")
+    return rows[:count], None
+
+
+def _in_order(
+    is_behind: NDArray[np.bool_], count: int, size: int, fault: Fault | None
+) -> tuple[int, Fault | None]:
+    if bool(is_behind.all()):
+        return count, fault
+    end = int(is_behind.argmin()) + 1
+    return end, Fault(end * size, f"entry {end} does not come behind the one before it")
+
+
+def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
+    """Read a `.txnindex`: aborted transactions in the order of their ends."""
+    found: list[AbortedEntry] = []
+    size = ABORTED_ENTRY.size
+    for at in range(0, len(data) - size + 1, size):
+        version, *fields = ABORTED_ENTRY.unpack_from(data, at)
+        entry = AbortedEntry(*fields)
+        if version != 0:
+            return found, Fault(at, f"version {version} is not known")
+        if not 0 <= entry.first_offset <= entry.last_offset:
+            return found, Fault(at, f"a transaction from {entry[1]} to {entry[2]} cannot be")
+        if found and entry.last_offset <= found[-1].last_offset:
+            return found, Fault(at, "the transaction does not end behind the one before it")
+        found.append(entry)
+    if len(data) % size:
+        return found, Fault(len(data) // size * size, f"{len(data) % size} bytes are no entry")
+    return found, None
+
+
+def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
+    """Say what is wrong with a `.snapshot` of the producers' state below `end_offset`, or None."""
+    if len(data) < SNAPSHOT_HEAD.size:
+        return Fault(0, f"{len(data)} bytes are no snapshot of producers")
+    version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        return Fault(0, f"version {version} is not known")
+    if crc32c(data[CRC_END:]) != crc:
+        return Fault(2, "the checksum does not hold")
+    if len(data) != SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY_BYTES:
+        return Fault(CRC_END, f"{count} producers cannot be in {len(data)} bytes")
+    for at in range(SNAPSHOT_HEAD.size, len(data), SNAPSHOT_ENTRY_BYTES):
+        (last_offset,) = SNAPSHOT_LAST_OFFSET.unpack_from(data, at)
+        if last_offset >= end_offset:
+            return Fault(at, f"a producer's last offset {last_offset} is not below {end_offset}")
+    return None
+
+
+def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
+    """Read a `leader-epoch-checkpoint`: epochs and where each began; and why it is none."""
+    lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    try:
+        found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]
+        if int(lines[0]) != 0 or int(lines[1]) != len(found):
+            return [], "it is not what its first lines say"
+    except (ValueError, IndexError) as error:
+        return [], f"it is no list of leader epochs ({error})"
+    for (epoch, start), (next_epoch, next_start) in pairwise(found):
+        if next_epoch <= epoch or next_start <= start:
+            return [], f"epoch {next_epoch} from {next_start} cannot follow {epoch} from {start}"
+    return found, ""
