@@ -180,8 +180,9 @@ def adopt(
 ) -> None:
     """Take partitions of a stopped broker into the store of --log-dirs, offsets as they are.
 
-    Sealed segments come by hard link where source and store are on one file system, else by copy;
-    the last one is always copied. The source is never written or cut.
+    Sealed segments come by hard link where source and store are on one file system, else as clones
+    that share their blocks (XFS, btrfs), else by copy; the last one is always copied. The source is
+    never written or cut.
 
     \b
     Example:
@@ -198,6 +199,7 @@ def adopt(
             sentence = (
                 f"{name}: offsets {adopted.log_start_offset} to {adopted.log_end_offset}, "
                 f"{format_size(adopted.linked_bytes)} linked, "
+                f"{format_size(adopted.cloned_bytes)} cloned, "
                 f"{format_size(adopted.copied_bytes)} copied"
             )
             print_facts(facts, output_format, sentence)

@@ -53,6 +53,7 @@ statvfs = os.statvfs
 link = os.link
 fadvise = os.posix_fadvise
 flock = fcntl.flock
+ioctl = fcntl.ioctl
 real_path = os.path.realpath
 sync_file_range = _libc_sync_file_range
 
@@ -65,6 +66,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 IOV_MAX = 1024
 COPY_BYTES = 1 << 20
 SYNC_FILE_RANGE_WRITE = 2
+CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 
 
 class Entry(NamedTuple):
@@ -245,6 +247,15 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
         if copied == 0:
             raise OSError(errno.EIO, f"the file ends at {position}, before {end}")
         position += copied
+
+
+def clone(source_fd: int, target_fd: int) -> None:
+    """Let an empty file share the blocks of another until one of them is written (XFS, btrfs).
+
+    Raises:
+        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV where this cannot be done.
+    """
+    ioctl(target_fd, CLONE_FILE, source_fd)
 
 
 def drop_cache(path: str) -> None:

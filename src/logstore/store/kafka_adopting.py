@@ -2,7 +2,9 @@
 
 The copy is made under a name that no start-up knows, and renamed when all of it is durable. Sealed
 segments are linked where they can be: nothing here writes into a sealed segment, so the file of the
-broker stays what it is. The last one, which both could go on to write, is always copied.
+broker stays what it is. Where they cannot (another mount, another owner) they share their blocks if
+the file system knows that, else they are copied. The last one, which both could go on to write, is
+always copied.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.config import LogConfig
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from logstore.store.store import LogStore
 
 COPY_BYTES = 8 << 20
-NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
+NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 
 
 class Adopted(NamedTuple):
@@ -35,6 +39,7 @@ class Adopted(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     linked_bytes: int
+    cloned_bytes: int
     copied_bytes: int
 
 
@@ -63,28 +68,33 @@ def adopt(
         directory = os.path.join(log_dir.path, dir_name(*name))
         temporary = os.path.join(log_dir.path, f"{os.urandom(16).hex()}.adopting")
         try:
-            linked, copied = _fill(log, temporary, show)
+            taken = _fill(log, temporary, show)
             files.rename(temporary, directory)
             files.sync_dir(log_dir.path)
         except OSError as error:
+            with suppress(OSError):
+                files.remove_tree(temporary)
             raise log_dir.failed(error, directory, *name) from error
         made = _open(store, log_dir, name, log)
-    return Adopted(made.log_start_offset, made.log_end_offset, linked, copied)
+    return Adopted(made.log_start_offset, made.log_end_offset, *taken)
 
 
-def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, int]:
-    """Make the directory; give how many bytes were linked and how many copied."""
+def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, int, int]:
+    """Make the directory; give how many bytes were linked, how many cloned, how many copied."""
     files.make_dir(target)
-    linked = copied = 0
+    linked = cloned = copied = 0
     segments = log._view[0]
     for segment in segments:
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
+        done = linked + cloned + copied
         if segment is not segments[-1] and _link(segment, path):
             linked += segment.size_bytes
+        elif segment is not segments[-1] and _clone(log, segment, path):
+            cloned += segment.size_bytes
         else:
-            _copy(log, segment, path)
+            _copy(log, segment, path, done, show)
             copied += segment.size_bytes
-        show(linked + copied)
+        show(linked + cloned + copied)
     topic_id = log.topic_id if any(log.topic_id) else os.urandom(16)
     PartitionMetadata(
         log.topic,
@@ -95,7 +105,7 @@ def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, in
         extra={SPARSE_OFFSETS: True},
     ).write(target)
     files.sync_dir(target)
-    return linked, copied
+    return linked, cloned, copied
 
 
 def _link(segment: Segment, path: str) -> bool:
@@ -108,13 +118,29 @@ def _link(segment: Segment, path: str) -> bool:
     return True
 
 
-def _copy(log: Log, segment: Segment, path: str) -> None:
+def _clone(log: Log, segment: Segment, path: str) -> bool:
+    source = segment.handle(log._environment)
+    target = files.open_file(path, files.REPLACE)
+    try:
+        files.clone(source.fd, target)
+        files.sync_file(target)
+    except OSError as error:
+        if error.errno not in NO_CLONES:
+            raise
+        return False
+    finally:
+        files.close(target)
+    return True
+
+
+def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int], object]) -> None:
     source = segment.handle(log._environment)
     target = files.open_file(path, files.REPLACE)
     try:
         for start in range(0, segment.size_bytes, COPY_BYTES):
             end = min(start + COPY_BYTES, segment.size_bytes)
             files.copy_range(source.fd, target, start, end)
+            show(done + end)
         files.sync_file(target)
     finally:
         files.close(target)
