@@ -13,6 +13,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogDirOfflineError, RecordTooLargeError
+from logstore.log import group_commit
 
 WAIT_SECONDS = 60
 
@@ -98,6 +99,37 @@ def test_those_who_wait_share_one_batch_and_one_sync(
         assert log[other.finished().offset].value == other.value
     assert [batch.count for batch in log.read_batches()] == [1, 12]
     assert sync.calls == 2 and log.recovery_point == 13
+
+
+def test_a_group_waits_until_the_one_before_has_gone_on(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even who comes first waits, while somebody has yet to leave: who just left may join."""
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", WAIT_SECONDS)
+    log.append(b"before", durable=True)
+    commit = log._group_commit()
+    commit._leaving.count = 1
+    one = Appending(log, b"one")
+    wait_for_company(log, 1)
+    other = Appending(log, b"other")
+    wait_for_company(log, 2)
+    assert log.recovery_point == 1
+    commit._leaving.lower()
+    assert sorted([one.finished().offset, other.finished().offset]) == [1, 2]
+    assert [batch.count for batch in log.read_batches()] == [1, 2]
+
+
+def test_who_never_leaves_a_group_delays_the_next_one_once(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted thread does not pass its gate; patience with it ends."""
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.001)
+    log.append(b"before", durable=True)
+    commit = log._group_commit()
+    commit._leaving.count = 1
+    assert log.append(b"delayed", durable=True) == 1
+    assert commit._leaving.count == 0
+    assert log.append(b"later", durable=True) == 2
 
 
 def test_a_group_that_is_full_goes_without_the_rest(
