@@ -6,13 +6,16 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logstore import Log, LogConfig, LogStore, StoreConfig
 from logstore.disk import files
+from logstore.format import columnar, layouts
+from logstore.format.batch import BatchHeader
 from logstore.store.background import DirKeeper
 from logstore.store.scrubber import OPEN_BYTES, QUIET_MS
 from mover import ReplicaMover
@@ -276,24 +279,53 @@ def test_a_log_that_moves_away_is_left_to_the_other(store: LogStore, clock: Cloc
     assert log.log_dir == store.log_dirs[1]
 
 
+@pytest.mark.parametrize(
+    ("value_bytes", "batches_max"),
+    [(16, 32), (8 << 10, 32), (64 << 10, 15), (600_000, 1), (3 << 20, 1)],
+)
 def test_other_threads_get_their_turn(
-    store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: LogStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    value_bytes: int,
+    batches_max: int,
 ) -> None:
-    """The interpreter's lock is given up after 32 batches, and for the read of each 1 MiB."""
-    big = store.create("big", 0, log_dir=store.log_dirs[0], config=LogConfig(segment_bytes=1 << 20))
-    for _ in range(30):
-        big.append(bytes(64 << 10))
-    big.flush()
+    """Between two turns of other threads lie 1 MiB and 32 batches at most, or one longer batch.
+
+    Every read and every nap of a scan lets them run; what it checks in between is counted.
+    """
+    size_bytes = len(columnar.frame_one(0, 0, 0, bytes(value_bytes)))
+    count = 2 * batches_max + 1
+    log = store.create(
+        "big",
+        0,
+        log_dir=store.log_dirs[0],
+        config=LogConfig(segment_bytes=size_bytes * count),
+    )
+    for _ in range(count + 1):
+        log.append(bytes(value_bytes))
+    log.flush()
     keeper = keeper_of(store, clock)
-    turns: list[object] = []
-    read = files.pread
+    turns, read, checked = [0], files.pread, layouts.sound_header_of
 
-    def note(fd: int, size_bytes: int, position: int) -> bytes:
-        turns.append(size_bytes)
-        assert size_bytes <= 1 << 20
-        return read(fd, size_bytes, position)
+    def pread(fd: int, wanted_bytes: int, position: int) -> bytes:
+        turns.append(0)
+        return read(fd, wanted_bytes, position)
 
-    monkeypatch.setattr(time, "sleep", turns.append)
-    monkeypatch.setattr(files, "pread", note)
+    def sound_header_of(data: memoryview, at: int) -> Callable[..., BatchHeader | None]:
+        sound_header = checked(data, at)
+
+        def count_one(*arguments: Any) -> BatchHeader | None:
+            header: BatchHeader | None = sound_header(*arguments)
+            turns[-1] += header is not None
+            return header
+
+        return count_one
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: turns.append(0))
+    monkeypatch.setattr(files, "pread", pread)
+    monkeypatch.setattr(layouts, "sound_header_of", sound_header_of)
     keeper.scrubber.step()
-    assert len(turns) >= cold_bytes(big) // (1 << 20)
+    assert sum(turns) == count
+    assert max(turns) == batches_max
+    assert batches_max * size_bytes <= 1 << 20 or batches_max == 1

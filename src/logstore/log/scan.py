@@ -20,8 +20,10 @@ from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_p
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
 
-# Small enough for the caches of a core; the call that reads it lets other threads run meanwhile.
-WINDOW_BYTES = 1 << 20
+# Other threads run while a window is read, and behind so many batches within one: none waits for
+# longer than it takes to check that much. A batch that is longer than a window is hashed at once,
+# without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of hashing.)
+WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
