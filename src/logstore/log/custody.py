@@ -10,14 +10,25 @@ before it goes on (`reclaim`), and the dir does not serve before all have done s
     watchdog                          SUSPECT, takes into custody
     the others                                 get the lock, raise LogDirSuspectError, release
 
+A lock is only taken from a holder who is *keeping* it: who says so while he calls the disk, and
+looks behind that whether it was taken. Each of the two writes first and reads then:
+
+    holder      strikes out that he keeps it    looks whether it is in custody     (releases it)
+    watchdog    says that it is in custody      looks whether it is still kept      releases it
+
+So if the watchdog finds it kept, the holder is still to look, and takes it back; if not, it may be
+another's by now, and stays as it is.
+
 Rules for whoever calls the disk under `_lock` or `_flush_lock`: ask `_check` after taking it and
-before changing anything, and do the rest inside `held`. An append does by hand what `held` does.
+before changing anything, and do the rest inside `held`. An append does by hand what `held` does:
+`_writing` says that it keeps `_lock`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, Self
+from weakref import ref
 
 from logstore.disk.calls import WORKING, call
 
@@ -25,18 +36,22 @@ if TYPE_CHECKING:
     from logstore.log.writer import LogWriter
 
 NOT_WRITING = -1
+RECLAIM_SECONDS = 0.05
 
 
 class Owner(Protocol):
     """Whose locks may be taken into custody."""
 
     _in_custody: set[str]
+    # Weak, as the calls under way: who was interrupted on his way in is in nobody's way.
+    _keepers: set[ref[keeping]]
+    _writing: int
 
 
 class keeping:  # noqa: N801 - it is used as a statement
     """Hold locks over calls to the disk; the last item of the `with` that takes them."""
 
-    __slots__ = ("names", "owner")
+    __slots__ = ("__weakref__", "_entry", "names", "owner")
 
     def __init__(self, owner: Owner, *names: str) -> None:
         self.owner, self.names = owner, names
@@ -45,9 +60,12 @@ class keeping:  # noqa: N801 - it is used as a statement
         """Leave out what is in custody already: that is for somebody else to take back."""
         if self.owner._in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner._in_custody)
+        self._entry = ref(self)
+        self.owner._keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
         """Have the locks again before they are released."""
+        self.owner._keepers.discard(self._entry)
         if self.owner._in_custody:
             reclaim(self.owner, self.names)
 
@@ -73,19 +91,29 @@ class held(call):  # noqa: N801 - it is used as a statement
 
 
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
-    """Take back the locks that were taken into custody; they are free but for who raises."""
+    """Take back the locks that were taken into custody; they are free but for who raises.
+
+    While the watchdog has not released one yet, it may still find that it need not.
+    """
     for name in names:
-        if name in owner._in_custody:
-            getattr(owner, name).acquire()
-            owner._in_custody.discard(name)
+        while name in owner._in_custody:
+            if getattr(owner, name).acquire(timeout=RECLAIM_SECONDS):
+                owner._in_custody.discard(name)
+
+
+def is_kept(owner: Owner, name: str) -> bool:
+    """Tell whether who holds a lock will look for it before he releases it."""
+    keepers = [entry() for entry in tuple(owner._keepers)]
+    is_appending = name == "_lock" and owner._writing != NOT_WRITING
+    return is_appending or any(one is not None and name in one.names for one in keepers)
 
 
 def take_into_custody(owner: Owner, name: str) -> None:
-    """Release a lock in the place of its holder, who hangs in the disk."""
+    """Release a lock in place of its holder, who hangs in the disk, unless he just came back."""
     owner._in_custody.add(name)
-    try:
+    if is_kept(owner, name):
         getattr(owner, name).release()
-    except RuntimeError:  # the holder came back this very moment
+    else:
         owner._in_custody.discard(name)
 
 

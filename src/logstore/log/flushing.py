@@ -15,7 +15,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
-from logstore.log.custody import reclaim
+from logstore.log.custody import keeping
 from logstore.log.sealing import seal
 from logstore.log.segment import Segment
 
@@ -29,14 +29,10 @@ Unflushed = tuple[Segment, "Handle | None"]
 def flush_to(log: LogWriter, offset: int) -> None:
     """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
-    with log._flush_lock:
-        is_anothers = "_flush_lock" in log._in_custody
-        try:  # what `held` does; each call to the disk below registers by itself
-            if log._recovery_point < offset or log._names_changed:
-                _flush(log, outer)
-        finally:
-            if log._in_custody and not is_anothers:
-                reclaim(log, ("_flush_lock",))
+    # Not `held`: each call to the disk below registers by itself.
+    with log._flush_lock, keeping(log, "_flush_lock"):
+        if log._recovery_point < offset or log._names_changed:
+            _flush(log, outer)
 
 
 def _flush(log: LogWriter, outer: BaseException | None) -> None:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
-from logstore.log.custody import keeping, reclaim
+from logstore.log.custody import NOT_WRITING, keeping
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -91,6 +92,8 @@ class GroupCommit:
         self._committing: _Group | None = None
         self._leaving = _Leaving()  # of the last group that was taken up
         self._in_custody: set[str] = set()
+        self._keepers: set[ref[keeping]] = set()
+        self._writing = NOT_WRITING
 
     def append(
         self,
@@ -106,15 +109,10 @@ class GroupCommit:
         is_alone = not self._waiting and self._leaving.count <= 0
         if is_alone and not self._commit_lock.locked():
             offset = -1
-            with self._commit_lock:
-                is_anothers = "_commit_lock" in self._in_custody
-                try:  # what `keeping` does, in less time
-                    if not self._waiting:
-                        offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
-                        log._flush_appended(offset + 1)
-                finally:
-                    if self._in_custody and not is_anothers:
-                        reclaim(self, ("_commit_lock",))
+            with self._commit_lock, keeping(self, "_commit_lock"):
+                if not self._waiting:
+                    offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
+                    log._flush_appended(offset + 1)
             if offset >= 0:
                 return offset
         value = encode.check_cell(value, "value")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from logstore.config import LogConfig
 from logstore.disk import files
@@ -23,7 +24,7 @@ from logstore.format import columnar, compression, layouts
 from logstore.format.columns import Buffer
 from logstore.log import flushing
 from logstore.log.cache import Handle
-from logstore.log.custody import NOT_WRITING, held, reclaim
+from logstore.log.custody import NOT_WRITING, held, keeping, reclaim
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
@@ -83,6 +84,7 @@ class LogWriter(LogReader):
         # Where an append is writing, and the locks that `custody` holds for somebody who hangs.
         self._writing = NOT_WRITING
         self._in_custody: set[str] = set()
+        self._keepers: set[ref[keeping]] = set()
         # Set with `_unavailable`: only its log dir is gone, and a move may still save the log.
         self._is_left_by_dir = False
         # Set by a close that flushed everything: there is nothing left to do for this log then.
@@ -113,7 +115,8 @@ class LogWriter(LogReader):
         """Refuse to append; called under the lock. A full disk is asked whether it still is."""
         self._check_writable()
         if self._log_dir.is_refusing_appends:
-            self._log_dir.check_appendable()
+            with held(self, "_lock"):
+                self._log_dir.check_appendable()
 
     # --- how an append is done ------------------------------------------------------------------
 
