@@ -35,10 +35,12 @@ class Fall(NamedTuple):
     peer: str
     was: float
     now: float
+    goal: str
 
     def __str__(self) -> str:
         """Say it in a line."""
-        return f"{self.question} against {self.peer}: {self.now:.2f}, was {self.was:.2f}"
+        goal = f" (goal {self.goal})" if self.goal else ""
+        return f"{self.question} against {self.peer}: {self.now:.2f}, was {self.was:.2f}{goal}"
 
 
 def run_of(document: dict[str, Any]) -> Run:
@@ -83,8 +85,22 @@ def falls(history: Sequence[Run], run: Run, tolerance: float = TOLERANCE) -> lis
         is_at_most = (row["goal"] or "").startswith("<=")
         worse = now > was * (1 + tolerance) if is_at_most else now < was * (1 - tolerance)
         if worse:
-            found.append(Fall(*key, was, now))
+            found.append(Fall(*key, was, now, row["goal"] or ""))
     return found
+
+
+def gate(history: Sequence[Run], run: Run, tolerance: float) -> int:
+    """Judge a run by the others, say what fell and what is gone; give the exit code."""
+    if not history:
+        print("there is no other run in the history to compare with")
+        return 0
+    for question, peer in sorted(ratios(history[-1]).keys() - ratios(run).keys()):
+        print(f"note: {question} against {peer} was in the last run and is not in this one")
+    found = falls(history, run, tolerance)
+    for fall in found:
+        print(fall)
+    print(f"{len(run['rows'])} ratios, {len(found)} worse by more than {tolerance:.0%}")
+    return 1 if found else 0
 
 
 def spark_line(values: Sequence[float | None]) -> str:
@@ -154,11 +170,7 @@ def main(words: Sequence[str], history: Path = HISTORY) -> int:
             file.write(json.dumps(run) + "\n")
         print(f"{len(run['rows'])} ratios of {run['commit']} added, {len(runs) + 1} runs")
         return 0
-    found = falls(runs, run, chosen.tolerance)
-    for fall in found:
-        print(fall)
-    print(f"{len(run['rows'])} ratios, {len(found)} fell by more than {chosen.tolerance:.0%}")
-    return 1 if found else 0
+    return gate([old for old in runs if old["at"] != run["at"]], run, chosen.tolerance)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ import pytest
 from benchmarks.history import falls, load, main, page, ratios, run_of
 
 
-def document(**by_question: tuple[float, str]) -> dict[str, Any]:
-    """Make a document of pytest-benchmark's with one row a question."""
+def document(day: int = 1, **by_question: tuple[float, str]) -> dict[str, Any]:
+    """Make a document of pytest-benchmark's with one row a question, measured on some day."""
     rows = [
         {"question": question, "peer": "LMDB", "ratio": ratio, "goal": goal, "figure": 1.0}
         for question, (ratio, goal) in by_question.items()
     ]
     rows.append({"question": "alone", "peer": "", "ratio": None, "goal": None, "figure": 1.0})
     return {
-        "datetime": "2026-01-02T03:04:05",
+        "datetime": f"2026-01-{day:02}T03:04:05",
         "commit_info": {"id": "abcdef0123456789"},
         "machine_info": {"cpu": {"brand_raw": "a processor"}},
         "benchmarks": [{"extra_info": {"rows": rows}}, {"extra_info": {}}],
@@ -67,7 +67,41 @@ def test_a_run_is_added_shown_and_judged(tmp_path: Path) -> None:
     assert main(["page", str(out)], history) == 0
     text = out.read_text()
     assert "append" in text and "2.00" in text and "a processor" in text
-    run.write_text(json.dumps(document(append=(1.0, ">= 2"))))
+    run.write_text(json.dumps(document(2, append=(1.0, ">= 2"))))
+    assert main(["gate", str(run)], history) == 1
+
+
+def test_the_gate_judges_each_ratio_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Noise within the tolerance passes; of several ratios only the one that fell is named."""
+    history, run = tmp_path / "history.jsonl", tmp_path / "run.json"
+
+    def judge(day: int, **by_question: tuple[float, str]) -> tuple[int, str]:
+        run.write_text(json.dumps(document(day, **by_question)))
+        return main(["gate", str(run)], history), capsys.readouterr().out
+
+    first = {"append": (2.0, ">= 2"), "scan": (5.0, ">= 3"), "recover": (0.5, "<= 1")}
+    assert judge(1, **first) == (0, "there is no other run in the history to compare with\n")
+    assert main(["add", str(run)], history) == 0
+    noise = {"append": (1.8, ">= 2"), "scan": (5.7, ">= 3"), "recover": (0.56, "<= 1")}
+    assert judge(2, **noise)[0] == 0
+    code, said = judge(3, **first | {"scan": (3.9, ">= 3")})
+    assert code == 1
+    assert said == (
+        "scan against LMDB: 3.90, was 5.00 (goal >= 3)\n3 ratios, 1 worse by more than 15%\n"
+    )
+    code, said = judge(4, append=(2.0, ">= 2"), recover=(0.5, "<= 1"))
+    assert code == 0
+    assert said.startswith("note: scan against LMDB was in the last run")
+
+
+def test_a_run_is_not_judged_by_itself(tmp_path: Path) -> None:
+    """Whoever adds a run first and asks the gate then hears of the same falls."""
+    history, run = tmp_path / "history.jsonl", tmp_path / "run.json"
+    for day, ratio in ((1, 2.0), (2, 1.0)):
+        run.write_text(json.dumps(document(day, append=(ratio, ">= 2"))))
+        assert main(["add", str(run)], history) == 0
     assert main(["gate", str(run)], history) == 1
 
 
