@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmarks.layouts import interrupts
 from benchmarks.layouts.catalogue import BY_NAME, LAYOUTS, Spec
 from benchmarks.layouts.disks import IMAGE_BYTES, Device, mounted, sweep, what_is_missing
 from benchmarks.layouts.processes import AppendByProcesses
@@ -22,9 +22,11 @@ from logstore.bench.cases import PLANS, Case, Plan, moves, troubles
 from logstore.bench.phases import Beside, Phase
 from logstore.bench.runner import Layout, run_cases, write_document
 from logstore.bench.samples import Trace
+from mover.bench import MovePhase
 
 BYTES_PER_SECOND = 50_000_000
 SLOW_FACTOR = 10
+FILLER_BYTES_MIN = 4096
 
 
 def caveats(plan: str) -> list[str]:
@@ -48,7 +50,12 @@ class Troubles:
 
     def of(self, what: str) -> Callable[[], Callable[[], None]]:
         """Give the function that brings a trouble about and gives what ends it."""
-        return {"slow": self._slow, "full": self._full, "failed": self._failed}[what]
+        return {
+            "healthy": lambda: lambda: None,
+            "slow": self._slow,
+            "full": self._full,
+            "failed": self._failed,
+        }[what]
 
     def _slow(self) -> Callable[[], None]:
         self._device.throttle(BYTES_PER_SECOND // SLOW_FACTOR)
@@ -58,12 +65,12 @@ class Troubles:
         filler = self._place / "filler"
         facts = os.statvfs(self._place)
         with filler.open("wb") as file:
-            for share in (1.0, 0.1, 0.01):  # a file system may not give all it says it has
+            size = facts.f_bavail * facts.f_frsize
+            while size >= FILLER_BYTES_MIN:  # a file system may not give all that it says it has
                 try:
-                    size = int(facts.f_bavail * facts.f_frsize * share)
                     os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
                 except OSError:
-                    continue
+                    size //= 2
         return filler.unlink
 
     def _failed(self) -> Callable[[], None]:
@@ -76,8 +83,9 @@ def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) 
     with mounted(spec.fs, spec.disks, BYTES_PER_SECOND, spec.profile) as (devices, places):
         facts = [os.statvfs(place) for place in places]
         usable = sum(fact.f_bavail * fact.f_frsize for fact in facts)
+        raw = spec.disks * IMAGE_BYTES
         layout = Layout(
-            spec.name, spec.fs, spec.disks, len(places), spec.disks * IMAGE_BYTES, usable, spec.note
+            spec.name, spec.fs, spec.disks, len(places), raw, usable, spec.note, BYTES_PER_SECOND
         )
         trouble = Troubles(devices, places)
 
@@ -86,8 +94,6 @@ def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) 
                 return AppendByProcesses(bed, case)
             if case.phase == "beside":
                 return Beside(bed, case, trouble.of(case.detail))
-            from mover.bench import MovePhase
-
             return MovePhase(bed, case)
 
         with Bed([str(place) for place in places]) as bed, Trace(f"{out}/trace") as trace:
@@ -101,7 +107,9 @@ def measure_layout(spec: Spec, plan: Plan, out: str, show: Callable[..., None]) 
 def cases_of(spec: Spec, plan: Plan) -> list[Case]:
     """Give the cases that make sense for a layout; the disk is killed last."""
     if spec.is_process_per_disk:
-        return [case for case in plan.cases if case.phase == "append" and case.writers == 1]
+        return [
+            case for case in plan.cases if case.phase == "append" and case.writers % spec.disks == 0
+        ]
     with_move = [] if spec.profile or spec.disks == 1 else list(moves(plan))
     return [*plan.cases, *with_move, *troubles(plan)]
 
@@ -117,13 +125,9 @@ def options() -> argparse.Namespace:
 
 
 def tell(head: str, began: float, what: str, at: int, count: int) -> None:
-    """Say what is measured now."""
+    """Say what is measured now; an interrupt that was dropped on the way here is raised."""
+    interrupts.check()
     print(f"{time.monotonic() - began:6.0f} s  {head}: {at + 1}/{count} {what}", flush=True)
-
-
-def interrupted(*_: Any) -> None:
-    """End in order when asked to from outside, as after Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 def main() -> int:
@@ -134,7 +138,7 @@ def main() -> int:
         print("cannot make disks here: " + "; ".join(missing), file=sys.stderr)
         print("`logstore bench --log-dirs ...` measures directories without root", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, interrupted)
+    interrupts.obey()
     logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the troubles are made on purpose
     for name in sweep():
         print(f"undid what a killed run left: {name}", file=sys.stderr)
@@ -164,6 +168,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print("interrupted; the disks are undone", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))

@@ -1,7 +1,10 @@
 """Make disks of a set speed: loop devices over images in memory, throttled, with file systems.
 
-Needs root, losetup, the mkfs of each file system, and the blkio controller of cgroup v1. Every name
-holds the process id, so that what a killed run left is found and undone by the next one.
+Needs root, losetup, the mkfs of each file system, and the blkio controller of cgroup v1.
+
+Everything stands below one directory, whose name holds the process that made it. What there is to
+undo is read from the kernel and not remembered, so that it can be undone from any state: by the run
+itself, wherever it was interrupted, or by the next one when it was killed.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks.layouts.interrupts import held_back
 
 MEMORY = Path("/dev/shm")
 PREFIX = "logstore-layouts-"
@@ -20,6 +24,7 @@ SEARCH_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 THROTTLES = Path("/sys/fs/cgroup/blkio")
 IMAGE_BYTES = 768 << 20
 DEAD_BYTES = 64 << 10
+START_TIME = 19  # of a process, among the fields of its `stat` behind the name
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,nodiscard"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
@@ -28,9 +33,14 @@ MAKE = {
 
 
 def command(*words: str) -> str:
-    """Run a command and give what it printed; a failure shows what it said."""
+    """Run a command and give what it printed; a failure shows what it said.
+
+    It has a session of its own: a Ctrl-C at the terminal is not for it.
+    """
     environment = {**os.environ, "PATH": SEARCH_PATH}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env=environment, start_new_session=True
+    )
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -48,29 +58,26 @@ def what_is_missing() -> list[str]:
 
 
 class Device:
-    """A loop device over an image in memory, which is a small file system of its own."""
+    """A loop device over an image in memory, which is a small file system of its own.
 
-    def __init__(self, memory: Path) -> None:
+    Attributes:
+        path: of the device.
+    """
+
+    def __init__(self, memory: Path, size_bytes: int) -> None:
+        """Make both; an error or an interrupt leaves it to `undo`."""
         self._memory = memory
         self._image = memory / "image"
-        self.path = ""
         memory.mkdir()
-        command(
-            "mount", "-t", "tmpfs", "-o", f"size={IMAGE_BYTES + (1 << 20)}", "tmpfs", str(memory)
-        )
-
-    def attach(self) -> None:
-        """Make the image and the device."""
+        size = f"size={size_bytes + (1 << 20)}"
+        command("mount", "-t", "tmpfs", "-o", size, "tmpfs", str(memory))
         with self._image.open("wb") as file:
-            file.truncate(IMAGE_BYTES)
+            file.truncate(size_bytes)
         self.path = command("losetup", "-f", "--show", str(self._image))
 
     def throttle(self, bytes_per_second: int) -> None:
         """Hold reads and writes to a rate; 0 lifts it."""
-        number = os.stat(self.path).st_rdev
-        line = f"{os.major(number)}:{os.minor(number)} {bytes_per_second}"
-        for what in ("read", "write"):
-            (THROTTLES / f"blkio.throttle.{what}_bps_device").write_text(line)
+        throttle(self.path, bytes_per_second)
 
     def cut(self) -> None:
         """Kill the disk: reads and writes behind its first 64 KiB say EIO from now on.
@@ -80,36 +87,29 @@ class Device:
         os.truncate(self._image, DEAD_BYTES)
         command("mount", "-o", f"remount,size={DEAD_BYTES + (64 << 10)}", str(self._memory))
 
-    def detach(self) -> None:
-        """Lift the throttle, let go of the device and of its memory."""
-        if self.path:
-            _lift(self)
-            command("losetup", "-d", self.path)
-        unmount(self._memory)
 
-
-def unmount(place: Path) -> None:
-    """Unmount, lazily where a dead disk does not let go."""
-    try:
-        command("umount", str(place))
-    except OSError:
-        command("umount", "-l", str(place))
+def throttle(device: str, bytes_per_second: int) -> None:
+    """Hold a device's reads and writes to a rate; 0 lifts it."""
+    number = os.stat(device).st_rdev
+    line = f"{os.major(number)}:{os.minor(number)} {bytes_per_second}"
+    for what in ("read", "write"):
+        (THROTTLES / f"blkio.throttle.{what}_bps_device").write_text(line)
 
 
 @contextlib.contextmanager
-def mounted(kind: str, count: int, bytes_per_second: int, profile: str = "") -> Iterator[
-    tuple[list[Device], list[Path]]
-]:  # fmt: skip
+def mounted(
+    kind: str,
+    count: int,
+    bytes_per_second: int,
+    profile: str = "",
+    *,
+    image_bytes: int = IMAGE_BYTES,
+) -> Iterator[tuple[list[Device], list[Path]]]:
     """Give `count` devices with a file system each, or with one over all (a btrfs profile)."""
-    with contextlib.ExitStack() as stack:
-        base = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
-        stack.callback(shutil.rmtree, base, ignore_errors=True)
-        devices: list[Device] = []
-        for number in range(count):
-            device = Device(base / f"memory{number}")
-            stack.callback(device.detach)
-            device.attach()
-            devices.append(device)
+    base = MEMORY / f"{PREFIX}{process_name(os.getpid())}"
+    try:
+        base.mkdir()
+        devices = [Device(base / f"memory{number}", image_bytes) for number in range(count)]
         groups = [devices] if profile else [[device] for device in devices]
         places = []
         for number, group in enumerate(groups):
@@ -121,39 +121,79 @@ def mounted(kind: str, count: int, bytes_per_second: int, profile: str = "") -> 
             if len(names) > 1:
                 command("btrfs", "device", "scan", *names)
             command("mount", "-t", kind, names[0], str(place))
-            stack.callback(unmount, place)
             places.append(place)
         for device in devices:
             device.throttle(bytes_per_second)
-        # Undone first, so that unmounting need not write at the set speed.
-        for device in devices:
-            stack.callback(_lift, device)
         yield devices, places
+    finally:
+        undo(base)
 
 
-def _lift(device: Device) -> None:
-    with contextlib.suppress(OSError):
-        device.throttle(0)
+# --- undoing --------------------------------------------------------------------------------------
+
+
+def process_name(pid: int) -> str:
+    """Name a process so that another one with its number has another name; "" when it ended."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return f"{pid}-{facts.rpartition(')')[2].split()[START_TIME]}"
+
+
+def mounts_below(base: Path) -> list[Path]:
+    """List what is mounted below a directory."""
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    places = [Path(line.split()[1]) for line in lines]
+    return [place for place in places if base in place.parents]
+
+
+def devices_below(base: Path) -> list[str]:
+    """List the loop devices over files below a directory."""
+    pairs = [
+        line.split(None, 1)
+        for line in command("losetup", "-n", "-l", "-O", "NAME,BACK-FILE").splitlines()
+    ]
+    return [pair[0] for pair in pairs if len(pair) == 2 and pair[1].startswith(f"{base}/")]
+
+
+def undo(base: Path) -> None:
+    """Undo all that stands below a directory: throttles, mounts, devices, memory; once or again.
+
+    Throttles come first, so that unmounting need not write at the set speed.
+    """
+    with held_back():
+        devices = devices_below(base)
+        for device in devices:
+            throttle(device, 0)
+        memories = [place for place in mounts_below(base) if place.name.startswith("memory")]
+        for place in mounts_below(base):
+            if place not in memories:
+                unmount(place)
+        for device in devices:
+            with contextlib.suppress(OSError):  # it went with its mount
+                command("losetup", "-d", device)
+        for place in memories:
+            unmount(place)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def unmount(place: Path) -> None:
+    """Unmount; where a dead disk or a process still holds it, as soon as that lets go."""
+    try:
+        command("umount", str(place))
+    except OSError:
+        with contextlib.suppress(OSError):  # it is gone already
+            command("umount", "-l", str(place))
 
 
 def sweep() -> list[str]:
     """Undo what killed runs left behind, and say what that was."""
     swept = []
     for base in MEMORY.glob(f"{PREFIX}*"):
-        owner = base.name.removeprefix(PREFIX).split("-")[0]
-        if Path(f"/proc/{owner}").exists():
-            continue
-        mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
-        places = [Path(line.split()[1]) for line in mounts]
-        mine = [place for place in places if base in place.parents]
-        for place in mine:
-            if not place.name.startswith("memory"):
-                unmount(place)
-        for place in mine:
-            if place.name.startswith("memory"):
-                for line in command("losetup", "-j", str(place / "image")).splitlines():
-                    command("losetup", "-d", line.partition(":")[0])
-                unmount(place)
-        shutil.rmtree(base, ignore_errors=True)
-        swept.append(base.name)
+        owner = base.name.removeprefix(PREFIX)
+        number = owner.partition("-")[0]
+        if number.isdigit() and process_name(int(number)) != owner:
+            undo(base)
+            swept.append(base.name)
     return swept

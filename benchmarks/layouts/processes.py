@@ -1,7 +1,8 @@
 """Append with one process a disk: what one for all is compared with (KIP-112).
 
-Run as `python -m benchmarks.layouts.processes DIR BYTES RECORD_BYTES BATCH_RECORDS SYNC`, this file
-is one such process: it says `ready`, waits for a line, appends and flushes, and leaves its samples.
+Run as `python -m benchmarks.layouts.processes DIR BYTES RECORD_BYTES BATCH_RECORDS SYNC WRITERS`,
+this file is one such process: it says `ready`, waits for a line, appends with so many threads and
+flushes, and leaves its samples.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ from logstore.bench.phases import Phase, fill, make_logs
 from logstore.bench.samples import Sampler
 
 SAMPLES_FILE = "samples.npy"
+GO = b"go\n"
 
 
 class AppendByProcesses(Phase):
     """How fast can be appended with a process a disk?"""
 
+    def __init__(self, bed: Bed, case: Case) -> None:
+        super().__init__(bed, case)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._is_done = False
+
     def prepare(self) -> None:
         """Start the processes, and wait until each has its store open."""
+        self._is_done = False
         share = self.bed.budget_bytes(self.case) // len(self.bed.store_dirs)
         case = self.case
-        sizes = [str(share), str(case.record_bytes), str(case.batch_records), case.sync]
-        self._children = [
+        writers = case.writers // len(self.bed.store_dirs)
+        facts = [share, case.record_bytes, case.batch_records, case.sync, writers]
+        self._children += [
             subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.layouts.processes", path, *sizes],
+                [sys.executable, "-m", "benchmarks.layouts.processes", path, *map(str, facts)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
@@ -45,23 +54,28 @@ class AppendByProcesses(Phase):
         """Let all of them go at once, and wait for all of them."""
         for child in self._children:
             assert child.stdin is not None
-            child.stdin.write(b"go\n")
+            child.stdin.write(GO)
             child.stdin.flush()
         for child in self._children:
             assert child.stdout is not None
-            child.stdout.readline()
+            if child.stdout.readline() != b"done\n":
+                raise RuntimeError("a process of the benchmark broke off")
+        self._is_done = True
 
     def finish(self) -> None:
-        """Collect the samples, end the processes, remove the stores."""
-        samplers = []
-        for number, (child, path) in enumerate(
-            zip(self._children, self.bed.store_dirs, strict=True)
-        ):
+        """End the processes, collect the samples, remove the stores."""
+        for child in self._children:
+            if not self._is_done:
+                child.kill()
             child.communicate()
-            sampler = Sampler(number)
-            for row in np.load(os.path.join(path, SAMPLES_FILE)).tolist():
-                sampler.rows.append((*row, number))
-            samplers.append(sampler)
+        self._children.clear()
+        samplers = []
+        for number, path in enumerate(self.bed.store_dirs):
+            file = os.path.join(path, SAMPLES_FILE)
+            if os.path.exists(file):  # else the round broke off
+                sampler = Sampler(number)
+                sampler.rows += [(*row, number) for row in np.load(file).tolist()]
+                samplers.append(sampler)
         self._count(samplers)
         super().finish()
 
@@ -74,13 +88,14 @@ def main(path: str, size_bytes: int, case: Case) -> None:
         logs = make_logs(store, case)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        sys.stdin.readline()
-        samplers = [Sampler(0)]
+        if os.read(0, len(GO)) != GO:
+            return  # whoever started it has ended
+        samplers = [Sampler(worker) for worker in range(case.writers)]
         fill(logs, case, size_bytes, samplers)
         store.flush()
         sys.stdout.write("done\n")
         sys.stdout.flush()
-    rows = np.array([row[:4] for row in samplers[0].rows], np.int64)
+    rows = np.array([row[:4] for sampler in samplers for row in sampler.rows], np.int64)
     np.save(os.path.join(path, SAMPLES_FILE), rows)
 
 
@@ -88,5 +103,5 @@ if __name__ == "__main__":
     main(
         sys.argv[1],
         int(sys.argv[2]),
-        Case("append", int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]),
+        Case("append", int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6])),
     )

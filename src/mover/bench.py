@@ -10,9 +10,10 @@ from logstore.bench.bed import Bed
 from logstore.bench.cases import Case
 from logstore.bench.phases import Phase, batch_of, fill
 from logstore.bench.samples import Sampler
+from mover.mover import ReplicaMover
 from mover.state import MoveState
 
-IDLE, MOVING = 0, 1
+IDLE, MOVING, MOVE = 0, 1, 2
 PACE_SECONDS = 0.005
 SECONDS_FACTOR_MAX = 4  # a move that is slower than this is cut short: the waits are what counts
 THROTTLED_SHARE = 0.5
@@ -22,7 +23,8 @@ class MovePhase(Phase):
     """How long do appends wait while a replica is moved off their disk?
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then beside the move (worker
-    1). The rate of the move is half of one disk's when throttled, or "auto".
+    1). The move itself is worker 2: one sample with its bytes and no records. Its rate is half of
+    one disk's when throttled, or "auto".
     """
 
     name = "move"
@@ -30,35 +32,38 @@ class MovePhase(Phase):
     def __init__(self, bed: Bed, case: Case) -> None:
         super().__init__(bed, case)
         self._disk_rate = int(bed.bytes_per_second / len(bed.store_dirs))
+        self._movers: list[ReplicaMover] = []
 
     def prepare(self) -> None:
         """Make a store with one log to be moved and one that is appended to, on the same disk."""
-        from mover import ReplicaMover
-
-        self.store = self.bed.open_store(self.case)
+        self.store = self._open_store()
         source = self.store.log_dirs[0]
         cold = self.store.create("cold", 0, log_dir=source)
         size_bytes = int(self._disk_rate * self.case.seconds * THROTTLED_SHARE)
         fill([cold], self.case._replace(batch_records=1000), size_bytes, [Sampler(0)])
+        self._cold_bytes = cold.size_bytes
         self.log = self.store.create("hot", 0, log_dir=source)
         self.store.flush()
         is_throttled = self.case.detail == "throttled"
         rate = int(self._disk_rate * THROTTLED_SHARE) if is_throttled else "auto"
-        self.mover = ReplicaMover(self.store, intra_broker_throttled_rate=rate)
+        self._movers.append(ReplicaMover(self.store, intra_broker_throttled_rate=rate))
 
     def run(self) -> None:
         """Append alone for half the time of the case, then until the move is done."""
-        idle, moving = Sampler(IDLE), Sampler(MOVING)
+        idle, moving, moved = Sampler(IDLE), Sampler(MOVING), Sampler(MOVE)
         deadline = time.monotonic() + self.case.seconds / 2
         self._append(idle, lambda: time.monotonic() > deadline)
-        move = self.mover.move("cold", 0, self.store.log_dirs[1])
+        began = time.perf_counter_ns()
+        move = self._movers[-1].move("cold", 0, self.store.log_dirs[1])
         done = threading.Event()
 
         def wait() -> None:
             move.wait()
+            if move.state is MoveState.DONE:
+                moved.add(began, self._cold_bytes, 0)
             done.set()
 
-        waiter = threading.Thread(target=wait)
+        waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
@@ -67,6 +72,7 @@ class MovePhase(Phase):
         if move.error is not None and move.state is not MoveState.CANCELLED:
             raise move.error
         self._count([idle, moving])
+        self.samplers.append(moved)
 
     def _append(self, sampler: Sampler, is_over: Callable[[], bool]) -> None:
         values = batch_of(self.case)
@@ -80,6 +86,6 @@ class MovePhase(Phase):
 
     def finish(self) -> None:
         """Close the mover and the store, and remove it."""
-        self.mover.close()
-        self.store.close()
+        while self._movers:
+            self._movers.pop().close()
         super().finish()

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Self
 
-from logstore import LogConfig, LogStore, StoreConfig
+from logstore import LogConfig, LogDirFullError, LogStore, StoreConfig
 from logstore.bench.cases import FLUSH_MS, Case
 from logstore.disk import files
 
 PREFIX = "logstore-bench-"
 CALIBRATION_BYTES = 32 << 20
+CALIBRATION_BYTES_MAX = 128 << 20
+CALIBRATION_SECONDS = 0.5
 BUDGET_BYTES_MAX = 1 << 30  # of one round on one dir, whatever its speed
+READ_CACHE_BYTES = 64 << 20
+ROOM_SHARE = 1.25  # of a round's values: headers, indexes, journals
 TOPIC = "bench"
 
 
@@ -23,6 +29,7 @@ class Bed:
         log_dirs: as the user named them.
         store_dirs: where the stores of the cases are.
         bytes_per_second: what all of them together take, written and synced.
+        read_bytes_per_second: what all of them together give.
         left_behind: what could not be removed, with the reason.
     """
 
@@ -32,36 +39,93 @@ class Bed:
         self.store_dirs = [os.path.join(path, "store") for path in self._own]
         self._is_made = False
         self.left_behind: dict[str, str] = {}
-        self.bytes_per_second = bytes_per_second or 0.0
+        self.bytes_per_second = self.read_bytes_per_second = bytes_per_second or 0.0
 
     def __enter__(self) -> Self:
-        """Make a directory of its own in each, and calibrate."""
-        for path in self.log_dirs:
-            files.entries(path)  # before anything is made
+        """Make a directory of its own in each, and calibrate.
+
+        Raises:
+            OSError: a directory is missing or cannot be written; none is changed then.
+            LogDirFullError: there is no room to calibrate.
+        """
+        self.check_room(CALIBRATION_BYTES_MAX)
         self._is_made = True
-        for path in self._own:
-            files.make_dir(path)
-        if not self.bytes_per_second:
-            self.bytes_per_second = sum(self._speed_of(path) for path in self._own)
+        try:
+            for named, path in zip(self.log_dirs, self._own, strict=True):
+                try:
+                    files.make_dir(path)
+                except OSError as error:
+                    raise OSError(
+                        error.errno, f"cannot write there: {error.strerror}", named
+                    ) from error
+            if not self.bytes_per_second:
+                speeds = [self._speeds_of(path) for path in self._own]
+                self.bytes_per_second = sum(write for write, _ in speeds)
+                self.read_bytes_per_second = sum(read for _, read in speeds)
+        except BaseException:
+            self.clear(is_end=True)
+            raise
         return self
 
     def __exit__(self, *_: Any) -> None:
         """Remove what was made."""
         self.clear(is_end=True)
 
-    def _speed_of(self, directory: str) -> float:
-        """Write and sync so much, and give bytes per second."""
+    def check_room(self, size_bytes: int) -> None:
+        """Raise LogDirFullError where the disk of a directory has no room for so much in each."""
+        wanted = int(size_bytes * ROOM_SHARE)
+        devices = [files.stat(path).st_dev for path in self.log_dirs]
+        for path, device in zip(self.log_dirs, devices, strict=True):
+            facts = files.statvfs(path)
+            free = facts.f_bavail * facts.f_frsize
+            needed = wanted * devices.count(device)
+            if free < needed:
+                raise LogDirFullError(
+                    path=path,
+                    reason=f"{free >> 20} MiB are free, and up to {needed >> 20} MiB are written",
+                )
+
+    def check_room_for(self, cases: Sequence[Case]) -> None:
+        """Raise LogDirFullError where the largest of these cases would fill a disk."""
+        self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
+
+    def _speeds_of(self, directory: str) -> tuple[float, float]:
+        """Write and sync, then read from the disk, and give bytes per second of both.
+
+        What a disk or a limit lets through at once counts for little after half a second.
+        """
         path = os.path.join(directory, "calibration")
+        data = os.urandom(CALIBRATION_BYTES)
+        size_bytes, written = 0, 0.0
         began = time.perf_counter()
-        files.write_new(path, os.urandom(CALIBRATION_BYTES))
-        seconds = time.perf_counter() - began
-        files.unlink(path)
-        return CALIBRATION_BYTES / seconds
+        try:
+            fd = files.open_file(path, files.REPLACE)
+            try:
+                while written < CALIBRATION_SECONDS and size_bytes < CALIBRATION_BYTES_MAX:
+                    size_bytes += files.write_fully(fd, [data], size_bytes)
+                    files.sync_file(fd)
+                    written = time.perf_counter() - began
+                files.drop_cache(path)
+                began = time.perf_counter()
+                for position in range(0, size_bytes, CALIBRATION_BYTES):
+                    files.read_up_to(fd, CALIBRATION_BYTES, position)
+                read = time.perf_counter() - began
+            finally:
+                files.close(fd)
+            files.unlink(path)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot measure there: {error.strerror}", path) from error
+        return size_bytes / written, size_bytes / read
 
     def budget_bytes(self, case: Case) -> int:
-        """Give how much one round of a case is to write so that it takes `case.seconds`."""
-        wanted = int(self.bytes_per_second * case.seconds)
-        return max(4 * case.batch_bytes, min(wanted, BUDGET_BYTES_MAX * len(self._own)))
+        """Give how much one round of a case is to handle so that it takes `case.seconds`."""
+        is_read = case.phase in ("read", "recover")
+        rate = self.read_bytes_per_second if is_read else self.bytes_per_second
+        return max(4 * case.batch_bytes, min(int(rate * case.seconds), self._budget_bytes_max))
+
+    @property
+    def _budget_bytes_max(self) -> int:
+        return BUDGET_BYTES_MAX * len(self._own)
 
     def open_store(self, case: Case) -> LogStore:
         """Open the store of a case, or make it."""
@@ -72,7 +136,11 @@ class Bed:
         )
         return LogStore.open(
             self.store_dirs,
-            config=StoreConfig(log_config=config, log_flush_scheduler_interval_ms=FLUSH_MS // 2),
+            config=StoreConfig(
+                log_config=config,
+                log_flush_scheduler_interval_ms=FLUSH_MS // 2,
+                read_cache_bytes=0 if case.phase == "point-read" else READ_CACHE_BYTES,
+            ),
             admin_socket=False,
         )
 
@@ -80,11 +148,8 @@ class Bed:
         """Have the kernel forget the segments, so that reads go to the disks."""
         for directory in self.store_dirs:
             for replica in files.entries(directory):
-                if not replica.is_dir:
-                    continue
-                folder = os.path.join(directory, replica.name)
-                for entry in files.entries(folder):
-                    files.drop_cache(os.path.join(folder, entry.name))
+                if replica.is_dir:
+                    drop_cache_of(os.path.join(directory, replica.name))
 
     def clear(self, *, is_end: bool = False) -> None:
         """Remove what the last case left; a disk that has failed keeps it."""
@@ -92,7 +157,14 @@ class Bed:
             return
         for path in self._own if is_end else self.store_dirs:
             try:
-                if files.exists(path):
+                with suppress(FileNotFoundError):
                     files.remove_tree(path)
             except OSError as error:
-                self.left_behind[path] = str(error)
+                if is_end:
+                    self.left_behind[path] = str(error)
+
+
+def drop_cache_of(replica: str) -> None:
+    """Have the kernel forget the files of one partition."""
+    for entry in files.entries(replica):
+        files.drop_cache(os.path.join(replica, entry.name))

@@ -49,34 +49,37 @@ class Plan(NamedTuple):
     cases: tuple[Case, ...]
 
 
-TROUBLES = ("slow", "full", "failed")
+TROUBLES = ("healthy", "slow", "full", "failed")  # without trouble, to compare with
 MOVES = ("throttled", "auto")
 
 
-def _cases(seconds: float, rounds: int, is_full: bool) -> tuple[Case, ...]:
-    append = [
-        Case("append", seconds=seconds, rounds=rounds),
-        Case("append", 1024, 100, "interval", 4, seconds, rounds),
-        Case("append", 100, 100, "durable", 8, seconds, rounds),
-    ]
-    if is_full:
-        append += [
-            Case("append", size, batch, sync, writers, seconds, rounds)
-            for size, batch in ((100, 1000), (10_240, 50))
-            for sync in ("none", "interval", "durable")
-            for writers in (1, 2, 4, 8)
-        ]
-    return (
-        *dict.fromkeys(append),
-        Case("read", seconds=seconds, rounds=rounds),
-        Case("point-read", batch_records=100, seconds=seconds / 2, rounds=rounds),
-        Case("recover", seconds=seconds, rounds=rounds),
-    )
+BASE = (
+    Case("append"),
+    Case("append", 1024, 100, "interval", 4),
+    Case("append", 100, 100, "durable", 8),
+    Case("read"),
+    Case("point-read", batch_records=100),
+    Case("recover"),
+)
+GRID = tuple(
+    Case("append", size, batch, sync, writers)
+    for size, batch in ((100, 1000), (10_240, 50))
+    for sync in ("none", "interval", "durable")
+    for writers in (1, 2, 4, 8)
+)
 
 
-SHORT = Plan("short", _cases(seconds=0.7, rounds=2, is_full=False))
-FULL = Plan("full", _cases(seconds=2.0, rounds=5, is_full=True))
-QUICK = Plan("quick", tuple(case._replace(seconds=0.05, rounds=1) for case in SHORT.cases))
+def _timed(cases: tuple[Case, ...], seconds: float, rounds: int) -> tuple[Case, ...]:
+    return tuple(case._replace(seconds=seconds, rounds=rounds) for case in cases)
+
+
+def _rest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    return tuple(case for case in cases if case not in BASE)
+
+
+QUICK = Plan("quick", _timed(BASE, 0.05, 1))
+SHORT = Plan("short", _timed(BASE, 1.0, 2))
+FULL = Plan("full", (*_timed(BASE, 1.0, 5), *_timed(_rest(GRID), 1.0, 3)))
 PLANS = {plan.name: plan for plan in (QUICK, SHORT, FULL)}
 
 

@@ -1,14 +1,28 @@
-"""Fill a store and die before anything is flushed: `python -m logstore.bench.die BYTES DIR...`."""
+"""Fill a store and die before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
+
+It ends at once when its standard input does: with whoever started it, however that one ended.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 
-from logstore import LogStore
+from logstore import LogStore, LogStoreError
 from logstore.bench.cases import Case
 from logstore.bench.phases import fill, make_logs
 from logstore.bench.samples import Sampler
+
+
+def end_with_parent() -> None:
+    """End this process, from a thread of its own, when its standard input ends."""
+
+    def wait() -> None:
+        os.read(0, 1)  # not through sys.stdin, whose lock would be held at the end
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def main(size_bytes: int, store_dirs: list[str]) -> None:
@@ -21,4 +35,8 @@ def main(size_bytes: int, store_dirs: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    end_with_parent()
+    try:
+        main(int(sys.argv[1]), sys.argv[2:])
+    except LogStoreError as error:
+        sys.exit(str(error))

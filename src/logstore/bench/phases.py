@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 from logstore import Log, LogDirSuspectError, LogStore, LogStoreError
-from logstore.bench.bed import TOPIC, Bed
+from logstore.bench.bed import TOPIC, Bed, drop_cache_of
 from logstore.bench.cases import Case
 from logstore.bench.samples import Sampler
 
@@ -41,6 +41,7 @@ class Phase:
         self.samplers: list[Sampler] = []
         self.size_bytes = 0
         self.records = 0
+        self._stores: list[LogStore] = []
 
     def prepare(self) -> None:
         """Get ready for a round."""
@@ -50,12 +51,23 @@ class Phase:
         raise AssertionError("a phase has a run of its own")
 
     def finish(self) -> None:
-        """Clean up after a round."""
+        """Clean up after a round, also after one that broke off while it was prepared."""
+        self._close_stores()
         self.bed.clear()
 
     def close(self) -> None:
         """Clean up after the last round."""
         self.bed.clear()
+
+    def _open_store(self) -> LogStore:
+        """Open the store of the case; `finish` closes it."""
+        store = self.bed.open_store(self.case)
+        self._stores.append(store)
+        return store
+
+    def _close_stores(self) -> None:
+        while self._stores:
+            self._stores.pop().close()
 
     def _count(self, samplers: list[Sampler]) -> None:
         self.samplers += samplers
@@ -123,7 +135,7 @@ class Append(Phase):
 
     def prepare(self) -> None:
         """Make a store with empty logs."""
-        self.store = self.bed.open_store(self.case)
+        self.store = self._open_store()
         self.logs = make_logs(self.store, self.case)
 
     def run(self) -> None:
@@ -133,11 +145,6 @@ class Append(Phase):
         self.store.flush()
         self._count(samplers)
 
-    def finish(self) -> None:
-        """Close the store and remove it."""
-        self.store.close()
-        super().finish()
-
 
 class Filled(Phase):
     """A phase on a store that was filled and closed before the first round."""
@@ -145,19 +152,19 @@ class Filled(Phase):
     def prepare(self) -> None:
         """Fill the store once; forget it in the cache before every round."""
         if not getattr(self, "_is_filled", False):
-            case = self.case._replace(batch_records=1000, sync="none")
+            case = self.case._replace(sync="none")
             with self.bed.open_store(case) as store:
                 logs = make_logs(store, case)
                 samplers = [Sampler(n) for n in range(len(store.log_dirs))]
                 fill(logs, case, self.bed.budget_bytes(case), samplers)
             self._is_filled = True
         self.bed.drop_cache()
-        self.store = self.bed.open_store(self.case)
+        self.store = self._open_store()
         self.logs = [self.store.log(*name) for name in sorted(self.store)]
 
     def finish(self) -> None:
         """Close the store and keep it for the next round."""
-        self.store.close()
+        self._close_stores()
 
 
 class Read(Filled):
@@ -181,7 +188,11 @@ class Read(Filled):
 
 
 class PointRead(Filled):
-    """How long does it take to get one record by its offset, from the disks?"""
+    """How long does it take to get one record by its offset, from the disks?
+
+    Nothing of the segments is cached: neither here nor, at the beginning of an operation, by the
+    kernel.
+    """
 
     name = "point-read"
 
@@ -191,11 +202,12 @@ class PointRead(Filled):
 
         def read(worker: int) -> None:
             chance = random.Random(POINT_SEED + worker)
-            mine = self.logs[worker :: len(samplers)]
             deadline = time.perf_counter() + self.case.seconds
             while time.perf_counter() < deadline:
-                log = chance.choice(mine)
+                number = chance.randrange(worker, len(self.logs), len(samplers))
+                log = self.logs[number]
                 offset = chance.randrange(log.log_start_offset, log.log_end_offset)
+                drop_cache_of(os.path.join(self.bed.store_dirs[worker], f"{TOPIC}-{number}"))
                 began = time.perf_counter_ns()
                 log[offset]
                 samplers[worker].add(began, self.case.record_bytes, 1)
@@ -212,26 +224,25 @@ class Recover(Phase):
     def prepare(self) -> None:
         """Have a process fill a store and die."""
         size_bytes = self.bed.budget_bytes(self.case)
-        subprocess.run(
-            [sys.executable, "-m", "logstore.bench.die", str(size_bytes), *self.bed.store_dirs],
-            check=True,
-        )
+        words = ["-m", "logstore.bench.die", str(size_bytes), *self.bed.store_dirs]
+        with subprocess.Popen(
+            [sys.executable, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stderr is not None
+            complaint = child.stderr.read().strip()
+        if child.returncode:
+            raise LogStoreError(f"the process that was to fill a store and die: {complaint}")
         self.bed.drop_cache()
 
     def run(self) -> None:
         """Open it."""
         sampler = Sampler(0)
         began = time.perf_counter_ns()
-        self.store = self.bed.open_store(self.case)
+        self.store = self._open_store()
         logs = [self.store.log(*name) for name in self.store]
         size_bytes = sum(log.size_bytes for log in logs)
         sampler.add(began, size_bytes, sum(len(log) for log in logs))
         self._count([sampler])
-
-    def finish(self) -> None:
-        """Close the store and remove it."""
-        self.store.close()
-        super().finish()
 
 
 class Beside(Phase):
@@ -246,10 +257,11 @@ class Beside(Phase):
     def __init__(self, bed: Bed, case: Case, trouble: Callable[[], Callable[[], None]]) -> None:
         super().__init__(bed, case)
         self._trouble = trouble
+        self._undo: Callable[[], None] = lambda: None
 
     def prepare(self) -> None:
         """Make a store with a log on each disk."""
-        self.store = self.bed.open_store(self.case)
+        self.store = self._open_store()
         self.logs = make_logs(self.store, self.case)
         self._undo = self._trouble()
 
@@ -277,9 +289,12 @@ class Beside(Phase):
     def finish(self) -> None:
         """Take the disk out of its trouble, close what can be closed, remove it."""
         self._undo()
-        with suppress(LogStoreError):  # of the dead disk: that is what was asked for
-            self.store.close(timeout=10)
         super().finish()
+
+    def _close_stores(self) -> None:
+        while self._stores:
+            with suppress(LogStoreError):  # of the dead disk: that is what was asked for
+                self._stores.pop().close(timeout=10)
 
 
 PHASES: dict[str, type[Phase]] = {kind.name: kind for kind in (Append, Read, PointRead, Recover)}

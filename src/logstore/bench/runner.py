@@ -32,6 +32,7 @@ class Layout(NamedTuple):
         devices: disks below it, all told.
         raw_bytes: what the disks have; usable_bytes: what can be stored on them.
         note: what a reader of the figures must know.
+        set_bytes_per_second: what each disk is held to; 0 where it is not.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Layout(NamedTuple):
     raw_bytes: int
     usable_bytes: int
     note: str = ""
+    set_bytes_per_second: int = 0
 
 
 class Outcome(NamedTuple):
@@ -76,8 +78,8 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
     records: list[int] = []
     try:
         for _ in range(phase.case.rounds):
-            phase.prepare()
             try:
+                phase.prepare()
                 gc.collect()
                 began = time.perf_counter()
                 phase.run()
@@ -90,7 +92,8 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
         phase.close()
     samples = joined(phase.samplers)
     trace.write(measurement, samples)
-    return Outcome(phase.case, seconds, sizes, records, samples["latency_ns"])
+    operations = samples[samples["records"] > 0]
+    return Outcome(phase.case, seconds, sizes, records, operations["latency_ns"])
 
 
 def measurement_of(layout: Layout, case: Case) -> str:

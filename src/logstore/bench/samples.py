@@ -6,7 +6,7 @@ timestamp is the operation's start; its value is 32 bytes, little-endian, in thi
     start_ns i64     since the epoch
     latency_ns i64
     size_bytes i64   of the records' values
-    records i32
+    records i32      0: what went on beside the operations, as a whole move
     worker i32       which writer or reader; where each has a disk of its own, which disk
 """
 

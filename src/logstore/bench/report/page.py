@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from logstore.bench.report.claims import Claim, claims
-from logstore.bench.report.plots import Plot, draw_all
+from logstore.bench.report.plots import Plot
+from logstore.bench.report.sheets import draw_all
 from logstore.disk import files
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ def load_runs(spark: SparkSession, json_paths: Sequence[str]) -> DataFrame:
     )
     info = F.col("b.extra_info")
     names = ("layout", "fs", "sync", "detail", "note")
-    numbers = ("disks", "log_dirs", "writers", "record_bytes", "raw_bytes", "usable_bytes")
+    numbers = ("disks", "log_dirs", "writers", "record_bytes", "raw_bytes", "usable_bytes", "bytes",
+               "set_bytes_per_second")  # fmt: skip
     return documents.select("datetime", F.explode("benchmarks").alias("b")).select(
         F.to_timestamp("datetime").alias("run_at"),
         F.col("b.group").alias("phase"),
@@ -135,8 +136,9 @@ def workers(samples: DataFrame) -> DataFrame:
 def make(spark: SparkSession, json_paths: Sequence[str], trace_dir: str) -> dict[str, DataFrame]:
     """Make the tables of one directory of results: `measurements` and `workers`."""
     runs, samples = load_runs(spark, json_paths), load_samples(spark, trace_dir).cache()
+    operations = samples.where("records > 0")
     facts = runs.select("run_at", "measurement", "phase", "layout", "detail", "log_dirs")
     return {
-        "measurements": throughput(runs).join(latency(samples), "measurement", "left"),
+        "measurements": throughput(runs).join(latency(operations), "measurement", "left"),
         "workers": workers(samples).join(facts, "measurement"),
     }

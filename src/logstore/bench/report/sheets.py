@@ -1,0 +1,300 @@
+"""Say which questions the page answers, and which rows answer each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from logstore.bench.cases import BASE, MOVES, TROUBLES
+from logstore.bench.report.plots import Album, Plot, Row, Scale, Word
+
+MB_S = Scale(
+    "mb_s", "mb_s_p05", "mb_s_p95",
+    "MB/s of record values, all disks together (dot: median of the rounds; bar: 5th to 95th "
+    "percentile)",
+)  # fmt: skip
+MB_S_BY_WRITERS = MB_S._replace(unit="MB/s of record values, all disks together, logarithmic")
+MS = Scale(
+    "ms_p50", "ms_p50", "ms_p99",
+    "milliseconds, logarithmic (dot: median; bar: to the 99th percentile)", is_log=True,
+)  # fmt: skip
+KEPT = Scale(
+    "kept", "kept", "kept", "records taken durably, as a share of what the healthy disks take"
+)
+MOVED = Scale("moved_mb_s", "moved_mb_s", "moved_mb_s", "MB/s of the log that is moved")
+COST = Scale(
+    "paid", "paid", "paid", "bytes of disk bought for each byte that can be used (1.0 is best)"
+)
+FLUSHES = {
+    "none": "one flush at the end",
+    "interval": "flush every 100 ms",
+    "durable": "durable",
+}
+BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
+MOVE = 2  # the worker of a move's trace that is the move itself
+WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
+
+
+class Sheet(NamedTuple):
+    """Say which rows make a plot, and how they are drawn.
+
+    Attributes:
+        rows: chooses and shapes them from the rows of measurements and of workers.
+        label: names a row's series; a colour each.
+        line: names a row's line.
+        is_by_writers: a panel a layout, over the number of writers.
+    """
+
+    plot: Plot
+    scale: Scale
+    rows: Callable[[Sequence[Row], Sequence[Row]], list[Row]]
+    label: Word
+    line: Word = lambda row: str(row["layout"])
+    is_by_writers: bool = False
+
+
+def case_of(row: Row) -> str:
+    """Give the name of a row's case."""
+    return str(row["measurement"]).rsplit("/", 1)[-1]
+
+
+def size_and_flush(row: Row) -> str:
+    """Say how large the records are and when they are flushed."""
+    return f"{row['record_bytes']:,} B, {FLUSHES.get(row['sync'], row['sync'])}"
+
+
+def whole_case(row: Row) -> str:
+    """Say what was appended, how, and by how many."""
+    return f"{size_and_flush(row)}, {row['writers']} writer{'s' * (row['writers'] > 1)}"
+
+
+def limited(row: Row, share: float = 1.0) -> Row:
+    """Add what the set speed of a layout's disks allows, in MB/s of values."""
+    rate = row.get("set_bytes_per_second") or 0
+    return row | {"limit_mb_s": rate * row["disks"] * share / 1e6}
+
+
+def appends(rows: Sequence[Row]) -> list[Row]:
+    """Give the appends, with what the disks allow once every copy and parity is written."""
+    return [
+        limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
+        for row in rows
+        if row["phase"] == "append"
+    ]
+
+
+def base_appends(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+    """Give the appends that every form measures."""
+    found = [row for row in appends(rows) if case_of(row) in BASE_APPENDS]
+    return sorted(found, key=lambda row: BASE_APPENDS.index(case_of(row)))
+
+
+def phase_rows(phase: str, *, is_limited: bool = False) -> Callable[..., list[Row]]:
+    """Give what chooses the rows of a phase."""
+
+    def choose(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+        found = [row for row in rows if row["phase"] == phase]
+        return [limited(row) for row in found] if is_limited else found
+
+    return choose
+
+
+def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+    """Give the cases that were measured with one process for all disks and with one a disk."""
+    pair = {name: [row for row in rows if row["layout"] == name and row["phase"] == "append"]
+            for name in ("jbod4-ext4", "jbod4-ext4-processes")}  # fmt: skip
+    common = set.intersection(*({case_of(row) for row in found} for found in pair.values()))
+    return [row for found in pair.values() for row in found if case_of(row) in common]
+
+
+def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
+    """Give the appends alone (of one of the two cases) and beside each kind of move."""
+    found = [row for row in workers if row["phase"] == "move" and row["worker"] != MOVE]
+    return sorted(
+        (row for row in found if row["worker"] or row["detail"] == MOVES[0]),
+        key=lambda row: (row["worker"], MOVES.index(row["detail"])),
+    )
+
+
+def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
+    """Give the moves themselves, with their rate."""
+    return [
+        row | {"moved_mb_s": row["size_bytes"] / row["ms_p50"] / 1e3}
+        for row in workers
+        if row["phase"] == "move" and row["worker"] == MOVE
+    ]
+
+
+def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
+    """Give one row for all disks of a layout but the first: a typical median, the worst tail."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in workers:
+        if row["phase"] == "beside" and row["worker"] > 0:
+            found.setdefault((row["layout"], row["detail"]), []).append(row)
+    return [
+        members[0]
+        | {"ms_p50": median(row["ms_p50"] for row in members)}
+        | {"ms_p99": max(row["ms_p99"] for row in members)}
+        for _, members in sorted(found.items(), key=lambda pair: TROUBLES.index(pair[0][1]))
+    ]
+
+
+def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+    """Give what was taken beside a trouble as a share of what was taken without one."""
+    beside = sorted(
+        (row for row in rows if row["phase"] == "beside"),
+        key=lambda row: TROUBLES.index(row["detail"]),
+    )
+    healthy = {row["layout"]: row["bytes"] for row in beside if row["detail"] == "healthy"}
+    return [
+        row | {"kept": row["bytes"] / healthy[row["layout"]]}
+        for row in beside
+        if row["detail"] != "healthy" and healthy.get(row["layout"])
+    ]
+
+
+def costs(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+    """Give one row a layout whose sizes are known."""
+    first: dict[str, Row] = {}
+    for row in rows:
+        if row["raw_bytes"] and row["usable_bytes"]:
+            first.setdefault(row["layout"], row | {"paid": row["raw_bytes"] / row["usable_bytes"]})
+    return list(first.values())
+
+
+def only(text: str) -> Word:
+    """Give one label to all rows."""
+    return lambda _row: text
+
+
+def trouble_of(row: Row) -> str:
+    """Name a row's trouble."""
+    return "all disks healthy" if row["detail"] == "healthy" else f"one disk {row['detail']}"
+
+
+def beside_of(row: Row) -> str:
+    """Say what went on beside a row's appends."""
+    return f"beside a move, {row['detail']}" if row["worker"] else "alone"
+
+
+SHEETS = (
+    Sheet(
+        Plot(
+            "How many MB/s does each layout append, until everything is on its disks?",
+            "Further right is better. What the page cache took is counted only once it is flushed.",
+            "append",
+        ),
+        MB_S, base_appends, whole_case,
+    ),
+    Sheet(
+        Plot(
+            "How long does one append wait?",
+            "Further left is better. Without a flush an append ends in the page cache.",
+            "append-latency",
+        ),
+        MS, base_appends, whole_case,
+    ),
+    Sheet(
+        Plot(
+            "What do more writers, larger records and each flush policy change?",
+            "A panel a layout; higher is better. Writers share the log dirs, a log each.",
+            "append-writers",
+        ),
+        MB_S_BY_WRITERS,
+        lambda rows, _: [row for row in appends(rows) if case_of(row) not in BASE_APPENDS],
+        size_and_flush, is_by_writers=True,
+    ),
+    Sheet(
+        Plot(
+            "What does one process a disk change, against one for all?",
+            "Four disks, ext4; as many writing threads in all on both sides.",
+            "processes",
+        ),
+        MB_S, by_process,
+        lambda row: "one process a disk" if "processes" in row["layout"] else "one for all",
+        whole_case,
+    ),
+    Sheet(
+        Plot(
+            "How many MB/s does each layout give back, read in order and checked?",
+            "Further right is better. The cache was emptied first; one reading thread a log dir.",
+            "read",
+        ),
+        MB_S, phase_rows("read", is_limited=True), only("read in order"),
+    ),
+    Sheet(
+        Plot(
+            "How long does it take to read one record at random, from the disks?",
+            "Further left is better. The log's pages are dropped before each read, and nothing "
+            "decoded is kept: each read takes a batch of 100 records from a disk.",
+            "point-read",
+        ),
+        MS, phase_rows("point-read"), only("one record"),
+    ),
+    Sheet(
+        Plot(
+            "How fast is a store open again after its process died with nothing flushed?",
+            "Further right is better. Bytes of log checked per second, from the disks; opening "
+            "included.",
+            "recover",
+        ),
+        MB_S, phase_rows("recover", is_limited=True), only("recovery"),
+    ),
+    Sheet(
+        Plot(
+            "What do appends notice of a move in the background?",
+            "Further left is better. One append every 5 ms, flushed every 100 ms, on the disk that "
+            "is moved from.",
+            "move",
+        ),
+        MS, beside_moves, beside_of,
+    ),
+    Sheet(
+        Plot(
+            "How fast does the move get on meanwhile?",
+            "Throttled: held to half of what one disk was found to write.",
+            "move-rate",
+        ),
+        MOVED, moves_done, lambda row: str(row["detail"]),
+    ),
+    Sheet(
+        Plot(
+            "What do the other disks notice while one is slow, full or dead?",
+            "Further left is better. Durable appends, a thread a disk; the median of the other "
+            "disks, and the 99th percentile of the worst of them. One log dir has no others.",
+            "beside",
+        ),
+        MS, other_disks, trouble_of,
+    ),
+    Sheet(
+        Plot(
+            "How much does a layout still take while one of its disks is slow, full or dead?",
+            "Further right is better; above 1, the others had the processor to themselves. A RAID "
+            "is one file system: when it is full, it is full.",
+            "kept",
+        ),
+        KEPT, kept_in_trouble, trouble_of,
+    ),
+    Sheet(
+        Plot(
+            "How many bytes must be bought for each byte that can be used?",
+            "Further left is better. Mirrors cost 2; a file system keeps some for itself.",
+            "cost",
+        ),
+        COST, costs, only("bytes bought"),
+    ),
+)  # fmt: skip
+
+
+def draw_all(directory: str, measurements: Sequence[Row], workers: Sequence[Row]) -> list[Plot]:
+    """Draw every plot for which something was measured."""
+    album = Album(directory)
+    for sheet in SHEETS:
+        chosen = sheet.rows(measurements, workers)
+        rows = [row for row in chosen if row[sheet.scale.middle] is not None]
+        if sheet.is_by_writers:
+            album.draw_panels(sheet.plot, rows, sheet.scale, sheet.label)
+        else:
+            album.draw(sheet.plot, rows, sheet.scale, sheet.label, sheet.line)
+    return album.plots
