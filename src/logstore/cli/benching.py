@@ -3,47 +3,84 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import click
 
 from logstore.bench.bed import Bed
 from logstore.bench.cases import PLANS, Case, moves
 from logstore.bench.runner import Layout, Outcome, run_cases, write_document
 from logstore.bench.samples import Trace
+from logstore.cli.interrupts import held
+from logstore.cli.options import note
+from logstore.cli.output import Show
 from logstore.disk import files
+from logstore.disk.dir_lock import DirLock
 
 Row = dict[str, Any]
 
 
-def measure(
-    paths: list[str], plan: str, out: str | None, show: Callable[[int, int], object]
-) -> tuple[list[Row], dict[str, str]]:
-    """Measure, and give the rows and what could not be removed again."""
+def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Row]:
+    """Measure, and give the rows; the directories are as they were, also after an error.
+
+    Raises:
+        click.UsageError: the directory of the results has something in it.
+        LogDirLockedError: a directory holds a store that is in use.
+    """
+    if len({files.real_path(path) for path in paths}) < len(paths):
+        raise click.UsageError("a directory is named twice: each stands for a disk")
     if out is None:
         with TemporaryDirectory(prefix="logstore-bench-") as kept:
             return _measure(paths, plan, kept, show)
+    out = os.path.abspath(out)
     if not files.exists(out):
-        files.make_dir(os.path.abspath(out))
+        files.make_dir(out)
+    elif files.entries(out):
+        raise click.UsageError(f"{out} is not empty: name a new directory for the results")
     return _measure(paths, plan, out, show)
 
 
-def _measure(
-    paths: list[str], plan: str, out: str, show: Callable[[int, int], object]
-) -> tuple[list[Row], dict[str, str]]:
+def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
     cases = list(PLANS[plan].cases)
     if len(paths) > 1:
         cases += moves(PLANS[plan])
-    layout = layout_of(paths)
 
     def tell(_case: str, number: int, count: int) -> None:
         show(number, count)
 
-    with Bed(paths) as bed, Trace(os.path.join(out, "trace")) as trace:
-        outcomes = run_cases(layout, bed, cases, trace, make=moving, progress=tell)
-    write_document(out, layout, bed, outcomes)
-    return [row_of(outcome) for outcome in outcomes], bed.left_behind
+    with held() as interrupts, kept_from_owners(paths):
+        layout = layout_of(paths)
+        bed = Bed(paths)
+        try:
+            with bed, Trace(os.path.join(out, "trace")) as trace:
+                bed.check_room_for(cases)
+                try:
+                    with interrupts.allowed():
+                        outcomes = run_cases(layout, bed, cases, trace, make=moving, progress=tell)
+                except KeyboardInterrupt:
+                    interrupts.asked = 0  # so that a second Ctrl-C does not break off the removal
+                    raise
+            write_document(out, layout, bed, outcomes)
+        finally:
+            for path, reason in bed.left_behind.items():
+                note(f"warning: {path} could not be removed: {reason}")
+    return [row_of(outcome) for outcome in outcomes]
+
+
+@contextmanager
+def kept_from_owners(paths: list[str]) -> Iterator[None]:
+    """Keep stores in these directories closed meanwhile: both sides would disturb the other."""
+    with ExitStack() as stack:
+        for path in paths:
+            lock = DirLock(path)
+            if files.exists(lock.path):
+                lock.acquire()
+                stack.callback(lock.release)
+        yield
 
 
 def moving(bed: Bed, case: Case) -> Any:

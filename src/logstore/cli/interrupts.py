@@ -1,4 +1,4 @@
-"""Hold Ctrl-C and SIGTERM back while a store is being changed.
+"""Hold Ctrl-C, SIGTERM and a lost terminal back while a store is being changed.
 
 An interrupt between two bytecodes could fall between a write and the bookkeeping of it. So the
 handler only notes it, and it is raised where the work says that it may be: while waiting for
@@ -49,7 +49,9 @@ def held() -> Iterator[Interrupts]:
     """Hold interrupts back inside this block; one still waiting at its end is raised there."""
     interrupts = Interrupts()
     try:
-        previous = [(number, signal.signal(number, interrupts.handle)) for number in SIGNALS]
+        is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # and not under nohup
+        numbers = (*SIGNALS, signal.SIGHUP) if is_tied else SIGNALS
+        previous = [(number, signal.signal(number, interrupts.handle)) for number in numbers]
     except ValueError:  # not the main thread: signals go elsewhere
         previous = []
     try:

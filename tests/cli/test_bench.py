@@ -1,0 +1,184 @@
+"""Hold `logstore bench` to its promise: it measures, says what is wrong, leaves all as it was."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from logstore import LogStore
+from logstore.bench.phases import Append
+from logstore.disk import files
+from support.command_line import Run
+
+
+class Space(NamedTuple):
+    """What statvfs says of a disk."""
+
+    f_bavail: int
+    f_frsize: int = 1 << 20
+    f_blocks: int = 1000
+
+
+@pytest.fixture
+def disks(log_dirs: list[str]) -> list[Path]:
+    """Make the two directories, one with a file of somebody's in it."""
+    found = [Path(path) for path in log_dirs]
+    for path in found:
+        path.mkdir()
+    (found[0] / "mine").write_text("stays")
+    return found
+
+
+def names_in(disks: list[Path]) -> list[str]:
+    """List all that is in the directories."""
+    return sorted(path.name for disk in disks for path in disk.rglob("*"))
+
+
+@pytest.fixture(autouse=True)
+def short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find out with a MiB how fast the disks are."""
+    monkeypatch.setattr("logstore.bench.bed.CALIBRATION_BYTES", 1 << 20)
+    monkeypatch.setattr("logstore.bench.bed.CALIBRATION_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("logstore.bench.bed.BUDGET_BYTES_MAX", 1 << 20)
+
+
+def test_it_measures_and_leaves_nothing(run: Run, disks: list[Path], tmp_path: Path) -> None:
+    """Every phase has a line, the results are where they were asked for, the disks as before."""
+    out = tmp_path / "results"
+    done = run("bench", "--plan", "quick", "--out", str(out), "--format", "json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert {row["phase"] for row in rows} == {"append", "read", "point-read", "recover", "move"}
+    assert names_in(disks) == ["mine"]
+    assert sorted(path.name for path in out.iterdir()) == ["directories.json", "trace"]
+
+
+def test_results_are_not_mixed(run: Run, disks: list[Path], tmp_path: Path) -> None:
+    """A directory with something in it is refused before anything is measured."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "old").write_text("")
+    done = run("bench", "--plan", "quick", "--out", str(tmp_path / "results"))
+    assert done.exit_code == 2
+    assert "is not empty" in done.stderr
+
+
+def test_a_missing_directory_is_named(run: Run, disks: list[Path], tmp_path: Path) -> None:
+    """Nothing is made where the others are."""
+    missing = tmp_path / "missing"
+    done = run("bench", "--plan", "quick", "--log-dirs", f"{disks[0]},{missing}")
+    assert (done.exit_code, done.stderr) == (1, f"error: {missing}: No such file or directory\n")
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_directory_that_cannot_be_written_is_named(
+    run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made in the others is removed again."""
+    mkdir = files.mkdir
+
+    def refuse(path: str, *rest: Any) -> None:
+        if path.startswith(str(disks[1])):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        mkdir(path, *rest)
+
+    monkeypatch.setattr(files, "mkdir", refuse)
+    done = run("bench", "--plan", "quick")
+    said = f"error: {disks[1]}: cannot write there: Permission denied\n"
+    assert (done.exit_code, done.stderr) == (1, said)
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_directory_without_room_is_named(
+    run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked before anything is written how much is free."""
+    monkeypatch.setattr(files, "statvfs", lambda _path: Space(f_bavail=1))
+    done = run("bench", "--plan", "quick")
+    assert done.exit_code == 1
+    assert f"log dir {disks[0]} is full" in done.stderr and "1 MiB are free" in done.stderr
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_disk_that_fills_up_meanwhile(
+    run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names it, and what was written there is removed."""
+    pwritev = files.pwritev
+    batches: list[int] = []
+
+    def full(fd: int, buffers: Any, position: int) -> int:
+        if sum(map(len, buffers)) > 50_000:
+            batches.append(fd)
+        if len(batches) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwritev(fd, buffers, position)
+
+    monkeypatch.setattr(files, "pwritev", full)
+    done = run("bench", "--plan", "quick")
+    assert done.exit_code == 1
+    assert "logstore-bench-" in done.stderr and "full" in done.stderr
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_store_in_use_is_left_alone(run: Run, disks: list[Path]) -> None:
+    """A directory whose lock somebody holds is refused, and one with a closed store is measured."""
+    with LogStore.open([str(disks[1])], admin_socket=False) as store:
+        store.create("orders", 0)
+        done = run("bench", "--plan", "quick")
+        assert done.exit_code == 1
+        assert f"log dir {disks[1]} is owned by process {os.getpid()}" in done.stderr
+        assert not [name for name in names_in(disks) if "bench" in name]
+    before = names_in(disks)
+    assert run("bench", "--plan", "quick").exit_code == 0
+    assert names_in(disks) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(
+    number: signal.Signals, run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a round ends it, and the directories are as they were."""
+
+    def interrupted(phase: Append) -> None:
+        phase.logs[0].append(b"a value")
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(Append, "run", interrupted)
+    assert run("bench", "--plan", "quick").exit_code == 128 + number
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_second_interrupt_waits_for_the_removal(
+    run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An impatient second Ctrl-C does not keep the directories from being removed."""
+    remove_tree = files.remove_tree
+    asked: list[str] = []
+
+    def interrupted(_phase: Append) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def impatient(path: str) -> None:
+        if os.path.dirname(path) == str(disks[0]) and not asked:
+            asked.append(path)
+            signal.raise_signal(signal.SIGINT)
+        remove_tree(path)
+
+    monkeypatch.setattr(Append, "run", interrupted)
+    monkeypatch.setattr(files, "remove_tree", impatient)
+    assert run("bench", "--plan", "quick").exit_code == 130
+    assert asked
+    assert names_in(disks) == ["mine"]
+
+
+def test_a_directory_named_twice_is_refused(run: Run, disks: list[Path]) -> None:
+    """Each directory stands for a disk."""
+    done = run("bench", "--plan", "quick", "--log-dirs", f"{disks[0]},{disks[0]}/.")
+    assert done.exit_code == 2
+    assert "named twice" in done.stderr
