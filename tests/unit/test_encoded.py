@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from logstore import Log, LogConfig, LogStore
-from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError
+from logstore.disk import files
+from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.log.encoded import parse
+from support.hanging import QUIET
 
 CONFIG = LogConfig(segment_bytes=1024)
 
@@ -63,6 +70,35 @@ def test_a_follower_takes_only_what_comes_next(store: LogStore, leader: Log) -> 
             log.append_as_follower(raw)
     assert log.append_as_follower(third) == range(4, 6)
     assert log.append_as_follower(b"") == range(6, 6)
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+@pytest.mark.parametrize("kind", [errno.EMFILE, errno.EACCES, errno.ENOSPC, None])
+def test_regression_a_follower_that_could_not_begin_loses_nothing(
+    leader: Log, tmp_path: Path, kind: int | None, nth: int
+) -> None:
+    """The log start stayed where the leader's is, and what was appended before it was deleted."""
+    raw, opened, real = raw_of(leader, 1)[5], 0, files.open_file
+
+    def open_file(path: str, flags: int) -> int:
+        nonlocal opened
+        opened += path.startswith(str(tmp_path))
+        if opened == nth and kind is None:
+            raise KeyboardInterrupt
+        if opened == nth and kind is not None:
+            raise OSError(kind, os.strerror(kind), path)
+        return real(path, flags)
+
+    with LogStore.open(tmp_path / "disk", config=QUIET) as store:
+        log = store.create("follower", 0)
+        with pytest.MonkeyPatch.context() as patch, suppress(LogStoreError, KeyboardInterrupt):
+            patch.setattr(files, "open_file", open_file)
+            log.append_as_follower(raw)
+        offset, known = log.append(b"own", durable=True), rows(log)
+    with LogStore.open(tmp_path / "disk", config=QUIET) as store:
+        log = store.log("follower", 0)
+        assert rows(log) == known and log[offset].value == b"own"
+        assert not log.recovery.problems
 
 
 def test_an_older_epoch_is_refused(store: LogStore, leader: Log) -> None:

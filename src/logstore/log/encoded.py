@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.arguments import wrong
-from logstore.errors import CorruptRecordBatchError, OffsetOutOfRangeError
+from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
 from logstore.format import columnar, layouts
 from logstore.format.batch import BatchHeader
 from logstore.format.columns import Buffer
@@ -82,10 +82,19 @@ def append_as_follower(log: Log, raw: bytes) -> range:
 
 
 def _start_empty_at(log: Log, offset: int) -> None:
-    """Let an empty log begin at the offset where its leader's begins; the lock is held."""
-    log._set_metadata(log_start_offset=offset)
-    old = log._active
-    log._roll(offset)
+    """Let an empty log begin at the offset where its leader's begins; the lock is held.
+
+    When its new segment cannot be begun, the log start goes back to where it was: else records
+    that others append before it would count as deleted at the next start.
+    """
+    old, start = log._active, log._log_start_offset
+    try:
+        log._set_metadata(log_start_offset=offset)
+        log._roll(offset)
+    except BaseException:
+        if log._active is old and not log._log_dir.is_offline:
+            _start_again_at(log, start)
+        raise
     log._activate([log._active])
     log._log_start_offset = log._recovery_point = offset
     log._count_from_flushed()
@@ -93,6 +102,14 @@ def _start_empty_at(log: Log, offset: int) -> None:
     from logstore.log.retention import _remove_files
 
     _remove_files(log, (old,))
+
+
+def _start_again_at(log: Log, offset: int) -> None:
+    """Write an earlier log start down; a log for which that fails takes nothing until reopened."""
+    try:
+        log._set_metadata(log_start_offset=offset)
+    except LogStoreError as error:
+        log.detach(error)
 
 
 def append_encoded(log: Log, raw: bytes) -> range:
