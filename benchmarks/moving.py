@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -62,6 +63,32 @@ def bare_copy(source: str, target: str) -> None:
         finally:
             os.close(read)
             os.close(write)
+
+
+def bare_swap(source: str, target: str, number: int) -> float:
+    """Sync last bytes and rename two directories as a swap does; give the seconds it takes."""
+    old, new = (os.path.join(path, f"bare-{number}") for path in (source, target))
+    os.mkdir(old)
+    os.mkdir(new)
+    file = os.path.join(new, "file")
+    fds = [os.open(path, os.O_RDONLY) for path in (source, target)]
+    fds.append(os.open(file, os.O_WRONLY | os.O_CREAT))
+    try:
+        os.pwrite(fds[2], bytes(4096), 0)
+        for fd in reversed(fds):
+            os.fsync(fd)
+        os.pwrite(fds[2], bytes(2048), 4096)
+        started = time.perf_counter()
+        os.fdatasync(fds[2])
+        for fd, path in zip(fds, (old, new), strict=False):
+            os.rename(path, f"{path}.renamed")
+            os.fsync(fd)
+        return time.perf_counter() - started
+    finally:
+        for fd in fds:
+            os.close(fd)
+        shutil.rmtree(f"{old}.renamed", ignore_errors=True)
+        shutil.rmtree(f"{new}.renamed", ignore_errors=True)
 
 
 class Foreground:

@@ -1,19 +1,20 @@
 """Put a copy in the place of its source: the one moment at which a move holds the log's lock.
 
     before the lock   the target's checkpoints forget the name; epochs, data and names are durable;
-                      room for the mark; the intent in the source's metadata
+                      the intent in the source's metadata; the caught-up mark in the copy's; then
+                      once more what was appended meanwhile
     1  under the lock copy the last bytes, sync them with a probe
-    2                 overwrite the mark: caught up; sync it with a probe
-    3                 rename the source to `.delete`, sync its log dir with a probe
-    4                 rename the `.move` to the live name, sync its log dir with a probe
-    5                 point the log at the new segments
+    2                 rename the source to `.delete`, sync its log dir with a probe
+    3                 rename the `.move` to the live name, sync its log dir with a probe
+    4                 point the log at the new segments
     after the lock    the marks go from the new metadata; the `.delete` is purged
 
-A crash before 3 is durable leaves the source, and a `.move` that goes on as a copy. A crash between
-3 and 4 leaves no live name; start-up finishes the swap, because the mark and the intent agree. No
-order of syncs leaves two live names with one generation (KIP-113 section 3; ADR on the swap).
+A crash before 2 is durable leaves the source, and a `.move` that goes on as a copy, whatever its
+mark says. A crash between 2 and 3 leaves no live name; start-up finishes the swap, because the
+name of the source, its intent and the mark agree: the source gives up its name for a whole copy
+only. No order of syncs leaves two live names with one generation (KIP-113 section 3; ADR 7).
 
-What if a call fails: before 3 nothing has happened. At 3 the disk of the source decides. At 4
+What if a call fails: before 2 nothing has happened. At 2 the disk of the source decides. At 3
 the source takes its name back, with a generation that outranks what may stand at the target.
 """
 
@@ -73,19 +74,25 @@ class Swap:
             raise log_dir.failed(error, self.new_path, *self.key) from error
         self._epochs = moving.epochs_of(self.log)
         target.write_epochs(self._epochs)
-        target.prepare_mark(moving.metadata_of(self.log))
         generation = moving.metadata_of(self.log).generation + 1
-        marks = (
+        moving.write_marks(
+            self.log,
             Moving(target.move_id, log_dir.directory_id),
             Superseded(generation, log_dir.directory_id),
         )
-        moving.write_marks(self.log, *marks)
-        self._marks = marks
+        self._metadata = moving.metadata_of(self.log)
+        self._clean = target.mark_caught_up(self._metadata, self._follow())
+        self._follow()
+
+    def _follow(self) -> int:
+        """Copy and sync until little is missing; give the offset up to which nothing is."""
         for _ in range(FLUSHES_MAX):
-            missing = copy_all(self.log, target, self.ends)
-            target.sync()
+            end_offset = self.log.log_end_offset
+            missing = copy_all(self.log, self.target, self.ends)
+            self.target.sync()
             if missing <= LOCKED_BYTES_MAX:
                 break
+        return end_offset
 
     # --- under the lock ---------------------------------------------------------------------------
 
@@ -101,17 +108,12 @@ class Swap:
         with moving.held(self.log):
             if not self._take_the_rest():
                 return False
-            metadata = moving.metadata_of(self.log)
-            try:
-                clean = self.target.mark_caught_up(metadata, self.log.log_end_offset)
-            except OSError as error:
-                raise self.ends.target.failed(error, self.target.path) from error
             moving.hide(self.log)
             self.is_undecided = True
             self._rename_source(source_names)
             self._rename_target(target_names, source_names)
             segments = self.target.segments(self.new_path)
-            moving.point_to(self.log, self.ends.target, self.new_path, clean, segments)
+            moving.point_to(self.log, self.ends.target, self.new_path, self._clean, segments)
             self.is_undecided = False
         return True
 
@@ -125,9 +127,8 @@ class Swap:
     def _take_the_rest(self) -> bool:
         """Copy and sync the last bytes; False when they are too many or the log was changed."""
         segments = moving.segments_of(self.log)
-        metadata = moving.metadata_of(self.log)
-        if (metadata.moving, metadata.superseded_by) != self._marks:
-            return False  # truncated meanwhile
+        if moving.metadata_of(self.log) != self._metadata:
+            return False  # truncated meanwhile; or what the mark was written with is no more true
         if moving.epochs_of(self.log) != self._epochs:
             return False  # one began meanwhile: the file at the target does not have it
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):

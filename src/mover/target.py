@@ -1,7 +1,8 @@
 """Build a `.move` directory: its metadata and marks, and the copies of the segments in it.
 
-Nothing in it is believed before the caught-up mark, which is written under the log's lock. A
-`.move` that is found is held against the source byte by byte and goes on from what is the same.
+Nothing in it is believed before the caught-up mark, and the mark only once the source has given up
+its name, which it does under the log's lock when the copy has everything. A `.move` that is found
+is held against the source byte by byte and goes on from what is the same.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from logstore.disk import checkpoint, files
+from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptCheckpointError
-from logstore.log.cache import Handle
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.listing import list_partition
 from logstore.log.metadata import CAUGHT_UP, COPYING, FILE_NAME, MoveRecord, PartitionMetadata
@@ -20,8 +20,6 @@ from logstore.log.segment import Segment
 from logstore.log.writer import RECOVERY_POINT_LIMIT
 from logstore.names import TopicPartition, move_dir_name, parse_dir_name
 from mover.copy_segments import Ends, SegmentCopy
-
-OFFSET_MAX = 2**63 - 1
 
 
 class Target:
@@ -40,8 +38,6 @@ class Target:
         self.interval_bytes = interval_bytes
         self.copies: dict[int, SegmentCopy] = {}
         self._names_changed = True
-        self._mark: Handle | None = None
-        self._mark_bytes = 0
 
     # --- beginning --------------------------------------------------------------------------------
 
@@ -151,36 +147,17 @@ class Target:
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 
-    def prepare_mark(self, source: PartitionMetadata) -> None:
-        """Write the metadata so large that it can be overwritten with the caught-up mark."""
-        widest = self._metadata(source._replace(log_start_offset=OFFSET_MAX), CAUGHT_UP, OFFSET_MAX)
-        self._mark_bytes = len(checkpoint.encode_document(widest.to_document()))
-        document = self._metadata(source, COPYING, 0).to_document()
-        path = os.path.join(self.path, FILE_NAME)
-        try:
-            data = checkpoint.encode_document(document, self._mark_bytes)
-            files.write_atomically(path, data)
-            self._mark = Handle(files.open_file(path, files.READ_WRITE))
-        except OSError as error:
-            raise self.log_dir.failed(error, path) from error
-
     def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
-        """Overwrite the metadata with the mark, in place: one sync, under the log's lock.
-
-        A mark that a crash tears says nothing, and the source still stands under its name then.
+        """Note durably that all up to `end_offset` is here, durably itself: it may be swapped.
 
         Returns:
             The metadata of the copy without the marks of its move.
-
-        Raises:
-            OSError: the disk failed.
         """
-        assert self._mark is not None
         metadata = self._metadata(source, CAUGHT_UP, end_offset)
-        data = checkpoint.encode_document(metadata.to_document(), self._mark_bytes)
-        assert len(data) == self._mark_bytes
-        files.write_fully(self._mark.fd, [data], 0)
-        files.sync_data(self._mark.fd)
+        try:
+            metadata.write(self.path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
         return metadata.with_move_record(None)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -200,7 +177,6 @@ class Target:
 
     def let_go(self) -> None:
         """Close every file."""
-        self._mark = None
         for copy in self.copies.values():
             copy.let_go()
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from crash.power_cut import QUIET, History
-from logstore import LogStore, TopicPartition
+from logstore import Log, LogStore, TopicPartition
 from logstore.disk.log_dir import LogDir
+from logstore.log import moving
 from logstore.store.listing import purge_tree
 from mover import MoveState
 from mover import job as jobs
 from mover.move import Move, Wanted
+from mover.target import Target
 from support.crash_model import Op
 from support.gate import Gate
 from support.recorder import Recorder
@@ -92,9 +97,32 @@ class MovingHistory(History):
         gate.before = before
         job = jobs.Job(move, replicas, log_dir, self.purge, is_verified=True)
         assert move.try_begin()
-        jobs.run(move, job, Move.go)
+        with self.busy_swap(job.target):
+            jobs.run(move, job, Move.go)
         self.error = move.error
         return move.state
+
+    @contextmanager
+    def busy_swap(self, target: Target) -> Iterator[None]:
+        """Do something behind the caught-up mark, and append right before the lock is taken."""
+        mark, held = target.mark_caught_up, moving.held
+
+        def mark_and_step(*arguments: Any) -> Any:
+            clean = mark(*arguments)
+            if self.is_busy:
+                self.step()
+            return clean
+
+        def append_and_hold(log: Log) -> AbstractContextManager[None]:
+            if self.is_busy and self.rng.random() < 0.5:
+                self.extend(1, durable=self.rng.random() < 0.5)
+            return held(log)
+
+        with (
+            patch.object(target, "mark_caught_up", mark_and_step),
+            patch.object(moving, "held", append_and_hold),
+        ):
+            yield
 
     def purge(self, log_dir: LogDir, path: str) -> None:
         """Take note of what is to be purged."""

@@ -30,9 +30,13 @@ def plain(path: str) -> str:
 
 
 def named(ops: list[Op]) -> Iterator[Named]:
-    """Name the operations of a record; a file keeps the name it was made under."""
+    """Name the operations of a record; a file keeps the name it was made under.
+
+    The metadata of a copy is written when the copy begins, and `again` with the mark.
+    """
     made: dict[int, str] = {}
-    written: dict[int, int] = {}
+    begun: set[str] = set()
+    again: set[str] = set()
     before = ""
     for op in ops:
         kind, target = op[0], op[1]
@@ -40,13 +44,16 @@ def named(ops: list[Op]) -> Iterator[Named]:
             yield Named(op, f"mark {target[0]}", before)
             continue
         if kind == "create":
-            made[op[2]] = plain(target)
-        if isinstance(target, int):
-            count = written[target] = written.get(target, 0) + (kind == "write")
-            again = " again" if count > 1 and "metadata" in made[target] else ""
-            name = f"{kind} {made[target]}{again}"
-        else:
-            name = f"{kind} {plain(target)}" + (f" -> {plain(op[2])}" if kind == "rename" else "")
+            directory, _, file = target.rpartition("/")
+            if directory.endswith(".move") and file.startswith("partition.metadata"):
+                if directory in begun:
+                    again.add(target)
+                begun.add(directory)
+            made[op[2]] = plain(target) + " again" * (target in again)
+        words = [
+            f"{plain(word)}{' again' * (word in again)}" for word in op[1:3] if type(word) is str
+        ]
+        name = f"{kind} {made[target] if isinstance(target, int) else ' -> '.join(words)}"
         yield Named(op, name, before)
         before = name
 
@@ -68,20 +75,23 @@ def without(name: str, before: str = "") -> Mutant:
 
 
 def later(first: str, behind: str, before: str = "") -> Mutant:
-    """Do an operation only behind another that ought to follow it."""
+    """Do an operation only behind another that ought to follow it, where one does."""
 
     def worse(ops: list[Op]) -> list[Op]:
         done: list[Op] = []
         waiting: list[Op] = []
-        for one in named(ops):
-            if re.fullmatch(first, one.name) and re.search(before, one.before):
+        all_of_them = list(named(ops))
+        left = sum(bool(re.fullmatch(behind, one.name)) for one in all_of_them)
+        for one in all_of_them:
+            if left and re.fullmatch(first, one.name) and re.search(before, one.before):
                 waiting.append(one.op)
                 continue
             done.append(one.op)
             if re.fullmatch(behind, one.name):
                 done += waiting
                 waiting = []
-        return done + waiting
+                left -= 1
+        return done
 
     return worse
 
@@ -94,26 +104,32 @@ def text(name: str) -> str:
 RENAME_SOURCE = text(f"rename {LIVE_A} -> {DELETE}")
 RENAME_TARGET = text(f"rename {MOVE} -> {LIVE_B}")
 MARK = text(f"{MOVE}/partition.metadata.tmp again")
+DATA_SYNC = text(f"sync {MOVE}/") + r"\d+\.log"
+MARK_RENAME = text(f"rename {MOVE}/partition.metadata.tmp again -> {MOVE}/partition.metadata")
 
 MUTANTS: dict[str, Mutant] = {
     # --- of the mover
-    "no sync of copied data": without(text(f"sync {MOVE}/") + r"\d+\.log"),
+    "no sync of copied data": without(DATA_SYNC),
     "no sync of the names in the copy": without(text(f"sync dir {MOVE}"), r"\.log$|index"),
     "no sync of any name in the copy": without(text(f"sync dir {MOVE}")),
     "no sync of the copy's own name": without(text("sync dir b"), text(f"mkdir {MOVE}")),
     "no sync of the mark": without("sync " + MARK),
-    "no mark": without("write " + MARK),
-    "mark behind the source's rename": later("(write|sync) " + MARK, RENAME_SOURCE),
+    "no sync of the mark's name": without(text(f"sync dir {MOVE}"), MARK_RENAME),
+    "no mark": without(f"(create|write|sync) {MARK}|{MARK_RENAME}"),
+    "mark behind the source's rename": later(MARK_RENAME, RENAME_SOURCE),
+    "mark behind the source's sync": later(MARK_RENAME, text("sync dir a"), MARK),
     "mark synced behind the source's rename": later("sync " + MARK, RENAME_SOURCE),
-    "mark synced behind the source's sync": later("sync " + MARK, text("sync dir a")),
-    "data synced behind the mark": later(text(f"sync {MOVE}/") + r"\d+\.log", "sync " + MARK),
-    "data synced behind the renames": later(text(f"sync {MOVE}/") + r"\d+\.log", RENAME_TARGET),
+    "mark synced behind the source's sync": later("sync " + MARK, RENAME_TARGET),
+    "data synced behind the source's sync": later(DATA_SYNC, RENAME_TARGET),
+    "data synced behind the renames": later(DATA_SYNC, text("sync dir b")),
     "no sync of the source's rename": without(text("sync dir a"), RENAME_SOURCE),
     "no sync of the target's rename": without(text("sync dir b"), RENAME_TARGET),
     "no sync of either rename": without("sync dir [ab]", f"{RENAME_SOURCE}|{RENAME_TARGET}"),
     "target renamed first": later(RENAME_SOURCE, RENAME_TARGET),
     "target renamed and synced first": later(
-        f"{RENAME_SOURCE}|sync dir a", text("sync dir b"), f"sync {MARK}|{RENAME_SOURCE}"
+        f"{RENAME_SOURCE}|sync dir a",
+        text("sync dir b"),
+        f"sync (dir )?{text(MOVE)}|{RENAME_SOURCE}",
     ),
     "intent behind the renames": later(
         text(f"rename {LIVE_A}/partition.metadata.tmp -> {LIVE_A}/partition.metadata"),

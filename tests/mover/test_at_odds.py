@@ -10,7 +10,9 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.log import moving
 from logstore.log.epochs import LeaderEpochs
+from logstore.log.metadata import PartitionMetadata
 from mover import MoveError, MoveState, ReplicaMover, job
+from mover.target import Target
 from support.gate import SECONDS_MAX, gated
 from support.moving import check_whole, fill, replica_dirs, settle
 
@@ -154,4 +156,25 @@ def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base:
     with gated(store) as (mover, gate):
         gate.before = cut
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")
+
+
+def test_a_truncation_behind_the_mark(
+    store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mark that was written before the log was cut swaps nothing: the copy is marked anew."""
+    mark, marks = Target.mark_caught_up, list[int]()
+
+    def mark_and_cut(target: Target, source: PartitionMetadata, end: int) -> PartitionMetadata:
+        clean = mark(target, source, end)
+        marks.append(end)
+        if len(marks) == 1:
+            log.truncate_to(500)
+            fill(log, 2)
+        return clean
+
+    monkeypatch.setattr(Target, "mark_caught_up", mark_and_cut)
+    with ReplicaMover(store) as mover:
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    assert len(marks) == 2 and marks[1] == log.log_end_offset
     check_whole(log, base, "b")

@@ -25,20 +25,13 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 
 _ALGORITHM = "xxh3-64"
-CHECKSUM_LINE_BYTES = 1 + len(_ALGORITHM) + 1 + 16 + 1  # with the line feed before it
 
 
-def encode_document(document: Mapping[str, Any], size_bytes: int = 0) -> bytes:
-    """Write a document as bytes: the JSON line, then the line with its checksum.
-
-    Args:
-        size_bytes: fill the line with spaces up to this size in all, so that a document may be
-            overwritten in place.
-    """
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """Write a document as bytes: the JSON line, then the line with its checksum."""
     import json
 
     line = json.dumps(document, separators=(", ", ": "), ensure_ascii=False).encode()
-    line += b" " * (size_bytes - len(line) - CHECKSUM_LINE_BYTES)
     return b"%s\n%s %s\n" % (line, _ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
 
 
