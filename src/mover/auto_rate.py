@@ -1,11 +1,15 @@
 """Find the rate that leaves the foreground its latency: `throttled_rate="auto"`.
 
-What counts is how the store's own appends and flushes fare, not how a probe does: a probe waits
-behind the move's own write-back and would hold the move back on an idle disk. Before a move
-copies, and for a moment every `LEARN_SECONDS_MIN` while it does, it stands still and the p99 of
-writes and of syncs is learned. From then on each tick counts how many are slower than `factor`
-times that. More than `SLOW_PART` of them, and the rate falls; else it rises. Without foreground
-there is nothing to protect, and no ceiling.
+What counts is how the store's own appends fare, and the flushes that somebody waits for; not how a
+probe does: a probe waits behind the move's own write-back and would hold the move back on an idle
+disk. Before a move copies, and for a moment every `LEARN_EVERY_TICKS` while it does, it stands
+still and the p99 of writes and of syncs is learned. From then on each tick counts how many are
+slower than `factor` times that. More than `SLOW_PART` of them, and the rate falls.
+
+Else it rises: at once, by half in each tick, to close below the rate that was too much last time.
+There it stays, and tries a little more once in a while, the more seldom the more often that fails;
+when more does no harm, it is as if nothing had ever been too much. Without foreground there is
+nothing to protect, and no ceiling.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
 from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
@@ -31,7 +34,7 @@ SLOW_PART = 0.007  # of all; a p99 allows a hundredth
 TICK_SECONDS = 0.1
 LEARN_TICKS = 3  # what was copied before still ends in the first of them
 LEARN_TICKS_MAX = 10
-LEARN_SAMPLES = 50
+LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
 JUDGED_MIN = 8  # of fewer a hundredth cannot be told
@@ -44,8 +47,11 @@ REMEMBER_SECONDS = 30.0
 RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
 RATE_NONE = 16 << 30  # above it there is no ceiling
-FALL, RISE = 0.7, 1.1
-RISE_FIRST = 1.5  # until it falls for the first time
+FALL, RISE = 0.7, 1.5
+CLOSE = 0.9  # to what was too much: up to there it rises at once
+TRY = 1.1
+TRY_TICKS, TRY_TICKS_MAX = 2, 64  # between two tries to get by with more
+CALM_TICKS = 10  # after so many a fall from where all was well is a stray
 FALLS_MAX = 6  # with few rises between, and it is not the copy that makes the foreground slow
 
 
@@ -54,7 +60,9 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        self._baselines: deque[float] = deque(maxlen=BASELINES)
+        # What was heard while nothing was copied. A p99 of few is that of a calm moment: all count.
+        self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
+        self._baseline: float | None = None
         self._heard: list[int] = []
         self._count = self._slow = 0.0
 
@@ -68,22 +76,24 @@ class _Kind:
 
     def learn(self) -> None:
         """Make a baseline of what was heard."""
-        seconds = quantile(self._heard, QUANTILE)
-        if seconds is not None:
-            self._baselines.append(seconds)
+        if sum(self._heard):
+            self._quiet.append(self._heard)
+            self._baseline = quantile(
+                [sum(each) for each in zip(*self._quiet, strict=True)], QUANTILE
+            )
         self._heard, self._count, self._slow = [], 0.0, 0.0
 
     @property
     def is_known(self) -> bool:
         """Tell whether there is a baseline."""
-        return bool(self._baselines)
+        return self._baseline is not None
 
     def judge(self, counts: list[int]) -> bool:
         """Take in a tick in which something was copied; True when too many were slow."""
-        if not self._baselines:
+        if self._baseline is None:
             return False
         self._count = self._count * MEMORY + sum(counts)
-        slow = count_above(counts, median(self._baselines) * self._factor)
+        slow = count_above(counts, self._baseline * self._factor)
         self._slow = self._slow * MEMORY + slow
         return self._count >= JUDGED_MIN and slow > 0 and self._slow > self._count * SLOW_PART
 
@@ -91,7 +101,8 @@ class _Kind:
         """Forget what was counted, as the rate has just fallen for it; the baselines too if all."""
         self._count = self._slow = 0.0
         if is_all:
-            self._baselines.clear()
+            self._quiet.clear()
+            self._baseline = None
 
 
 class AutoRate:
@@ -109,7 +120,9 @@ class AutoRate:
         self._quiet = 0
         self._settling = 0
         self._falls = 0.0
-        self._has_fallen = False
+        self._too_much: float | None = None
+        self._since_tried = self._since_fell = 0
+        self._try_ticks = TRY_TICKS
         self._copied: deque[float] = deque(maxlen=RECENT_TICKS)
         self.rate: float | None = RATE_MIN
 
@@ -144,7 +157,8 @@ class AutoRate:
                 kind.hear(counted)
         self._learning += 1
         heard = sum(kind.heard() for kind in self._kinds)
-        is_enough = heard >= LEARN_SAMPLES and self._learning > LEARN_TICKS
+        wanted = LEARN_SAMPLES if self._is_known() else LEARN_SAMPLES_FIRST
+        is_enough = heard >= wanted and self._learning > LEARN_TICKS
         is_silent = not heard and self._learning > LEARN_TICKS
         if is_enough or is_silent or self._learning > LEARN_TICKS_MAX:
             for kind in self._kinds:
@@ -154,23 +168,47 @@ class AutoRate:
             self.rate = self._best if heard else None
 
     def _judge(self, counts: Sequence[list[int]]) -> None:
+        self._since_fell += 1
         verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
         if self._settling:
             self._settling -= 1
         elif any(verdicts):
-            # A ceiling that nothing reached is no rate to fall from. One tick says little of what
-            # was reached: a copy stands still while it syncs.
-            reached = max(self._copied)
-            rate = reached if self.rate is None else min(self.rate, reached)
-            self.rate = self._best = max(rate * FALL, RATE_MIN)
-            self._settling = SETTLE_TICKS
-            self._falls += 1
-            self._has_fallen = True
-            for kind in self._kinds:
-                kind.forget(is_all=self._falls > FALLS_MAX)
+            self._fall()
         else:
             self._falls = max(self._falls - 0.25, 0.0)
-            self._rise(RISE if self._has_fallen else RISE_FIRST)
+            self._climb()
+
+    def _fall(self) -> None:
+        # A ceiling that nothing reached is no rate to fall from. One tick says little of what was
+        # reached: a copy stands still while it syncs.
+        reached = max(self._copied)
+        rate = reached if self.rate is None else min(self.rate, reached)
+        known, is_calm = self._too_much, self._since_fell >= CALM_TICKS
+        is_above = known is not None and rate > known * CLOSE * 1.01
+        if known is None or is_above or not is_calm:
+            self._try_ticks = min(self._try_ticks * 2, TRY_TICKS_MAX) if is_above else TRY_TICKS
+            self._too_much = rate
+        self._since_tried = self._since_fell = 0
+        self.rate = self._best = max(rate * FALL, RATE_MIN)
+        self._settling = SETTLE_TICKS
+        self._falls += 1
+        for kind in self._kinds:
+            kind.forget(is_all=self._falls > FALLS_MAX)
+
+    def _climb(self) -> None:
+        if self._too_much is None or self.rate is None:
+            self._rise(RISE)
+            return
+        self._since_tried += 1
+        close = self._too_much * CLOSE
+        if self.rate < close:
+            self._rise(min(RISE, close / self.rate))
+            self._since_tried = 0
+        elif self.rate > self._too_much and self._since_tried > SETTLE_TICKS:
+            self._too_much, self._try_ticks = None, TRY_TICKS
+        elif self._since_tried >= self._try_ticks:
+            self._rise(TRY)
+            self._since_tried = 0
 
     def _rise(self, by: float, *, is_free: bool = False) -> None:
         """Raise the ceiling, but not far above what is made use of."""

@@ -1,7 +1,8 @@
 """Time the writes and flushes of a log for whoever watches it; costs nothing while nobody does.
 
 A watched log gets timed functions in front of its own, on the one object alone. What is timed is
-the disk's part of an append (with the wait for the interpreter behind it), and whole flushes.
+the disk's part of an append (with the wait for the interpreter behind it), and whole flushes that a
+caller waits for. A flush in the background is nobody's latency.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
 BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
-TIMED = ("_write", "_flush_to")
+WRITES, SYNCS = ("_write",), ("flush", "_flush_appended")
 
 
 class Latencies:
@@ -54,15 +55,16 @@ def count_above(counts: list[int], seconds: float) -> int:
 
 
 def watch(log: LogWriter, writes: Latencies, syncs: Latencies) -> None:
-    """Time every write and sync of a log from now on; watching it twice changes nothing."""
-    for name, latencies in zip(TIMED, (writes, syncs), strict=True):
-        if name not in log.__dict__:
-            setattr(log, name, _timed(getattr(log, name), latencies))
+    """Time every write and awaited sync of a log from now on; twice changes nothing."""
+    for names, latencies in ((WRITES, writes), (SYNCS, syncs)):
+        for name in names:
+            if name not in log.__dict__:
+                setattr(log, name, _timed(getattr(log, name), latencies))
 
 
 def unwatch(log: LogWriter) -> None:
     """Take the timing away again."""
-    for name in TIMED:
+    for name in WRITES + SYNCS:
         log.__dict__.pop(name, None)
 
 
