@@ -39,10 +39,10 @@ def move(mover: ReplicaMover, log: Log, target: str) -> None:
         raise done.error
 
 
-def wait_purged(log_dirs: Sequence[str]) -> None:
+def wait_purged(log_dirs: Sequence[str], suffix: str = ".delete") -> None:
     """Wait until nothing is left of replicas that were moved away."""
     deadline = time.monotonic() + PURGED_SECONDS_MAX
-    while any(name.endswith(".delete") for path in log_dirs for name in os.listdir(path)):
+    while any(name.endswith(suffix) for path in log_dirs for name in os.listdir(path)):
         if time.monotonic() > deadline:
             raise RuntimeError("what was moved away is not purged")
         time.sleep(0.02)

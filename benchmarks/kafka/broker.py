@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 from benchmarks.kafka import java
+from benchmarks.moving import wait_purged
+from benchmarks.peers import segment_files
 
 READY_SECONDS_MAX = 90.0
 MOVE_SECONDS_MAX = 1800.0
@@ -50,7 +52,7 @@ class Broker:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "message.max.bytes": 4 << 20,
-            "file.delete.delay.ms": 100,
+            "log.segment.delete.delay.ms": 100,
         }
         self.file = self.work / "server.properties"
         self.file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
@@ -137,6 +139,22 @@ class Broker:
             return time.perf_counter() - started
         finally:
             child.wait()
+
+    def sync(self, topic: str) -> float:
+        """Sync a partition's segments, as a move of Kafka's does not; give the seconds."""
+        started = time.perf_counter()
+        home = os.path.join(self.log_dirs[self.home_of(topic)], f"{topic}-0")
+        for path in segment_files(home):
+            fd = os.open(path, os.O_RDWR)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        return time.perf_counter() - started
+
+    def wait_purged(self) -> None:
+        """Wait until what was moved away is removed: the room is needed, and the disk's peace."""
+        wait_purged(self.log_dirs, "-delete")
 
     def _ask(self, topic: str, throttle: int) -> subprocess.Popen[bytes]:
         """Ask for a move to the other log dir, in a process: when its JVM ends, much is copied."""
