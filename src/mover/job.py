@@ -14,6 +14,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogClosedError,
     LogDirFullError,
+    LogDirSuspectError,
     LogStoreError,
     UnknownPartitionError,
 )
@@ -175,6 +176,9 @@ def run(move: Move, job: Job, end: End) -> None:
     except LogClosedError:  # the store was closed over it: the next one goes on
         job.leave()
         state = MoveState.PAUSED
+    except LogDirSuspectError:  # one of its disks hangs: it goes on when that answers
+        job.leave()
+        state, move.is_held_up = MoveState.PAUSED, True
     except LogStoreError as failure:
         job.give_up()
         state, error = MoveState.FAILED, without_frames(failure)

@@ -99,6 +99,8 @@ class Move:
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
+        # Whether it is paused because a log dir hangs, and not by anybody's wish.
+        self.is_held_up = False
         self._controller = controller
         self._changed = controller.changed
         self._state = MoveState.PLANNED
@@ -195,6 +197,7 @@ class Move:
         """
         with self._changed:
             if self._state is MoveState.PAUSED:
+                self.is_held_up = False
                 return
             if self._state is MoveState.PLANNED and not self._is_ending:
                 self.go(MoveState.PAUSED)
@@ -219,9 +222,16 @@ class Move:
             self._check_held(not self._controller.is_closed)
             if self._state is not MoveState.PAUSED or self._is_ending:
                 return
-            self.wanted = None
+            self.wanted, self.is_held_up = None, False
             self.go(MoveState.PLANNED)
         self._controller.enqueue(self)
+
+    def go_on(self) -> None:
+        """Resume it if a log dir that hung is all that it waited for."""
+        with self._changed:
+            is_paused = self._state is MoveState.PAUSED and not self._is_ending
+            if self.is_held_up and is_paused and not self._controller.is_closed:
+                self.resume()
 
     def cancel(self, reason: str = "by its user") -> None:
         """Give it up and its space back, and return when that is done; after its end, nothing.

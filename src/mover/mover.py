@@ -22,7 +22,7 @@ from mover.errors import MoveError, TargetFullError
 from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
-from mover.response import ChangeReplicaDirResponse, partitions_of
+from mover.response import ChangeReplicaDirResponse, change_replica_dirs
 from mover.state import MoveState
 from mover.target import bytes_standing
 from mover.throttle import Rate, Throttle
@@ -86,6 +86,7 @@ class ReplicaMover:
         )
         store._check()
         store._before_close.append(self.close)
+        store._after_answer.append(self._go_on)
         commands_of(store).mover = self
         self._resume_all()
 
@@ -130,17 +131,10 @@ class ReplicaMover:
     ) -> ChangeReplicaDirResponse:
         """Do what a ChangeReplicaDirRequest asks for (KIP-113).
 
-        An offline source or target is the result of its partition, and so is a cancellation.
+        An offline source or target is the result of its partition, and so is a cancellation. Of a
+        partition that is not there yet the log dir is remembered, as `store.prefer_dir` does.
         """
-        moves: dict[TopicPartition, Move] = {}
-        results: dict[TopicPartition, LogStoreError | None] = {}
-        for log_dir, keys in partitions_of(assignment):
-            for key in keys:
-                try:
-                    moves[key] = self.move(*key, log_dir)
-                except LogStoreError as error:
-                    results[key] = error
-        return ChangeReplicaDirResponse(moves, results)
+        return change_replica_dirs(self, assignment)
 
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
         """Hold all moves, or those from and to one log dir, to a rate; None lets them go.
@@ -156,13 +150,7 @@ class ReplicaMover:
         return list(self._moves)
 
     def _submit(
-        self,
-        topic: str,
-        partition: int,
-        log_dir: StrPath,
-        rate: Rate,
-        *,
-        waits_for_room: bool,
+        self, topic: str, partition: int, log_dir: StrPath, rate: Rate, *, waits_for_room: bool
     ) -> Move:
         self._check_open()
         log = self.store.log(topic, partition)
@@ -334,6 +322,14 @@ class ReplicaMover:
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
         move.go(state, error)
+        self._go_on()  # a log dir that held it up may have answered already
+
+    def _go_on(self) -> None:
+        """Resume the moves that were held up by log dirs of which none hangs any more."""
+        hanging = {log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_suspect}
+        for move in self.moves():
+            if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
+                move.go_on()
 
     def _purge(self, log_dir: LogDir, path: str) -> None:
         """Have what a swap left removed in the background."""
@@ -383,6 +379,7 @@ class ReplicaMover:
             self._reservations.release(move)
         with suppress(ValueError):
             self.store._before_close.remove(self.close)
+            self.store._after_answer.remove(self._go_on)
         with self.changed:
             self.changed.notify_all()
 

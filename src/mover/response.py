@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import many, path_of, timeout_of, wrong
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition, partition_named
 from logstore.store.store import StrPath
 from mover.move import Move
+
+if TYPE_CHECKING:
+    from mover.mover import ReplicaMover
 
 # Kafka's numbers for what may come of a partition.
 NONE, UNKNOWN, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND = 0, -1, 3, 56, 57
@@ -93,3 +96,29 @@ class ChangeReplicaDirResponse:
             for (topic, partition), error in sorted(self.results.items())
         ]
         return {"error_code": NONE, "partitions": rows}
+
+
+def change_replica_dirs(
+    mover: ReplicaMover, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
+) -> ChangeReplicaDirResponse:
+    """Do what a request asks for; see `ReplicaMover.change_replica_dirs`."""
+    moves: dict[TopicPartition, Move] = {}
+    results: dict[TopicPartition, LogStoreError | None] = {}
+    for log_dir, keys in partitions_of(assignment):
+        for key in keys:
+            try:
+                moves[key] = mover.move(*key, log_dir)
+            except UnknownPartitionError as error:
+                results[key] = _remember(mover, key, log_dir) or error
+            except LogStoreError as error:
+                results[key] = error
+    return ChangeReplicaDirResponse(moves, results)
+
+
+def _remember(mover: ReplicaMover, key: TopicPartition, log_dir: StrPath) -> LogStoreError | None:
+    """Have a partition that is not there created in a log dir one day; give what prevents it."""
+    try:
+        mover.store.prefer_dir(*key, log_dir)
+    except LogStoreError as error:
+        return error
+    return None

@@ -16,7 +16,8 @@
     catching_up  what was appended since is being copied
     swapping     the log's lock is asked for; nothing is throttled any more
     done         the log is served from the target (or was there already)
-    paused       by its user, or because the mover was closed: the `.move` stays, and goes on later
+    paused       by its user, because the mover was closed, or while a disk hangs (then it goes on
+                 by itself): the `.move` stays, and goes on later
     cancelled    by its user, or with the deletion of the partition: nothing of it is left
     failed       `error` says why; nothing of it is left where the disk allows; `retry` begins anew
 """

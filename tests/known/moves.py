@@ -19,7 +19,10 @@ NO_CLUSTER = "one store decides alone: there is no controller, and no assignment
 MOVES: dict[int, Row] = {
     1: Row(
         "a move never ends: it compared positions, not offsets",
-        (MOVES_OF + "test_a_truncation_is_followed",),
+        (
+            MOVES_OF + "test_a_truncation_is_followed",
+            "mover/test_at_odds.py::test_a_compacted_log_of_a_broker_is_moved",
+        ),
     ),
     2: Row("a leader change kills a move for good", reason=NO_LEADERS),
     3: Row("a copier is begun for a copy that was just swapped in", (SOAK,)),
@@ -95,7 +98,10 @@ MOVES: dict[int, Row] = {
     ),
     31: Row(
         "the wish for a partition to come is lost",
-        ("unit/test_health.py::test_a_wish_is_kept_until_it_comes_true",),
+        (
+            "unit/test_health.py::test_a_wish_is_kept_until_it_comes_true",
+            MANY + "test_a_request_is_complete_when_every_result_is_known",
+        ),
     ),
     32: Row(
         "ending one move lifts the throttle of all",

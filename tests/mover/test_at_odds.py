@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from logstore import Log, LogConfig, LogStore
+from logstore import Log, LogConfig, LogStore, TopicPartition
 from logstore.log import moving
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
+from logstore.store.kafka_adopting import adopt
 from mover import MoveError, MoveState, ReplicaMover, job
 from mover.target import Target
 from support.gate import SECONDS_MAX, gated
+from support.kafka_golden import given, log_dirs
 from support.moving import check_whole, fill, replica_dirs, settle
 
 DONE, PAUSED = MoveState.DONE, MoveState.PAUSED
@@ -178,3 +180,27 @@ def test_a_truncation_behind_the_mark(
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
     assert len(marks) == 2 and marks[1] == log.log_end_offset
     check_whole(log, base, "b")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_compacted_log_of_a_broker_is_moved(base: Path, verify: bool) -> None:
+    """Offsets that a broker's compaction took are no gap: the rest comes along, and it goes on."""
+    key = TopicPartition("compacted", 0)
+    expected = given("stopped")["compacted", 0].uncommitted  # type: ignore[index]
+    homes = [base / "a", base / "b"]
+    (base / "broker").mkdir()
+    with LogStore.open(homes) as store, ReplicaMover(store, verify=verify) as mover:
+        with LogStore.open_kafka(log_dirs("stopped", base / "broker")) as broker:
+            adopt(store, broker, key, lambda _: None)
+        log = store.log(*key)
+        end = log.log_end_offset
+        assert len(expected) < end - log.log_start_offset
+        (target,) = (home for home in homes if str(home) != log.log_dir)
+        move = mover.move(*key, target)
+        assert move.wait(SECONDS_MAX) is DONE, move.error
+        assert [tuple(record[:5]) for record in log] == expected
+        assert (log.log_end_offset, log.verify()) == (end, [])
+        assert log.append(b"on", durable=True) == end
+    with LogStore.open(homes) as store:
+        assert store.recovery_report.problems == []
+        assert [tuple(record[:5]) for record in store.log(*key)][:-1] == expected

@@ -93,9 +93,10 @@ def test_a_request_is_complete_when_every_result_is_known(
         assert isinstance(response.results["orders", 7], UnknownPartitionError)
         rows = response.to_dict()["partitions"]
         assert [(row["partition"], row["error_code"]) for row in rows] == [(0, 0), (7, 3)]
-        response = mover.change_replica_dirs({base / "nowhere": [("orders", 0)]})
+        assert store.create("orders", 7).log_dir == str(base / "b")  # the wish is remembered
+        response = mover.change_replica_dirs({base / "nowhere": [("orders", 0), ("orders", 8)]})
         assert response.is_complete
-        assert response.to_dict()["partitions"][0]["error_code"] == 57
+        assert [row["error_code"] for row in response.to_dict()["partitions"]] == [57, 57]
     check_whole(log, base, "b")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logstore import Log, LogStore, UnknownPartitionError
+from logstore.disk.states import Event
 from mover import (
     IllegalTransitionError,
     MoveCancelledError,
@@ -169,3 +170,43 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
         settle(store)
         assert replica_dirs(base) == ["b/orders-0"]
         check_whole(store["orders", 0], base, "b")
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, where: str) -> None:
+    """It keeps what was copied, and goes on by itself once the disk answers."""
+    (hanging,) = (d for d in store._replicas.log_dirs if d.path == str(base / where))
+    with gated(store) as (mover, gate):
+        gate.hold(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        hanging.change(Event.STUCK, "as a test has it")
+        gate.open()
+        with mover.changed:
+            assert mover.changed.wait_for(lambda: move.state is PAUSED, SECONDS_MAX)
+        assert (move.error, gate.passed) == (None, 6)
+        hanging.change(Event.ANSWERED)
+        store._log_dir_answered()
+        assert move.wait(SECONDS_MAX) is DONE
+        assert gate.passed * gate.chunk_bytes < log.size_bytes + 12 * gate.chunk_bytes
+    check_whole(log, base, "b")
+
+
+def test_a_user_who_pauses_a_held_up_move_is_obeyed(store: LogStore, log: Log, base: Path) -> None:
+    """What was paused by its user does not go on because a disk answers; what he resumes does."""
+    hanging = store._replicas.log_dirs[0]
+    with gated(store) as (mover, gate):
+        gate.hold(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        hanging.change(Event.STUCK, "as a test has it")
+        gate.open()
+        with mover.changed:
+            assert mover.changed.wait_for(lambda: move.state is PAUSED, SECONDS_MAX)
+        move.pause()
+        hanging.change(Event.ANSWERED)
+        store._log_dir_answered()
+        assert move.state is PAUSED
+        move.resume()
+        assert move.wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")

@@ -36,12 +36,19 @@ class StoreFailures(StoreReader):
         # Under the lifecycle lock: the dirs that were seen to, and the threads that do.
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
+        # What goes on when a log dir that hung answers again: movers. Nothing of it may wait.
+        self._after_answer: list[Callable[[], object]] = []
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
         """Have a log dir that has become suspect probed until it answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
+
+    def _log_dir_answered(self) -> None:
+        """Let go on what had to wait for a log dir that hung."""
+        for go_on in list(self._after_answer):
+            go_on()
 
     def _log_dir_failed(self, log_dir: LogDir) -> None:
         """See to a log dir that went offline, once."""

@@ -158,7 +158,10 @@ class LogStore(StoreAdministration):
         self._membership = Membership(self._replicas, opened.roll)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
         self._watchdog = Watchdog(
-            self._replicas, self.config.log_dir_suspect_ms / 1000, self._log_dir_hangs
+            self._replicas,
+            self.config.log_dir_suspect_ms / 1000,
+            self._log_dir_hangs,
+            self._log_dir_answered,
         )
         self._watchdog.start()
         try:

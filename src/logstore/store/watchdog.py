@@ -50,10 +50,12 @@ class Watchdog:
         replicas: Replicas,
         suspect_seconds: float,
         on_suspect: Callable[[LogDir], None] = lambda log_dir: None,
+        on_answered: Callable[[], None] = lambda: None,
     ) -> None:
         self._replicas = replicas
         self._bound = suspect_seconds
         self._on_suspect = on_suspect
+        self._on_answered = on_answered
         self._appending: dict[Log, _Appending] = {}
         self._relief: dict[LogDir, Relief] = {}
         self._stopped = threading.Event()
@@ -135,4 +137,5 @@ class Watchdog:
         is_back = all(is_free(log) for log in logs)
         if is_back and log_dir.good_probes >= GOOD_PROBES and stuck.seconds < self._bound:
             del self._relief[log_dir]
-            log_dir.change(Event.ANSWERED)
+            if log_dir.change(Event.ANSWERED):
+                self._on_answered()
