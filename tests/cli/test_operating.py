@@ -56,6 +56,19 @@ def test_log_dirs_come_and_go(run: Run, orders: list[str]) -> None:
         assert run("create", "audit").stdout == f"created audit-0 in {new}\n"
 
 
+def test_a_missing_disk_is_given_up_by_its_id(run: Run, orders: list[str]) -> None:
+    """It has no path any more; until then nothing is created that might be on it."""
+    with LogStore.open(orders) as store:
+        lost = store._replicas.dir_of(orders[1]).directory_id
+        store.create("audit", 0, log_dir=orders[1])
+    assert run("create", "fresh", "--log-dirs", orders[0]).exit_code == 1
+    result = run("remove-dir", "--lost", lost, "--log-dirs", orders[0])
+    assert result.exit_code == 0, result.output
+    assert f"{lost} is no longer a log dir of this store" in result.stdout
+    assert "lost: audit-0" in result.stdout
+    assert run("create", "fresh", "--log-dirs", orders[0]).exit_code == 0
+
+
 @pytest.mark.parametrize("command", ["cordon", "take-offline", "reopen", "remove-dir"])
 def test_a_path_that_is_no_log_dir(run: Run, orders: list[str], command: str) -> None:
     """It is a failure of one line, and names the path."""

@@ -117,6 +117,37 @@ def test_what_is_not_ours_is_not_admitted(disks: list[Path], tmp_path: Path) -> 
                 admit(str(tmp_path / name), format_new=True)
 
 
+def test_a_disk_comes_back_under_its_own_name_only(disks: list[Path], tmp_path: Path) -> None:
+    """By another one all its replicas would be there twice, and be served from neither place."""
+    with LogStore.open(disks) as store:
+        store.create("orders", 0, log_dir=disks[0]).append(b"x")
+        store.take_offline(disks[0])
+        shutil.copytree(disks[0], tmp_path / "elsewhere")
+        for lost in ("", "meta.properties"):  # known by its identity, then by what is left of it
+            if lost:
+                (tmp_path / "elsewhere" / lost).unlink()
+            with pytest.raises(LogDirIdentityError, match=f"same log dir as {disks[0]}.*reopen"):
+                store.add_dir(tmp_path / "elsewhere")
+        assert len(store.log_dirs) == len(disks)
+        store.reopen_dir(disks[0])
+        assert store.log("orders", 0).append(b"y") == 1
+
+
+def test_a_log_dir_inside_or_around_another_is_refused(disks: list[Path], tmp_path: Path) -> None:
+    """Nobody deletes a log dir by deleting a replica; nothing is written where it was refused."""
+    with LogStore.open(disks) as store:
+        store.create("orders", 0, log_dir=disks[0])
+        for path in (disks[0] / "sub", disks[0] / "orders-0", disks[0].parent):
+            with pytest.raises(LogDirIdentityError, match=r"lies (inside|around) the log dir"):
+                store.add_dir(path)
+        assert not (disks[0] / "sub").exists()
+        assert not (disks[0] / "orders-0" / "meta.properties").exists()
+        assert store.add_dir(tmp_path / f"{disks[0].name}-and-more").is_sound
+    for paths in ([*disks, disks[1] / "sub"], [disks[0].parent, *disks]):
+        with pytest.raises(LogDirIdentityError, match=r"lies (inside|around) the log dir"):
+            LogStore.open(paths, format_new=True)
+
+
 class CrashError(BaseException):
     """The process is dead."""
 

@@ -276,10 +276,20 @@ def test_a_missing_dir_is_given_up_by_its_id(dirs: list[str]) -> None:
         (missing,) = store._replicas.missing_ids
         with pytest.raises(LogDirError, match="lost"):
             store.remove_dir(missing)
-        store.remove_dir(missing, lost=True)
+        assert store.remove_dir(missing, lost=True) == (("orders", 2),)
         store.create("orders", 2)
     with LogStore.open(dirs[:2]) as store:
         assert not store.recovery_report.warnings
+
+
+def test_what_was_given_up_is_missed_no_more(store: LogStore, dirs: list[str]) -> None:
+    """A second disk that fails has its own replicas offline, and not those of the first."""
+    store.take_offline(dirs[1])
+    assert store.remove_dir(dirs[1], lost=True) == (("orders", 1),)
+    store.take_offline(dirs[2])
+    assert store.metrics().OfflineReplicaCount == 1
+    assert ("orders", 1) not in store
+    assert store.create("orders", 1, is_new=True).append(b"anew") == 0
 
 
 def test_a_dir_of_another_store_is_refused(store: LogStore, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from logstore.cli.options import (
 )
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
 from logstore.cli.owner import absolute, administered
+from logstore.disk.meta_properties import is_id
 
 
 def _seconds_text(seconds: Any) -> str:
@@ -109,7 +110,7 @@ def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
 
 
 @click.command("remove-dir", short_help="Take a log dir out of the store.")
-@click.argument("path", metavar="DIR")
+@click.argument("path", metavar="DIR|ID")
 @log_dirs_option
 @format_option()
 @click.option("--lost", is_flag=True, help="Its disk is dead: forget it and its replicas.")
@@ -117,14 +118,16 @@ def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: b
     """Take a log dir out of the store.
 
     It is refused while replicas are on it: move them first. With --lost the disk is given up, and
-    what was on it is named.
+    what was on it is named. One that is missing, and in no configuration, goes by its id.
 
     \b
-    Example:
+    Examples:
       logstore remove-dir /disk2/logs --lost
+      logstore remove-dir 0123456789abcdef0123456789abcdef --lost
     """
+    name = path if is_id(path) else absolute(path)
     with administered(log_dirs) as operator, wrong_usage():
-        row: Row = operator.call("remove_dir", {"path": absolute(path), "lost": lost})
+        row: Row = operator.call("remove_dir", {"path": name, "lost": lost})
     sentences = [f"{row['path']} is no longer a log dir of this store"]
     sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
     print_facts(row, output_format, "\n".join(sentences))

@@ -130,8 +130,9 @@ class StoreAdministration(StoreFailures):
         if name in self._replicas.missing_ids:
             if not lost:
                 raise LogDirError(path=name, reason="it is missing: pass lost=True to give it up")
+            lost_with_it = [key for key in self._replicas.catalog.on(name) if key in self._replicas]
             self._membership.forget(name)
-            return ()
+            return tuple(key for key in lost_with_it if key not in self._replicas)
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             if all(other.is_offline for other in self._replicas.log_dirs if other is not log_dir):

@@ -59,11 +59,6 @@ class Catalog:
         """List the replicas that live in a directory."""
         return sorted(k for k, place in list(self._places.items()) if place[1] == directory_id)
 
-    def elsewhere(self, directory_ids: Iterable[str]) -> list[TopicPartition]:
-        """List the replicas that live in none of these directories."""
-        here = {*directory_ids, DELETED}
-        return [key for key, place in list(self._places.items()) if place[1] not in here]
-
     # --- what changes -----------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:

@@ -43,7 +43,7 @@ def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
     """Resolve the configured paths: one name for one directory, whatever it was called.
 
     Raises:
-        LogDirIdentityError: two names lead to one directory.
+        LogDirIdentityError: two names lead to one directory, or one lies inside another.
     """
     if isinstance(log_dirs, str | os.PathLike):
         log_dirs = [log_dirs]
@@ -65,12 +65,27 @@ def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
         if twin is not None:
             reason = f"it is configured twice, as {twin} and as {name}; leave one of them out"
             raise LogDirIdentityError(path=path, reason=reason)
+        for other in given:
+            check_apart(path, other)
         given[path] = name
         if inode:
             inodes[inode] = name
     if not given:
         raise ValueError("log_dirs is empty: a store needs at least one log dir")
     return Configured(tuple(given), bad)
+
+
+def check_apart(path: str, other: str) -> None:
+    """Raise when one of two log dirs lies inside the other: what deletes there deletes here.
+
+    Raises:
+        LogDirIdentityError: that is so.
+    """
+    outer, inner = sorted((path, other), key=len)
+    if inner != outer and inner.startswith(os.path.join(outer, "")):
+        where = "inside" if path == inner else "around"
+        reason = f"it lies {where} the log dir {other}: give it a directory of its own"
+        raise LogDirIdentityError(path=path, reason=reason)
 
 
 def look_at(configured: Configured) -> list[DirFacts]:

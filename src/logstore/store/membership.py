@@ -14,7 +14,7 @@ from typing import NamedTuple
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import MetaProperties, new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
-from logstore.store.identity import look_at, resolve, write_identity
+from logstore.store.identity import check_apart, look_at, resolve, write_identity
 from logstore.store.parallel import for_each
 from logstore.store.replicas import Replicas
 from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll
@@ -57,11 +57,14 @@ class Membership:
                 takes.
 
         Raises:
-            LogDirIdentityError: it is foreign, in the store already, or not formatted.
+            LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
+                or not formatted.
             LogDirOfflineError: it cannot be read.
         """
         configured = resolve(path)
         resolved = configured.paths[0]
+        for log_dir in self._replicas.log_dirs:
+            check_apart(resolved, log_dir.path)
         (facts,) = look_at(configured)
         if facts.found is Found.BAD:
             raise LogDirOfflineError(path=resolved, reason=facts.reason)
@@ -69,6 +72,7 @@ class Membership:
             return self._admit_formatted(facts, facts.meta, format_new, replaces)
         directory_id = self._known_id(facts)
         if directory_id is not None:
+            self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -87,11 +91,7 @@ class Membership:
         if meta.cluster_id != self.cluster_id:
             reason = f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id})"
             raise LogDirIdentityError(path=facts.path, reason=reason)
-        for log_dir in self._replicas.log_dirs:
-            is_same = log_dir.directory_id == meta.directory_id
-            if is_same and log_dir.path != facts.path and not log_dir.is_offline:
-                reason = f"it is the same log dir as {log_dir.path}, by another name or a copy"
-                raise LogDirIdentityError(path=facts.path, reason=reason)
+        self._check_stands_once(facts.path, meta.directory_id)
         if meta.directory_id in self.roster:
             whole = self._meta_of(meta.directory_id)
             return Admission(facts.path, meta.directory_id, False, is_changed=meta != whole)
@@ -102,6 +102,16 @@ class Membership:
             )
             raise LogDirIdentityError(path=facts.path, reason=reason)
         return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)
+
+    def _check_stands_once(self, path: str, directory_id: str) -> None:
+        """Raise when a log dir of another path has this id: its replicas would be there twice."""
+        for log_dir in self._replicas.log_dirs:
+            if log_dir.directory_id != directory_id or log_dir.path == path:
+                continue
+            reason = f"it is the same log dir as {log_dir.path}, by another name or a copy"
+            if log_dir.is_offline:
+                reason += "; that one is offline: mount the disk there, and reopen it"
+            raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
         """Give the id of a member that lost its identity: what is left of it, or the only gap."""

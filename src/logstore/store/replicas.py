@@ -134,19 +134,19 @@ class Replicas:
 
     def absent(self) -> list[TopicPartition]:
         """List the replicas that, says the catalog, live in log dirs that do not serve."""
-        if not self.is_a_dir_bad():
-            return []
-        good = [log_dir.directory_id for log_dir in self.log_dirs if not log_dir.is_offline]
         known = (self.opened, self.incomplete, self.offline)
-        return [k for k in self.catalog.elsewhere(good) if not any(k in one for one in known)]
+        told = [key for id_ in self._ids_away() for key in self.catalog.on(id_)]
+        return [key for key in told if not any(key in one for one in known)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
         """Give the directory id of a replica that is not found, where that one does not serve."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
-        if directory_id is None or not self.is_a_dir_bad():
-            return None
-        good = (log_dir.directory_id for log_dir in self.log_dirs if not log_dir.is_offline)
-        return None if directory_id in good else directory_id
+        return directory_id if directory_id in self._ids_away() else None
+
+    def _ids_away(self) -> set[str]:
+        """Name the members of the store that do not serve; who was given up is none any more."""
+        offline = {log_dir.directory_id for log_dir in self.log_dirs if log_dir.is_offline}
+        return {*self.missing_ids, *offline} - {""}
 
     def put_dir(self, log_dir: LogDir) -> None:
         """Take up a log dir, or put it into the place of the offline one with its path.
