@@ -18,6 +18,7 @@ CLOSING = "unit/test_store_closing.py::"
 STAGED = "media/test_staged_segments.py::"
 TAILS = "media/test_staged_tails.py::"
 MEMBERS = "startup/test_membership.py::"
+PLAYED = "known/test_rows.py::"
 SEALING = "unit/test_sealing.py::"
 TABLE = "startup/test_startup_table.py::"
 NO_ISR = "replicas on several brokers, leaders and in-sync sets are not part of this engine"
@@ -145,7 +146,7 @@ DISKS: dict[int, Row] = {
     ),
     64: Row(
         "a failed move cannot be tried again: its target exists",
-        ("mover/test_stopped_moves.py::test_a_cancel_leaves_nothing",),
+        (PLAYED + "test_a_move_that_failed_at_its_half_is_tried_again",),
     ),
     65: Row(
         "a crash when no disk can be chosen",
@@ -162,7 +163,7 @@ DISKS: dict[int, Row] = {
         "a move to where it is never ends",
         ("mover/test_moves.py::test_a_move_to_where_it_is_does_nothing",),
     ),
-    68: Row("a move of an empty part crashes", ("mover/test_moves.py::test_a_replica_moves",)),
+    68: Row("a move of an empty part crashes", (PLAYED + "test_a_log_of_next_to_nothing_moves",)),
     69: Row("reads fail during a move", ("mover/test_moves.py::test_readers_go_on",)),
     70: Row(
         "a lost disk blocks the repair elsewhere",
@@ -181,7 +182,7 @@ DISKS: dict[int, Row] = {
     ),
     73: Row(
         "files striped over disks: one lost disk loses all",
-        ("unit/test_store_failures.py::test_a_dir_that_fails_while_it_serves_is_offline_alone",),
+        (PLAYED + "test_a_disk_alone_has_all_of_its_logs",),
     ),
     74: Row(
         "one of two disks full: the node goes down",
@@ -197,7 +198,7 @@ DISKS: dict[int, Row] = {
     ),
     77: Row(
         "figures are 0 on a read-only node",
-        ("unit/test_health.py::test_a_full_disk_returns_when_a_part_of_it_is_free",),
+        (PLAYED + "test_figures_are_live_in_every_state",),
     ),
     78: Row(
         "what was deleted comes back when a disk dies",
