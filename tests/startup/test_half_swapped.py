@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +17,9 @@ from logstore import (
     ReplicaIncompleteError,
     UnknownPartitionError,
 )
+from startup.killed_mover import ENDED
 from support.moves import StagedMove, metadata_of
-from support.places import fast_directory
+from support.places import environment, fast_directory
 
 RECORDS = 100_000
 KEY = ("orders", 0)
@@ -80,6 +83,18 @@ def test_a_crash_between_the_two_renames_is_completed() -> None:
     with fast_directory() as base:
         disks = made(base)
         StagedMove(disks[0], disks[1], *KEY, RECORDS).name().copy().catch_up().rename_source()
+        check(disks, disks[1])
+
+
+def test_what_a_killed_mover_leaves_between_its_renames_is_completed() -> None:
+    """The mover itself made this state, in a process that was gone the next moment."""
+    with fast_directory() as base:
+        disks = made(base)
+        command = [sys.executable, str(Path(__file__).with_name("killed_mover.py"))]
+        done = subprocess.run([*command, *map(str, disks)], env=environment(), check=False)
+        assert done.returncode == ENDED
+        left = sorted(path.suffix for disk in disks for path in disk.glob("orders*"))
+        assert left == [".delete", ".move"]
         check(disks, disks[1])
 
 
