@@ -1,4 +1,7 @@
-"""Fetch Apache Kafka with Maven, once, and run its classes; needs Java 17 or later, and Maven."""
+"""Fetch Apache Kafka with Maven, once, and run its classes; needs Java 17 or later, and Maven.
+
+For the benchmarks, and for the tests that have a broker as a peer (`tests/support/kafka_peer`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 VERSION = "4.1.0"
@@ -48,20 +52,27 @@ def check_tools() -> None:
 
 
 def fetch() -> Path:
-    """Give the directory with Kafka's jars and the engine's driver, fetched if need be."""
+    """Give the directory with Kafka's jars in `libs`, fetched at the first use.
+
+    Raises:
+        MissingError: a tool for that is not there.
+    """
     check_tools()
-    libs = CACHE / VERSION / "libs"
-    if not (libs.parent / "complete").exists():
-        libs.parent.mkdir(parents=True, exist_ok=True)
+    home = CACHE / VERSION
+    if not (home / "complete").exists():
+        home.mkdir(parents=True, exist_ok=True)
         dependencies = "".join(DEPENDENCY.format(*artifact) for artifact in ARTIFACTS)
-        (libs.parent / "pom.xml").write_text(POM.format(dependencies))
-        do(
-            ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
-            libs.parent,
-        )
-        (libs.parent / "complete").touch()
-    do(["javac", "-cp", f"{libs}/*", "-d", str(libs.parent), str(ENGINE_SOURCE)], libs.parent)
-    return libs.parent
+        (home / "pom.xml").write_text(POM.format(dependencies))
+        do(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"], home)
+        (home / "complete").touch()
+    return home
+
+
+def fetch_engine() -> Path:
+    """Give the same directory, with the driver of Kafka's engine compiled in it."""
+    home = fetch()
+    do(["javac", "-cp", f"{home}/libs/*", "-d", str(home), str(ENGINE_SOURCE)], home)
+    return home
 
 
 def do(words: list[str], directory: Path) -> str:
@@ -72,9 +83,11 @@ def do(words: list[str], directory: Path) -> str:
     return done.stdout
 
 
-def command(home: Path, name: str, *words: str, heap: str = "256m") -> list[str]:
+def command(
+    home: Path, name: str, *words: str, heap: str = "256m", flags: Sequence[str] = (QUIET,)
+) -> list[str]:
     """Word the call of a class."""
-    return ["java", f"-Xmx{heap}", QUIET, "-cp", f"{home}:{home}/libs/*", name, *words]
+    return ["java", f"-Xmx{heap}", *flags, "-cp", f"{home}:{home}/libs/*", name, *words]
 
 
 def engine(home: Path, *words: str) -> list[float]:

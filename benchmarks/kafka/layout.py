@@ -35,13 +35,13 @@ def compare_layout(comparison: Comparison) -> None:
         path = comparison._topic_dir()
         (seconds,) = java.engine(comparison.home, "scan", path, str(records))
         theirs["scan"].append(records / seconds / 1e6)
+        ours["verify"].append(run_verify(os.path.dirname(path)))
         shutil.rmtree(os.path.dirname(path))
         place = comparison.new_dir()
         with LogStore.open(place) as store:
-            extend, scan, verify = run_rows(store, records)
+            extend, scan = run_rows(store, records)
             ours["extend"].append(extend)
             ours["scan"].append(scan)
-            ours["verify"].append(verify)
             one, other = run_encoded(store, place)
             encoded.append(one)
             bare.append(other)
@@ -50,7 +50,9 @@ def compare_layout(comparison: Comparison) -> None:
         question = f"Kafka's layout: {name}, batches of 1,000"
         comparison.compare(question, "M records/s", ours[name][1:], theirs[name][1:], goal)
     verified = sorted(ours["verify"][1:])[len(ours["verify"][1:]) // 2]
-    comparison.rows.append(Row("Kafka's layout: verify", "GB/s", verified, "goal", 2.0))
+    comparison.rows.append(
+        Row("kafka verify of what its engine wrote", "GB/s", verified, "goal", 2.0)
+    )
     ratio = sorted(a / b for a, b in zip(encoded[1:], bare[1:], strict=True))[len(bare[1:]) // 2]
     comparison.rows.append(
         Row(
@@ -60,8 +62,8 @@ def compare_layout(comparison: Comparison) -> None:
     )  # fmt: skip
 
 
-def run_rows(store: LogStore, records: int) -> tuple[float, float, float]:
-    """Extend, then scan and verify; give M records/s twice, and GB/s."""
+def run_rows(store: LogStore, records: int) -> tuple[float, float]:
+    """Extend, then scan; give M records/s of each."""
     log, pool = store.create("rows", 0, config=CONFIG), equal_values()
     started = time.perf_counter()
     for number in range(records // BATCH_RECORDS):
@@ -70,9 +72,19 @@ def run_rows(store: LogStore, records: int) -> tuple[float, float, float]:
     started = time.perf_counter()
     count = sum(batch.count for batch in log.read_batches())
     scan = count / (time.perf_counter() - started) / 1e6
-    started = time.perf_counter()
-    assert count == records and not log.verify()
-    return extend, scan, log.size_bytes / (time.perf_counter() - started) / 1e9
+    assert count == records
+    return extend, scan
+
+
+def run_verify(place: str) -> float:
+    """Verify a log dir of Kafka's in one thread, indexes and all, as `kafka verify` does; GB/s."""
+    with LogStore.open_kafka(place) as store:
+        (log,) = [store[key] for key in store]
+        started = time.perf_counter()
+        problems = log.verify()
+        seconds = time.perf_counter() - started
+        assert not problems, problems
+        return log.size_bytes / seconds / 1e9
 
 
 def run_encoded(store: LogStore, place: str) -> tuple[float, float]:

@@ -1,17 +1,13 @@
 """Run Apache Kafka as a peer of the tests: one broker on loopback and a client of it.
 
-Needs Java 17 and Maven; the jars come from Maven Central once (54 MB), into `.kafka_peer` at the
-top of the repository, or where LOGSTORE_KAFKA_LIBS says.
+Needs Java 17 and Maven; the jars are those of `benchmarks/kafka`, fetched once (54 MB).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import signal
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -19,45 +15,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kafka import java
+from benchmarks.kafka.broker import free_port
+
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[2]
+FLAGS = (
+    "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showDateTime=false"
+)  # fmt: skip
 READY = "Kafka Server started"
 START_SECONDS_MAX = 90
 
 
 def missing_tools() -> str:
-    """Say which of the tools is not there; empty when all are."""
-    lacking = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    return f"Apache Kafka needs Java 17 and Maven; not found: {', '.join(lacking)}" * bool(lacking)
+    """Say what is not there that Kafka needs; empty when all is."""
+    try:
+        java.check_tools()
+    except java.MissingError as error:
+        return str(error)
+    return ""
 
 
-def libraries() -> Path:
-    """Give the directory of Kafka's jars, fetched by Maven at first use."""
-    place = Path(os.environ.get("LOGSTORE_KAFKA_LIBS", REPOSITORY / ".kafka_peer" / "libs"))
-    if not list(place.glob("kafka_2.13-*.jar")):
-        assert not missing_tools(), missing_tools()
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies",
-             f"-DoutputDirectory={place}"],
-            check=True,
-        )  # fmt: skip
-    return place
-
-
-def java(*arguments: str | Path, heap: str = "512m") -> list[str]:
+def call_of(*words: str | Path, heap: str = "512m") -> list[str]:
     """Make the command line of a class of Kafka's."""
-    return [
-        "java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-        "-Dorg.slf4j.simpleLogger.showDateTime=false", "-cp", f"{libraries()}/*",
-        *map(str, arguments),
-    ]  # fmt: skip
-
-
-def free_port() -> int:
-    """Ask the system for a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    name, *rest = map(str, words)
+    return java.command(java.fetch(), name, *rest, heap=heap, flags=FLAGS)
 
 
 class Broker:
@@ -97,14 +78,14 @@ class Broker:
     def format(self) -> None:
         """Give the log dirs an identity; once."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._file)
+        command = call_of("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._file)
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self) -> None:
         """Start the broker and wait until it says that it has."""
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                java("kafka.Kafka", self._file, heap="768m"), stdout=log, stderr=log,
+                call_of("kafka.Kafka", self._file, heap="768m"), stdout=log, stderr=log,
                 text=True, start_new_session=True,
             )  # fmt: skip
         tail = subprocess.Popen(
@@ -141,7 +122,7 @@ class Client:
 
     def __init__(self, bootstrap: str) -> None:
         self._process = subprocess.Popen(
-            java(HERE / "KafkaPeer.java", bootstrap),
+            call_of(HERE / "KafkaPeer.java", bootstrap),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             start_new_session=True,
         )  # fmt: skip
@@ -202,7 +183,7 @@ def word(data: bytes | None) -> str:
 
 def dump_log_segments(path: Path) -> str:
     """Give what Kafka's own dump tool prints of a segment, records and all."""
-    command = java(
+    command = call_of(
         "kafka.tools.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", path
     )
     done = subprocess.run(command, capture_output=True, text=True, check=False)
