@@ -13,6 +13,7 @@ import pytest
 from logstore import LogStore, TopicPartition
 from logstore.disk import files
 from logstore.store.kafka_adopting import Adopted, adopt
+from logstore.store.kafka_exporting import export
 from support.kafka_golden import given, log_dirs
 
 SEGMENTS = TopicPartition("segments", 0)
@@ -137,3 +138,38 @@ def test_a_failed_adoption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert not [path for path in ours.iterdir() if "adopting" in path.name]
         adopt(store, source, SEGMENTS, id)
         assert len(list(store[SEGMENTS])) == 6
+
+
+def test_committed_reads_go_across_adopted_and_columnar_segments(tmp_path: Path) -> None:
+    """What was aborted before stays left out; leader epochs go on, and are exported."""
+    key = TopicPartition("transactions", 0)
+    (tmp_path / "out").mkdir()
+    adopted(tmp_path, key)
+    expected = given("stopped")[key].committed
+    disks = [tmp_path / "ours1", tmp_path / "ours2"]
+    with LogStore.open(disks) as store:
+        log = store[key]
+        columns = store.create("columns", 0)
+        columns.extend([b"in columns", b"and another"])
+        log.leader_epoch = 3
+        assert log.append_encoded(columns.read_raw(0)) == range(14, 16)
+        assert log.append(b"in rows") == 16
+    for read_only in (True, False):
+        with LogStore.open(disks, read_only=read_only) as store:
+            log = store[key]
+            rows = [
+                tuple(record[:5])
+                for batch in log.read_batches(isolation_level="read_committed")
+                for record in batch
+            ]
+            assert rows[: len(expected)] == expected
+            assert [row[3] for row in rows[-3:]] == [b"in columns", b"and another", b"in rows"]
+            assert log.verify() == []
+            if read_only:
+                export(log, str(tmp_path / "out" / str(key)))
+    with LogStore.open_kafka(tmp_path / "out") as store:
+        batches = list(store[key].read_batches())
+        epochs = [batch.header.leader_epoch for batch in batches]
+        assert epochs == sorted(epochs) and epochs[-1] == 3
+        assert [record.value for batch in batches for record in batch][-1] == b"in rows"
+        assert store[key].verify() == []
