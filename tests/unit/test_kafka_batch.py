@@ -18,6 +18,7 @@ from logstore.format import kafka, kafka_codecs, layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.compression import CODEC_IDS
 from logstore.format.kafka_decode import read_headers, varint
+from logstore.format.kafka_encode import encode_alike, encode_rows, equal_size
 from logstore.format.kafka_encode import varint as written
 
 CELLS = st.one_of(st.none(), st.binary(max_size=80))
@@ -227,3 +228,15 @@ except layouts.UnsupportedFormatError as error:
     )
     assert "pip install 'logstore[kafka]'" in done.stdout, done.stderr
     assert library != "crc32c" or "/disk/t-0" in done.stdout
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 63, 64, 100, 8200])
+def test_values_of_one_size_are_laid_out_as_any_others(size: int) -> None:
+    """The short way for bare values of one size and time gives the same octets as the long one."""
+    for count in (1, 2, 24, 25, 63, 64, 65, 300):
+        values = [bytes([number % 256]) * size for number in range(count)]
+        zeros, deltas = np.zeros(count, np.int64), np.arange(count)
+        assert equal_size(values) == size
+        assert encode_alike(values, size) == encode_rows(values, None, zeros, deltas, None)
+        assert equal_size([*values, b"x" * (size + 1)]) == equal_size([*values, None]) == -1
+    assert equal_size([]) == -1

@@ -11,6 +11,7 @@ import io
 import struct
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ CRC_END = 21
 LAST_DELTA_AT = 23
 PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24
+ROWS_ALIKE_MAX = 4096  # of which the octets around the values are kept
 NULL = b"\x01"  # the size -1
 ONE_OCTET = [bytes((number,)) for number in range(0x80)]
 
@@ -90,7 +92,11 @@ def build_payload(
     elif count:
         assert not isinstance(timestamps, int)
         base_timestamp, max_timestamp = int(timestamps[0]), int(timestamps.max())
-    if count <= ROWS_PLAIN_MAX:
+    is_bare = keys is None and headers is None and offset_deltas is None
+    size = equal_size(values) if is_bare and isinstance(timestamps, int) else -1
+    if size >= 0 and count <= ROWS_ALIKE_MAX:
+        rows = encode_alike(values, size)
+    elif count <= ROWS_PLAIN_MAX:
         rows = _plain(values, keys, timestamps, base_timestamp, offset_deltas, headers)
     else:
         deltas = np.arange(count) if offset_deltas is None else offset_deltas
@@ -138,6 +144,33 @@ def _plain(
         row = b"".join(parts)
         rows += (varint(len(row)), row)
     return b"".join(rows)
+
+
+def equal_size(values: Sequence[bytes | None]) -> int:
+    """Give the size that all values have; -1 when they differ, or one is null."""
+    try:
+        sizes = set(map(len, values))  # type: ignore[arg-type]
+    except TypeError:
+        return -1
+    return sizes.pop() if len(sizes) == 1 else -1
+
+
+def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
+    """Lay out records of one time that are bare values of one size: the rest is known before."""
+    parts: list[bytes] = [b""] * (2 * len(values) + 1)
+    parts[0::2] = _around(len(values), size)
+    parts[1::2] = values  # type: ignore[assignment]
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=8)
+def _around(count: int, size: int) -> tuple[bytes, ...]:
+    """Give what stands before, between and behind the values of such records."""
+    pieces = []
+    for at in range(count):
+        head = b"\0\0" + varint(at) + NULL + varint(size)  # attributes, time, offset, key, size
+        pieces.append((b"\0" if at else b"") + varint(len(head) + size + 1) + head)
+    return *pieces, b"\0"  # a count of headers ends each record
 
 
 def encode_rows(
