@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from logstore import TopicPartition
-from logstore.spark.options import EARLIEST, LATEST, read_options
+from logstore.spark.options import EARLIEST, LATEST, Place, read_options
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -15,7 +15,7 @@ def test_names_are_taken_in_any_case() -> None:
     options = read_options(
         {"logdirs": "/a, /b", "SUBSCRIBE": "t2,t1", "maxoffsetspertrigger": "10"}, is_stream=True
     )
-    assert options.log_dirs == ("/a", "/b") and options.topics == ("t1", "t2")
+    assert options.place == Place(("/a", "/b")) and options.topics == ("t1", "t2")
     assert options.offsets_per_trigger_max == 10
     assert options.starting == LATEST and options.fails_on_data_loss
 
@@ -23,7 +23,16 @@ def test_names_are_taken_in_any_case() -> None:
 def test_log_dirs_with_commas_are_a_json_list() -> None:
     """A path may hold a comma."""
     options = read_options({"logDirs": '["/a,b", "/c"]', "subscribe": "t"}, is_stream=False)
-    assert options.log_dirs == ("/a,b", "/c") and options.starting == EARLIEST
+    assert options.place == Place(("/a,b", "/c")) and options.starting == EARLIEST
+
+
+def test_a_brokers_dirs_and_its_isolation_levels() -> None:
+    """The isolation level is a consumer's option that counts; others of Kafka's do not."""
+    given = {"logDirs": "/a", "subscribe": "t", "kafkaLogDirs": "true", "kafka.group.id": "g"}
+    options = read_options(given, is_stream=False)
+    assert options.place == Place(("/a",), is_kafka=True) and not options.is_committed
+    given["kafka.isolation.level"] = "read_committed"
+    assert read_options(given, is_stream=True).is_committed
 
 
 def test_offsets_are_read_as_those_of_kafka() -> None:
@@ -65,6 +74,8 @@ def test_options_survive_a_trip_to_another_process() -> None:
         ({"subscribe": "t", "minPartitions": "x"}, "a whole number"),
         ({"subscribe": "t", "path": "/a"}, "no option 'path'"),
         ({"subscribe": "t", "startingOffsetsByTimestampStrategy": "x"}, '"error" or "latest"'),
+        ({"subscribe": "t", "kafka.isolation.level": "committed"}, "is none of"),
+        ({"subscribe": "t", "kafkaLogDirs": "yes"}, 'kafkaLogDirs is "true" or "false"'),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], message: str) -> None:

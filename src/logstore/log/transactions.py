@@ -9,7 +9,7 @@ yet nothing is decided: there the last stable offset stands.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.errors import CorruptRecordBatchError
@@ -43,6 +43,9 @@ class Aborted(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
+
+
+AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
 class Decided(NamedTuple):
@@ -129,16 +132,21 @@ def decided(log: LogReader) -> Decided:
     return Decided(aborted, stable, damage)
 
 
+def decided_now(log: LogReader) -> Decided:
+    """Look at a log as it is now, and find out what of it is decided; raises LogStoreError."""
+    log._check()
+    log._refresh()
+    try:
+        return decided(log)
+    except OSError as error:
+        raise log._failed(error) from error
+
+
 def committed(
     log: LogReader, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
     """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
-    log._check()
-    log._refresh()
-    try:
-        facts = decided(log)
-    except OSError as error:
-        raise log._failed(error) from error
+    facts = decided_now(log)
     wanted = log.log_end_offset if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)
     if facts.damage is not None:
@@ -146,18 +154,17 @@ def committed(
     start = log.log_start_offset if offset is None else offset
     log._check_readable(start, start)
     for batch in log._range(start, max(start, end), **options):
-        if not is_aborted(facts, batch.header):
+        if not is_aborted(facts.aborted, batch.header):
             yield batch
     if facts.damage is not None and end < wanted:  # what is open may end in what is damaged
         raise facts.damage[1]
 
 
-def is_aborted(facts: Decided, header: BatchHeader) -> bool:
+def is_aborted(aborted: AbortedBy, header: BatchHeader) -> bool:
     """Tell whether a batch is of a transaction that was aborted."""
     if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
         return False
     offset = header.base_offset
     return any(
-        row.first_offset <= offset <= row.last_offset
-        for row in facts.aborted.get(header.producer_id, ())
+        row.first_offset <= offset <= row.last_offset for row in aborted.get(header.producer_id, ())
     )

@@ -35,22 +35,28 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LogStoreSource)
 
 
-def verify(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
     """Check every batch of a store in parallel, beside its owner; a row for each problem.
 
     Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
+
+    Args:
+        kafka_log_dirs: they are a Kafka broker's.
     """
     from logstore.spark import checks
 
-    return checks.verify(spark, log_dirs)
+    return checks.verify(spark, log_dirs, kafka_log_dirs)
 
 
-def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
     """Measure every partition of a store: bytes, records, keys and their skew, range of times.
 
     Needs `register(spark)`. Columns: dir, topic, partition, bytes, segments, log_start_offset,
     log_end_offset, records, keys, null_keys, key_skew, min_timestamp, max_timestamp.
+
+    Args:
+        kafka_log_dirs: they are a Kafka broker's; what it keeps for itself is left out.
     """
     from logstore.spark import checks
 
-    return checks.describe(spark, log_dirs)
+    return checks.describe(spark, log_dirs, kafka_log_dirs)

@@ -6,6 +6,7 @@ second time with a fresh view: beside an owner that truncates or retains, only d
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logstore.errors import LogStoreError
 from logstore.log.log import Log
 from logstore.log.verification import SegmentDamage, verify_segment
-from logstore.spark.options import log_dirs_of
+from logstore.spark.options import Place, read_options
 from logstore.spark.views import forget, view_of
 from logstore.store.store import LogStore
 
@@ -46,11 +47,11 @@ class Figures(NamedTuple):
     log_end_offset: int
 
 
-def paths_of(log_dirs: LogDirs) -> tuple[str, ...]:
+def place_of(log_dirs: LogDirs, is_kafka: bool) -> Place:
     """Take one path, or several, as LogStore.open does."""
     if isinstance(log_dirs, str | os.PathLike):
-        return (os.fspath(log_dirs),)
-    return tuple(os.fspath(path) for path in log_dirs)
+        log_dirs = (log_dirs,)
+    return Place(tuple(os.fspath(path) for path in log_dirs), is_kafka)
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame:
@@ -63,7 +64,7 @@ def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame
 # --- verify ---------------------------------------------------------------------------------------
 
 
-def verify(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
     """Check every batch of a store, in parallel; one row for each problem, none if all is well.
 
     Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
@@ -72,14 +73,14 @@ def verify(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
     Raises:
         LogDirError: not one log dir can be read.
     """
-    paths = paths_of(log_dirs)
-    store = view_of(paths)
+    place = place_of(log_dirs, is_kafka)
+    store = view_of(place)
     segments, rows = list_segments(store)
     problems = frame_of(spark, rows, PROBLEMS)
     if not segments:
         return problems
     planned = frame_of(spark, segments, SEGMENTS).repartition(min(len(segments), TASKS_MAX))
-    return planned.mapInArrow(partial(_check_batches, paths), PROBLEMS).union(problems)
+    return planned.mapInArrow(partial(_check_batches, place), PROBLEMS).union(problems)
 
 
 def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
@@ -104,9 +105,7 @@ def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
     return segments, rows
 
 
-def _check_batches(
-    log_dirs: tuple[str, ...], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Check the segments that a task was given."""
     import pyarrow as pa
 
@@ -117,7 +116,7 @@ def _check_batches(
             row
             for segment in batch.to_pylist()
             for row in check_segment(
-                log_dirs, segment["topic"], segment["partition"], segment["segment"]
+                place, segment["topic"], segment["partition"], segment["segment"]
             )
         ]
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
@@ -125,20 +124,20 @@ def _check_batches(
         yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def check_segment(log_dirs: tuple[str, ...], topic: str, partition: int, base: int) -> list[Row]:
+def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
     """Check one segment; give what is wrong with it at a second look as well."""
-    first = _look(log_dirs, topic, partition, base)
+    first = _look(place, topic, partition, base)
     if not first:
         return []
-    forget(log_dirs)
-    second = set(_look(log_dirs, topic, partition, base))
+    forget(place)
+    second = set(_look(place, topic, partition, base))
     return [row for row in first if row in second]
 
 
-def _look(log_dirs: tuple[str, ...], topic: str, partition: int, base: int) -> list[Row]:
+def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
     log_dir = None
     try:
-        store = view_of(log_dirs)
+        store = view_of(place)
         log = store.log(topic, partition)
         log_dir = log.log_dir
         damage = verify_segment(log, base, flushed_to(store, log))
@@ -163,7 +162,7 @@ def flushed_to(store: LogStore, log: Log) -> int:
 # --- describe -------------------------------------------------------------------------------------
 
 
-def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
+def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
     """Measure every partition of a store: one row each, by dir, topic and partition.
 
     Columns: dir, topic, partition, bytes, segments, log_start_offset, log_end_offset, records,
@@ -175,13 +174,18 @@ def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from logstore.spark.views import check_all_serve
+    from logstore.spark.planning import select
 
-    paths = paths_of(log_dirs)
-    store = view_of(paths)
-    check_all_serve(store)
+    place = place_of(log_dirs, is_kafka)
+    options = {
+        "logDirs": json.dumps(place.log_dirs),
+        "kafkaLogDirs": str(is_kafka),
+        "subscribePattern": ".*",
+        "columns": "topic,partition,key,timestamp",
+    }
+    store = view_of(place)
     figures = []
-    for key in store:
+    for key in select(store, read_options(options, is_stream=False)):
         log = store.log(*key)
         log._refresh()
         figures.append(
@@ -196,12 +200,7 @@ def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
         )
     kinds = "dir STRING, topic STRING, partition INT, bytes BIGINT, segments INT"
     table = frame_of(spark, figures, f"{kinds}, log_start_offset BIGINT, log_end_offset BIGINT")
-    reader = spark.read.format("logstore").option("subscribePattern", ".*")
-    records = (
-        reader.option("logDirs", json_list(paths))
-        .option("columns", "topic,partition,key,timestamp")
-        .load()
-    )
+    records = spark.read.format("logstore").options(**options).load()
     by_key = records.groupBy("topic", "partition", "key").agg(
         f.count("*").alias("count"), f.min("timestamp").alias("low"), f.max("timestamp").alias("up")
     )
@@ -219,12 +218,3 @@ def describe(spark: SparkSession, log_dirs: LogDirs) -> DataFrame:
     joined = table.join(measured, ["topic", "partition"], "left")
     filled = joined.fillna(0, ["records", "keys", "null_keys"])
     return filled.select(*table.columns, *measured.columns[2:]).orderBy("dir", "topic", "partition")
-
-
-def json_list(paths: tuple[str, ...]) -> str:
-    """Give paths as the option logDirs takes them, whatever stands in them."""
-    import json
-
-    text = json.dumps(paths)
-    assert log_dirs_of({"logDirs": text}) == paths
-    return text

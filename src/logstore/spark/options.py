@@ -10,17 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from logstore.log.reader import ISOLATION_LEVELS
 from logstore.names import TopicPartition, validate_topic
 
 EARLIEST, LATEST = -2, -1
 OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 READ_OPTIONS = (
-    "logDirs", "subscribe", "subscribePattern", "assign", "columns", "includeHeaders",
+    "logDirs", "kafkaLogDirs", "subscribe", "subscribePattern", "assign", "columns",
+    "includeHeaders",
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
-    "maxOffsetsPerTrigger",
+    "maxOffsetsPerTrigger", "kafka.isolation.level",
 )  # fmt: skip
 # Of a connection to brokers: a job that comes from Kafka may leave them in, they mean nothing here.
 IGNORED = re.compile(
@@ -35,10 +37,17 @@ PartitionOffsets = dict[TopicPartition, int]
 Bound = int | PartitionOffsets
 
 
+class Place(NamedTuple):
+    """Say where a store is: all its log dirs, and whether a Kafka broker's they are."""
+
+    log_dirs: tuple[str, ...]
+    is_kafka: bool = False
+
+
 class ReadOptions(NamedTuple):
     """Carry checked options of the source; picklable, paths and numbers only."""
 
-    log_dirs: tuple[str, ...]
+    place: Place
     topics: tuple[str, ...]
     pattern: str | None
     assigned: tuple[TopicPartition, ...]
@@ -51,6 +60,7 @@ class ReadOptions(NamedTuple):
     fails_on_data_loss: bool
     partitions_min: int
     offsets_per_trigger_max: int | None
+    is_committed: bool
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
@@ -91,9 +101,12 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     strategy = options.get("startingOffsetsByTimestampStrategy", "error")
     if strategy not in ("error", "latest"):
         raise ValueError(f'startingOffsetsByTimestampStrategy {strategy!r} is "error" or "latest"')
+    isolation = options.get("kafka.isolation.level", ISOLATION_LEVELS[0]).lower()
+    if isolation not in ISOLATION_LEVELS:
+        raise ValueError(f"kafka.isolation.level {isolation!r} is none of {ISOLATION_LEVELS}")
     limit = options.get("maxOffsetsPerTrigger")
     return ReadOptions(
-        log_dirs=log_dirs_of(options),
+        place=Place(log_dirs_of(options), flag(options, "kafkaLogDirs", False)),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -106,6 +119,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         fails_on_data_loss=flag(options, "failOnDataLoss", True),
         partitions_min=number(options, "minPartitions", 1, "1"),
         offsets_per_trigger_max=None if limit is None else number(options, "maxOffsetsPerTrigger"),
+        is_committed=isolation == ISOLATION_LEVELS[1],
     )
 
 

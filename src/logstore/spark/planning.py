@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 from logstore.log.log import Log
 from logstore.log.splitting import bytes_between, split
+from logstore.log.transactions import AbortedBy, Decided, decided_now
 from logstore.names import TopicPartition
 from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
 from logstore.spark.views import check_all_serve
@@ -26,30 +27,45 @@ PIECE_BYTES = 32 << 20
 # What stays behind costs next to nothing: without keys, values and headers a piece may be larger.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
+# What a broker keeps for itself: a pattern does not mean these, only their names do.
+INTERNAL_TOPICS = {
+    "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
+}  # fmt: skip
 
 
 @dataclass
 class Piece(InputPartition):
-    """Carry what one task reads; picklable, names and numbers only."""
+    """Carry what one task reads; picklable, names and numbers only.
+
+    Attributes:
+        aborted: transactions whose records are left out, by producer.
+    """
 
     topic: str
     partition: int
     topic_id: bytes
     start: int
     end: int
+    aborted: AbortedBy
 
-    def __init__(self, topic: str, partition: int, topic_id: bytes, start: int, end: int) -> None:
-        super().__init__((topic, partition, start, end))
-        self.topic, self.partition, self.topic_id = topic, partition, topic_id
-        self.start, self.end = start, end
+    def __init__(self, key: TopicPartition, span: Span, start: int, end: int) -> None:
+        super().__init__((*key, start, end))
+        self.topic, self.partition = key
+        self.topic_id, self.start, self.end = span.log.topic_id, start, end
+        self.aborted = {} if span.decided is None else _within(span.decided, start, end)
 
 
 class Span(NamedTuple):
-    """Carry a partition's readable range, as its log was just seen."""
+    """Carry a partition's readable range, as its log was just seen.
+
+    Attributes:
+        decided: what of it is, where only committed records are wanted; none is else.
+    """
 
     log: Log
     start: int
     end: int
+    decided: Decided | None = None
 
 
 def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
@@ -60,6 +76,8 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
         LogDirOfflineError: what is there cannot be told, because a log dir is offline.
     """
     there = list(store)
+    if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client lists them
+        there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
         check_all_serve(store)
     if options.pattern is not None:
@@ -86,19 +104,24 @@ def _few(names: list[str]) -> str:
 
 
 def look(
-    store: LogStore, keys: Iterable[TopicPartition], *, fails_on_data_loss: bool
+    store: LogStore, keys: Iterable[TopicPartition], options: ReadOptions
 ) -> dict[TopicPartition, Span]:
-    """Look at the partitions now; one that cannot be read is left out if data may be lost."""
+    """Look at the partitions now; one that cannot be read is left out if data may be lost.
+
+    Where committed records are wanted, a partition ends where the first open transaction begins.
+    """
     spans = {}
     for key in keys:
         try:
             log = store.log(*key)
             log._refresh()
+            decided = decided_now(log) if options.is_committed else None
         except LogStoreError:
-            if fails_on_data_loss:
+            if options.fails_on_data_loss:
                 raise
             continue
-        spans[key] = Span(log, log.log_start_offset, log.log_end_offset)
+        end = log.log_end_offset if decided is None else decided.last_stable_offset
+        spans[key] = Span(log, log.log_start_offset, end, decided)
     return spans
 
 
@@ -179,8 +202,21 @@ def pieces_of(
     total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
     piece_bytes = min(largest, max(total // options.partitions_min, 1))
+    for key, span in spans.items():
+        damage = None if span.decided is None else span.decided.damage
+        if damage is not None and ends[key] > damage[0]:
+            raise damage[1]  # what is open may end in what is damaged
     return [
-        Piece(key.topic, key.partition, span.log.topic_id, start, end)
+        Piece(key, span, start, end)
         for key, span in spans.items()
         for start, end in split(span.log, starts[key], ends[key], piece_bytes)
     ]
+
+
+def _within(decided: Decided, start: int, end: int) -> AbortedBy:
+    """Give the aborted transactions that reach into a range of offsets."""
+    found = {
+        producer_id: [row for row in rows if row.first_offset < end and row.last_offset >= start]
+        for producer_id, rows in decided.aborted.items()
+    }
+    return {producer_id: rows for producer_id, rows in found.items() if rows}

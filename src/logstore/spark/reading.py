@@ -20,6 +20,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import RecordBatch
 from logstore.log.log import Log
+from logstore.log.transactions import is_aborted
 from logstore.names import TopicPartition
 from logstore.spark.options import ReadOptions
 from logstore.spark.planning import Piece, lost
@@ -44,7 +45,8 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     from logstore.spark.columns import ArrowColumns
 
     columns = ArrowColumns(piece.topic, piece.partition, options.columns)
-    return columns.stream(_batches(piece, options))
+    batches = _batches(piece, options)
+    return columns.stream(each for each in batches if not is_aborted(piece.aborted, each.header))
 
 
 def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
@@ -64,7 +66,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
             if time.monotonic() > deadline:
                 if not options.fails_on_data_loss:
                     return
-                check_all_serve(view_of(options.log_dirs))
+                check_all_serve(view_of(options.place))
                 raise _gone(piece, offset, "it was deleted") from error
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
@@ -79,12 +81,12 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
             if not is_first:
                 raise
             is_first = False
-            forget(options.log_dirs)  # a disk may have come back, or a replica may have moved
+            forget(options.place)  # a disk may have come back, or a replica may have moved
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
     """Find the log by name; None if it is another topic's now and data may be lost."""
-    store = view_of(options.log_dirs)
+    store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
     log._refresh()
     if log.topic_id == piece.topic_id:

@@ -82,9 +82,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the pieces; Spark keeps them with the DataFrame, `load()` plans anew."""
         options = self._options
-        store = view_of(options.log_dirs)
+        store = view_of(options.place)
         keys = select(store, options)
-        spans = look(store, keys, fails_on_data_loss=options.fails_on_data_loss)
+        spans = look(store, keys, options)
         starts, ends = starts_of(spans, options), ends_of(spans, options)
         return list(pieces_of(spans, starts, ends, options))
 

@@ -106,9 +106,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the pieces of one batch; the same ranges again when it is repeated."""
         begun, ends = from_document(start), from_document(end)
-        store = view_of(self._options.log_dirs)
+        store = view_of(self._options.place)
         is_strict = self._options.fails_on_data_loss
-        spans = look(store, sorted(ends), fails_on_data_loss=is_strict)
+        spans = look(store, sorted(ends), self._options)
         starts = {key: begun.get(key, span.start) for key, span in spans.items()}
         for key, span in spans.items():
             if is_strict and starts[key] < min(span.start, ends[key]):
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Let go of the files of the planning process."""
-        forget(self._options.log_dirs)
+        forget(self._options.place)
 
     def _look(self, begun: PartitionOffsets | None = None) -> dict[TopicPartition, Span]:
         """Look at the partitions as they are now, and whether they are those the stream knows."""
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             spans = self._look_once()
         except LogStoreError:
-            forget(options.log_dirs)
+            forget(options.place)
             spans = self._look_once()
         for key, offset in (begun or {}).items():
             span = spans.get(key)
@@ -142,9 +142,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def _look_once(self) -> dict[TopicPartition, Span]:
-        store = view_of(self._options.log_dirs)
+        store = view_of(self._options.place)
         keys = select(store, self._options)
-        return look(store, keys, fails_on_data_loss=self._options.fails_on_data_loss)
+        return look(store, keys, self._options)
 
 
 __all__ = ["StreamReader", "from_document", "limited", "to_document"]

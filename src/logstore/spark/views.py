@@ -11,35 +11,60 @@ import socket
 import threading
 from contextlib import suppress
 
-from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError
+from logstore.errors import (
+    LogDirError,
+    LogDirIdentityError,
+    LogDirOfflineError,
+    LogStoreError,
+)
+from logstore.spark.options import Place
 from logstore.store.store import LogStore
 
-_views: dict[tuple[tuple[str, ...], int], LogStore] = {}
+_views: dict[tuple[Place, int], LogStore] = {}
 _lock = threading.Lock()
 
 
-def view_of(log_dirs: tuple[str, ...]) -> LogStore:
+def view_of(place: Place) -> LogStore:
     """Give this process's view of a store.
 
     Raises:
         LogDirError: this process does not see the log dirs; the message names dir and host.
     """
-    key = (log_dirs, os.getpid())
+    key = (place, os.getpid())
     with _lock:
         store = _views.get(key)
         if store is None:
             try:
-                store = LogStore.open(log_dirs, read_only=True)
+                store = _open(place)
             except LogDirError as error:
+                _check_kind(place, error)
                 raise _unseen(error.path, error.reason) from error
             _views[key] = store
         return store
 
 
-def forget(log_dirs: tuple[str, ...]) -> None:
+def _open(place: Place) -> LogStore:
+    if place.is_kafka:
+        return LogStore.open_kafka(place.log_dirs)
+    return LogStore.open(place.log_dirs, read_only=True)
+
+
+def _check_kind(place: Place, error: LogDirError) -> None:
+    """Raise LogDirIdentityError if these are log dirs of the other kind."""
+    try:
+        _open(place._replace(is_kafka=not place.is_kafka)).close()
+    except LogStoreError:
+        return
+    reason = "it is of a Kafka broker: set kafkaLogDirs=true"
+    if place.is_kafka:
+        reason = "it is of a store of this library: leave out kafkaLogDirs"
+    raise LogDirIdentityError(path=error.path, reason=reason) from error
+
+
+def forget(place: Place) -> None:
     """Drop this process's view: what failed once is looked at anew."""
     with _lock:
-        store = _views.pop((log_dirs, os.getpid()), None)
+        store = _views.pop((place, os.getpid()), None)
     if store is not None:
         with suppress(LogStoreError):
             store.close()

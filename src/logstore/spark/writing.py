@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from logstore.disk import files
 from logstore.errors import LogDirLockedError
 from logstore.spark.commits import ONCE_PREFIX, commit, read_records
-from logstore.spark.options import check_names, log_dirs_of, number
+from logstore.spark.options import Place, check_names, log_dirs_of, number
 from logstore.spark.staging import Stage, StagedFile
 from logstore.spark.views import view_of
 from logstore.store.store import LogStore
@@ -56,6 +56,11 @@ class WriteOptions(NamedTuple):
 
 def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
     """Check the options and the columns of a write; raises ValueError."""
+    if any(name.lower() == "kafkalogdirs" for name in given):
+        raise ValueError(
+            "the log dirs of a Kafka broker are only read: take its partitions into a store with "
+            "`logstore kafka adopt`, and write to that"
+        )
     options = check_names(given, WRITE_OPTIONS)
     if overwrite:
         raise ValueError('a log is only ever appended to: write with mode("append")')
@@ -103,7 +108,7 @@ def create_topic(options: WriteOptions) -> None:
     """Create the topic with the wanted number of partitions, if it is not there at all."""
     if options.topic is None or not options.new_partitions:
         return
-    if any(key.topic == options.topic for key in view_of(options.log_dirs)):
+    if any(key.topic == options.topic for key in view_of(Place(options.log_dirs))):
         return
     with own(options.log_dirs) as store:
         for partition in range(options.new_partitions):
@@ -128,7 +133,7 @@ class _Writer:
         self._options = options
 
     def _stage(self, query_id: str, task: int, batches: Iterator[pa.RecordBatch]) -> StagedFile:
-        store = view_of(self._options.log_dirs)
+        store = view_of(Place(self._options.log_dirs))
         return Stage(store, query_id, self._options.topic, task).write(batches)
 
     def _commit(self, messages: list[Any], batch_id: int) -> None:
