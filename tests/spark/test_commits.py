@@ -49,11 +49,12 @@ class Killer:
 
 
 def make_store(root: Path) -> LogStore:
-    """Open the store of these tests, with small segments so that a commit rolls."""
+    """Open the store of these tests: small segments, so that a commit rolls, in both layouts."""
     store = LogStore.open([root / "a", root / "b"], admin_socket=False)
     for partition in range(3):
         if ("t", partition) not in store:
-            config = LogConfig(segment_bytes=4096)
+            layout = "kafka" if partition == 2 else "columnar"
+            config = LogConfig(segment_bytes=4096, record_format=layout)
             store.create("t", partition, config=config, log_dir=root / "ab"[partition % 2])
     return store
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from logstore import LogStore
+from logstore import LogConfig, LogStore
 from support.spark_data import rows_of
 
 Load = Callable[..., Any]
@@ -19,12 +19,13 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Make an empty store with a topic of three partitions."""
+    """Make an empty store with a topic of three partitions, the last one in Kafka's layout."""
     root = tmp_path / "target"
     root.mkdir()
     with LogStore.open([root / "a", root / "b"], admin_socket=False) as store:
         for partition in range(3):
-            store.create("copy", partition)
+            layout = "kafka" if partition == 2 else "columnar"
+            store.create("copy", partition, config=LogConfig(record_format=layout))
     return root
 
 

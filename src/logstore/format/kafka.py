@@ -51,6 +51,7 @@ __all__ = [
     "require",
     "sound_header",
     "sound_run",
+    "stamp",
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
@@ -60,6 +61,7 @@ _unpack_header = HEADER.unpack_from
 _EMPTY = decode_column(bytes(8), 0, 8, 0)[0]
 _NO_RECORDS = Columns(_EMPTY, None, None, None, None, None, None)
 _PLACE = struct.Struct(">qii")
+_PRODUCER_AT, _PRODUCER = 43, struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 
 
 def read_header(data: Buffer, position: int) -> BatchHeader:
@@ -241,6 +243,13 @@ def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
     """Give one batch another place in a log; nothing is copied and nothing hashed."""
     place = _PLACE.pack(base_offset, len(data) - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, memoryview(data)[_PLACE.size :]]
+
+
+def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
+    """Copy one batch with another producer, of epoch 0, and a new checksum."""
+    rest = bytearray(data[CRC_END:])
+    _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, 0, base_sequence)
+    return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 
 def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:

@@ -1,8 +1,8 @@
 """Name the producer of an encoded batch: who wrote it, and the number of its first record.
 
 What is written twice can then be told from what is written once: the log itself says which batches
-of a producer it has. The fields are Kafka's, and stand at the same place in every columnar batch
-(docs/FORMAT.md, section 4).
+of a producer it has. The fields are Kafka's, and stand at the same place in every batch of a layout
+(docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from logstore.format import columnar, layouts
 from logstore.format.payload import CHECKSUM_BYTES
 
 PRODUCER_POSITION = 48
@@ -24,8 +25,12 @@ def producer_of(*names: object) -> int:
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one columnar batch with another producer and a new checksum."""
+    """Copy one batch with another producer and a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
+    layout = layouts.layout_at(data)
+    if layout is not columnar:
+        stamped: bytes = layout.stamp(data, producer_id, base_sequence)
+        return stamped
     body = bytearray(data[:-CHECKSUM_BYTES])
     _FIELDS.pack_into(body, PRODUCER_POSITION, producer_id, 0, 0, base_sequence)
     return bytes(body) + xxh3_64_digest(body)

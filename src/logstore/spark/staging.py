@@ -26,8 +26,9 @@ from logstore.arrow import build_payload
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.errors import RecordTooLargeError, UnknownPartitionError
-from logstore.format import columnar
+from logstore.format import layouts
 from logstore.format.compression import CODEC_IDS
+from logstore.format.layouts import MAGICS
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.spark.partitioning import by_key
@@ -235,24 +236,21 @@ def encode(table: pa.Table, config: LogConfig) -> Iterator[tuple[bytes, int]]:
     Raises:
         RecordTooLargeError: a single record is larger than the log takes.
     """
-    if config.record_format != "columnar":
-        raise ValueError(
-            f"Spark writes to logs with record_format=columnar, not {config.record_format}"
-        )
     pieces = max(-(-table.nbytes // BATCH_BYTES), 1)
     step = max(-(-table.num_rows // pieces), 1)
     waiting = [table.slice(start, step) for start in range(0, table.num_rows, step)]
     waiting.reverse()
     while waiting:
         rows = waiting.pop()
-        payload: Any = build_payload(
+        payload = build_payload(
             rows,
             now_ms=time.time_ns() // 1_000_000,
             codec_id=CODEC_IDS[config.compression_type],
             is_log_append_time=config.message_timestamp_type == "LogAppendTime",
+            magic=MAGICS[config.record_format],
         )
         if payload.size_bytes <= config.max_message_bytes:
-            yield b"".join(columnar.frame(payload, 0, -1)), rows.num_rows
+            yield b"".join(layouts.frame(payload, 0, -1)), rows.num_rows
         elif rows.num_rows == 1:
             raise RecordTooLargeError(
                 size_bytes=payload.size_bytes, max_message_bytes=config.max_message_bytes
