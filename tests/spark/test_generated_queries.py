@@ -7,23 +7,24 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
-from logstore import LogStore
+from logstore import LogStore, TopicPartition
+from mover import MoveState, ReplicaMover
 from support.spark_data import FIRST_TIME_MS, PARTITIONS, append, make_batch
 
 Load = Callable[..., Any]
 
 SEED = int(os.environ.get("LOGSTORE_SPARK_SEED", "20261122"))
 QUERIES = 50
+# So often are some of them planned together, and every log moved before they run.
+GROUPS = 5
 # Retention takes what is below these; queries beside it begin there.
-KEPT_FROM = 60
+KEPT_FROM = 190
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 AGGREGATES = (
@@ -154,54 +155,76 @@ def test_fifty_queries_give_the_rows_of_parquet(spark: Any, load: Load, example:
     assert comparison.seen > 1000
 
 
-@contextmanager
-def appending(store: LogStore, random_: random.Random) -> Iterator[None]:
-    """Append to every partition, in a thread, without pause; segments roll all the time."""
-    done = threading.Event()
-    errors: list[BaseException] = []
+class Moving:
+    """Append to every log and move one to the other log dir, in a thread, again and again."""
 
-    def run() -> None:
+    def __init__(self, store: LogStore, mover: ReplicaMover) -> None:
+        self._store, self._mover = store, mover
+        self._rows = random.Random(SEED + 2)
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self.moves = 0
+
+    def _run(self) -> None:
         try:
-            while not done.wait(0.002):
-                for key in PARTITIONS:
-                    append(store[key], make_batch(random_, FIRST_TIME_MS))
+            while not self._is_stopped:
+                self._step(TopicPartition(*PARTITIONS[self.moves % len(PARTITIONS)]))
+                with self._changed:
+                    self.moves += 1
+                    self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - it is raised in the test
-            errors.append(error)
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    assert not errors
+    def _step(self, moved: TopicPartition) -> None:
+        (target,) = set(self._store.log_dirs) - {self._store[moved].log_dir}
+        move = self._mover.move(*moved, target)
+        for key in PARTITIONS:
+            append(self._store[key], make_batch(self._rows, FIRST_TIME_MS))
+        assert move.wait() is MoveState.DONE, move.error
+
+    def wait_for_all(self) -> None:
+        """Wait until every log was moved once more."""
+        with self._changed:
+            wanted = self.moves + len(PARTITIONS)
+            self._changed.wait_for(lambda: self.moves >= wanted or self._error is not None)
+
+    def __enter__(self) -> Moving:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_stopped = True
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
-def move(root: Path, random_: random.Random) -> None:
-    """Move a replica of a stopped store to the other log dir, as an administrator may."""
-    topic, partition = random_.choice(PARTITIONS)
-    places = [root / name / f"{topic}-{partition}" for name in "ab"]
-    source, target = places if places[0].exists() else reversed(places)
-    os.rename(source, target)
-
-
-@pytest.mark.parametrize("round_", range(2))
 def test_queries_beside_an_owner_give_the_rows_of_parquet(
-    spark: Any, load: Load, root: Path, round_: int
+    spark: Any, load: Load, root: Path
 ) -> None:
-    """Appends, rolls, retention and moves between plan and run change no row of a query."""
-    random_ = random.Random(SEED + 1 + round_)
-    comparison = Comparison(spark, load, root)
-    for number in range(5):
-        planned = [comparison.plan(random_, KEPT_FROM) for _ in range(4)]
-        move(root, random_)
-        with LogStore.open([root / "a", root / "b"], admin_socket=False) as store:
-            if number == 2:
-                for key in PARTITIONS:
-                    store[key].delete_records_before(KEPT_FROM)
-            with appending(store, random.Random(number)):
+    """Appends, rolls, retention and moves, before and while a query runs, change no row of it."""
+    random_, comparison = random.Random(SEED + 1), Comparison(spark, load, root)
+    with (
+        LogStore.open([root / "a", root / "b"], admin_socket=False) as store,
+        ReplicaMover(store) as mover,
+    ):
+        ends = {key: store[key].log_end_offset for key in PARTITIONS}
+        with Moving(store, mover) as moving:
+            for number in range(GROUPS):
+                planned = [comparison.plan(random_, KEPT_FROM) for _ in range(QUERIES // GROUPS)]
+                if number == GROUPS // 2:
+                    for key in PARTITIONS:
+                        store[key].delete_records_before(KEPT_FROM)
+                moving.wait_for_all()
                 for each in planned:
                     comparison.compare(*each)
-                comparison.compare(*comparison.plan(random_, KEPT_FROM))
+        for key in PARTITIONS:
+            bases = [int(path.stem) for path in Path(store[key].directory).glob("*.log")]
+            assert store[key].log_start_offset == KEPT_FROM > min(bases) > 0
+            assert max(bases) > ends[key]
+        assert moving.moves >= GROUPS * len(PARTITIONS)
     assert comparison.seen > 100
