@@ -49,7 +49,8 @@ class Driver:
 
     def kill(self) -> None:
         """Kill all of it at once, as when the machine stops."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.end()
 
     def end(self) -> None:
@@ -66,8 +67,8 @@ def wait_for_batch(driver: Driver, root: Path, number: int) -> None:
     while not path.exists():
         assert time.monotonic() < deadline, f"no batch {number} was planned"
         with suppress(subprocess.TimeoutExpired):  # its checkpoint is all that Spark shows
-            driver.process.wait(0.02)
-            raise AssertionError("the driver ended by itself")
+            status = driver.process.wait(0.02)
+            raise AssertionError(f"the driver ended by itself before batch {number}: {status}")
 
 
 def sunk(root: Path, kind: str) -> Counter[bytes | None]:
