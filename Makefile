@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: bench-spark spark-kill spark-cluster
+.PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -54,6 +54,9 @@ bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java
 
 bench-spark: $(VENV)/stamp-test ## Spark over a store against a plain source, tuples, and the clock
 	@$(BIN)/python -m benchmarks.bench_spark
+
+bench-kafka-spark: $(VENV)/stamp-bench-kafka-spark ## Spark over a broker's directory against a Python client of it
+	@$(BIN)/python -m benchmarks.bench_kafka_spark
 
 spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches; a commit cut at every call
 	@$(SPARK_KILL_RUN) $(PYTEST) tests/spark/kill_drivers.py tests/spark/test_commits.py -s
@@ -118,7 +121,7 @@ $(VENV)/stamp-demo: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[cli]' --group demo
 	@touch $@
 
-$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz: \
+$(VENV)/stamp-test $(VENV)/stamp-lint $(VENV)/stamp-bench $(VENV)/stamp-build $(VENV)/stamp-layouts $(VENV)/stamp-fuzz $(VENV)/stamp-bench-kafka-spark: \
   $(VENV)/stamp-%: $(VENV)/stamp-pip pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[arrow,cli,compression,kafka]' --group $*
 	@touch $@
