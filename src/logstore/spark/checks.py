@@ -17,7 +17,7 @@ from logstore.errors import LogStoreError
 from logstore.log.log import Log
 from logstore.log.verification import SegmentDamage, verify_segment
 from logstore.spark.options import Place, read_options
-from logstore.spark.views import forget, view_of
+from logstore.spark.views import find, forget, view_of
 from logstore.store.store import LogStore
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
     rows: list[Row] = []
     for key in store:
         try:
-            log = store.log(*key)
-            log._refresh()
+            log = find(store, key)
             segments += [(*key, segment.base_offset) for segment in log._view[0]]
             first = log._view[0][0].base_offset if log._view[0] else 0
             if first > log.log_start_offset:
@@ -186,8 +185,7 @@ def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> 
     store = view_of(place)
     figures = []
     for key in select(store, read_options(options, is_stream=False)):
-        log = store.log(*key)
-        log._refresh()
+        log = find(store, key)
         figures.append(
             Figures(
                 log.log_dir,

@@ -19,7 +19,7 @@ from logstore.log.splitting import bytes_between, split
 from logstore.log.transactions import AbortedBy, Decided, decided_now
 from logstore.names import TopicPartition
 from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
-from logstore.spark.views import check_all_serve
+from logstore.spark.views import check_all_serve, find
 from logstore.store.store import LogStore
 
 # About what a task reads in a tenth of a second; smaller pieces cost more in scheduling.
@@ -85,7 +85,8 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.assigned:
         if options.fails_on_data_loss:
             for key in options.assigned:
-                store.log(*key)
+                if key not in store:
+                    store.log(*key)  # it says what is the matter
         return [key for key in options.assigned if key in there]
     topics = {key.topic for key in there}
     for topic in options.topics:
@@ -113,8 +114,7 @@ def look(
     spans = {}
     for key in keys:
         try:
-            log = store.log(*key)
-            log._refresh()
+            log = find(store, key)
             decided = decided_now(log) if options.is_committed else None
         except LogStoreError:
             if options.fails_on_data_loss:

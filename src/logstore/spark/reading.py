@@ -24,14 +24,16 @@ from logstore.log.transactions import is_aborted
 from logstore.names import TopicPartition
 from logstore.spark.options import ReadOptions
 from logstore.spark.planning import Piece, lost
-from logstore.spark.views import check_all_serve, forget, view_of
+from logstore.spark.views import (
+    PAUSE_SECONDS,
+    SWAP_SECONDS_MAX,
+    check_all_serve,
+    forget,
+    view_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
-SWAP_SECONDS_MAX = 5.0
-PAUSE_SECONDS = 0.02
 
 
 def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from contextlib import suppress
 
 from logstore.errors import (
@@ -16,9 +17,16 @@ from logstore.errors import (
     LogDirIdentityError,
     LogDirOfflineError,
     LogStoreError,
+    UnknownPartitionError,
 )
+from logstore.log.log import Log
+from logstore.names import TopicPartition
 from logstore.spark.options import Place
 from logstore.store.store import LogStore
+
+# A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
+SWAP_SECONDS_MAX = 5.0
+PAUSE_SECONDS = 0.02
 
 _views: dict[tuple[Place, int], LogStore] = {}
 _lock = threading.Lock()
@@ -68,6 +76,24 @@ def forget(place: Place) -> None:
     if store is not None:
         with suppress(LogStoreError):
             store.close()
+
+
+def find(store: LogStore, key: TopicPartition) -> Log:
+    """Find a partition's log as it is now; while a move swaps it, for a moment, look again.
+
+    Raises:
+        UnknownPartitionError: it is not there, or for longer than a swap takes.
+    """
+    deadline = time.monotonic() + SWAP_SECONDS_MAX
+    while True:
+        try:
+            log = store.log(*key)
+            log._refresh()
+            return log
+        except UnknownPartitionError:
+            if key not in store or time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_SECONDS)
 
 
 def check_all_serve(store: LogStore) -> None:
