@@ -27,19 +27,38 @@ from mover.bench import MovePhase
 BYTES_PER_SECOND = 50_000_000
 SLOW_FACTOR = 10
 FILLER_BYTES_MIN = 4096
+IDLE_LOAD_MAX = 0.5
 
 
-def caveats(plan: str) -> list[str]:
-    """Say what a reader must know before believing a figure."""
-    return [
+def caveats(plan: str, load: float) -> list[str]:
+    """Say what a reader must know before believing a figure.
+
+    Args:
+        load: how many processes wanted a processor, on average, in the minute before the run.
+    """
+    found = [
         "Each disk is a loop device over memory, held to "
         f"{BYTES_PER_SECOND / 1e6:.0f} MB/s in each direction. It has no seek time and no cache of "
         "its own, so that only bytes cost: mechanical disks punish small and random access more.",
-        "All layouts share two things that real disks do not: the processor and the memory bus.",
+        "The limit counts in slices of a tenth of a second, and a disk that was idle has one slice "
+        "to spare: a round of a second may seem up to a tenth faster than the set speed, one that "
+        "is over sooner by more.",
+        "All layouts share two things that real disks do not: the processor and the memory bus. "
+        "Eight disks and durable appends are held up by these rather than by the disks.",
         "RAID is btrfs's own. A hardware controller or md may do better; parity in btrfs is copied "
-        "on write, without the read-modify-write of small writes.",
+        "on write, without the read-modify-write of small writes, and its RAID-1 writes to two of "
+        "the four disks at a time.",
+        f"The disks are small ({IMAGE_BYTES >> 20} MiB), so that what a file system keeps for "
+        "itself weighs more than on real ones.",
         f"The {plan} form: few rounds, so that small differences mean nothing.",
     ]
+    if load > IDLE_LOAD_MAX:
+        found.insert(
+            0,
+            "Other work ran on this machine beside the measurement: the load was "
+            f"{load:.1f} when it began. Ratios suffer from that, and latencies more.",
+        )
+    return found
 
 
 class Troubles:
@@ -124,6 +143,16 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def make_place(out: str) -> bool:
+    """Make the directory of the results, in the place of older results; False if it is neither."""
+    if os.path.exists(out):
+        if os.listdir(out) and not os.path.isdir(os.path.join(out, "trace")):
+            return False
+        shutil.rmtree(out)
+    os.makedirs(out)
+    return True
+
+
 def tell(head: str, began: float, what: str, at: int, count: int) -> None:
     """Say what is measured now; an interrupt that was dropped on the way here is raised."""
     interrupts.check()
@@ -143,8 +172,10 @@ def main() -> int:
     for name in sweep():
         print(f"undid what a killed run left: {name}", file=sys.stderr)
     out = os.path.abspath(chosen.out)
-    shutil.rmtree(out, ignore_errors=True)
-    os.makedirs(out)
+    if not make_place(out):
+        print(f"{out} holds something else than results: name another --out", file=sys.stderr)
+        return 2
+    load = os.getloadavg()[0]
     began = time.monotonic()
     specs = [spec for spec in LAYOUTS if not chosen.only or spec.name in chosen.only]
     for number, spec in enumerate(specs, 1):
@@ -159,7 +190,7 @@ def main() -> int:
             out,
             f"{out}/trace",
             "Kafka-style logs on JBOD and RAID",
-            caveats(chosen.plan),
+            caveats(chosen.plan, load),
         )
         print(f"{time.monotonic() - began:6.0f} s  page: {page}")
     return 0

@@ -78,7 +78,7 @@ def _rest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 
 QUICK = Plan("quick", _timed(BASE, 0.05, 1))
-SHORT = Plan("short", _timed(BASE, 1.0, 2))
+SHORT = Plan("short", _timed(BASE, 0.8, 2))
 FULL = Plan("full", (*_timed(BASE, 1.0, 5), *_timed(_rest(GRID), 1.0, 3)))
 PLANS = {plan.name: plan for plan in (QUICK, SHORT, FULL)}
 

@@ -109,8 +109,8 @@ def _parity(figures: Figures, raid: str) -> Claim | None:
     return Claim(
         "Rejected alternatives: RAID-5/6",
         "RAID-5 and RAID-6 lose some 30 to 50 % in normal operation.",
-        f"{raid.upper().replace('RAID', 'RAID-')}: {1 - append:.0%} less than RAID-0 in appends, "
-        f"{1 - read:.0%} less in reads in order.",
+        f"{raid.upper().replace('RAID', 'RAID-')}: {append - 1:+.0%} against RAID-0 in appends, "
+        f"{read - 1:+.0%} in reads in order.",
     )
 
 
@@ -134,7 +134,7 @@ def _processes(figures: Figures) -> Claim | None:
     return Claim(
         "Rejected alternatives: one broker a disk",
         "One broker a disk gave 15 % less throughput than one broker for all.",
-        f"One process a disk gave {median(ratios) - 1:+.0%} of the append rate of one for all "
+        f"One process a disk appended {median(ratios) - 1:+.0%} against one for all "
         f"with as many writers (median of {len(ratios)} case{'s' * (len(ratios) > 1)}, from "
         f"{min(ratios) - 1:+.0%} to {max(ratios) - 1:+.0%}). There is no network here, and one "
         "Python process has one interpreter lock: another comparison.",

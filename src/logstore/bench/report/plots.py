@@ -69,11 +69,12 @@ def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word)
             color=COLOURS[number % len(COLOURS)], linewidth=1,
         )  # fmt: skip
     limits = {names.index(line(row)): row["limit_mb_s"] for row in rows if row.get("limit_mb_s")}
-    if limits:
+    if limits and scale.middle == "mb_s":
         axes.plot(
             list(limits.values()), list(limits), "|", color="#999", markersize=22,
-            markeredgewidth=1.5, label=LIMIT_LABEL, zorder=1,
+            markeredgewidth=1.5, zorder=1,
         )  # fmt: skip
+        axes.plot([], [], "|", color="#999", markersize=8, label=LIMIT_LABEL)  # in the legend
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from logstore.bench.cases import BASE, MOVES, TROUBLES
+from logstore.bench.cases import BASE, GRID, MOVES, TROUBLES
 from logstore.bench.report.plots import Album, Plot, Row, Scale, Word
 
 MB_S = Scale(
     "mb_s", "mb_s_p05", "mb_s_p95",
-    "MB/s of record values, all disks together (dot: median of the rounds; bar: 5th to 95th "
+    "MB/s of record values, all disks together\n(dot: median of the rounds; bar: 5th to 95th "
     "percentile)",
 )  # fmt: skip
 MB_S_BY_WRITERS = MB_S._replace(unit="MB/s of record values, all disks together, logarithmic")
@@ -31,6 +31,7 @@ FLUSHES = {
     "interval": "flush every 100 ms",
     "durable": "durable",
 }
+GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
 MOVE = 2  # the worker of a move's trace that is the move itself
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
@@ -69,6 +70,11 @@ def whole_case(row: Row) -> str:
     return f"{size_and_flush(row)}, {row['writers']} writer{'s' * (row['writers'] > 1)}"
 
 
+def batch_of(row: Row) -> str:
+    """Give how many records a batch of a row's case has."""
+    return case_of(row).split("-")[1].removeprefix("batch")
+
+
 def limited(row: Row, share: float = 1.0) -> Row:
     """Add what the set speed of a layout's disks allows, in MB/s of values."""
     rate = row.get("set_bytes_per_second") or 0
@@ -88,6 +94,12 @@ def base_appends(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
     """Give the appends that every form measures."""
     found = [row for row in appends(rows) if case_of(row) in BASE_APPENDS]
     return sorted(found, key=lambda row: BASE_APPENDS.index(case_of(row)))
+
+
+def by_writers(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
+    """Give the appends that differ in size, flush and writers only."""
+    found = [row for row in appends(rows) if case_of(row) in GRID_APPENDS]
+    return [row for row in found if "processes" not in row["layout"]]
 
 
 def phase_rows(phase: str, *, is_limited: bool = False) -> Callable[..., list[Row]]:
@@ -202,8 +214,7 @@ SHEETS = (
             "append-writers",
         ),
         MB_S_BY_WRITERS,
-        lambda rows, _: [row for row in appends(rows) if case_of(row) not in BASE_APPENDS],
-        size_and_flush, is_by_writers=True,
+        by_writers, size_and_flush, is_by_writers=True,
     ),
     Sheet(
         Plot(
@@ -213,7 +224,7 @@ SHEETS = (
         ),
         MB_S, by_process,
         lambda row: "one process a disk" if "processes" in row["layout"] else "one for all",
-        whole_case,
+        lambda row: f"{whole_case(row)}, {batch_of(row)} a batch",
     ),
     Sheet(
         Plot(
