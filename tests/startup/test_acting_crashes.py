@@ -10,33 +10,12 @@ from pathlib import Path
 import pytest
 
 from logstore import LogStore
-from logstore.disk import files
+from support.crashing import CrashError, crash_at
 from support.moves import StagedMove
 from support.places import fast_directory
 
 KEY = ("orders", 0)
 RECORDS = [b"record %d" % number for number in range(10)]
-CALLS = ("mkdir", "pwrite", "pwritev", "fsync", "fdatasync", "rename", "unlink", "rmdir")
-
-
-class CrashError(BaseException):
-    """The process is dead: from here on no call reaches the disk."""
-
-
-def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """Let the process die at the n-th call that changes a disk; give the list of calls made."""
-    calls: list[str] = []
-    for name in CALLS:
-        real = getattr(files, name)
-
-        def call(*arguments: object, name: str = name, real: object = real) -> object:
-            if len(calls) >= number:
-                raise CrashError
-            calls.append(name)
-            return real(*arguments)  # type: ignore[operator]
-
-        patch.setattr(files, name, call)
-    return calls
 
 
 def half_swapped(move: StagedMove) -> None:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from logstore.config import LogConfig, StoreConfig
-from logstore.disk import files
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore
+from support.crashing import CrashError, crash_at
 from support.places import fast_directory
 
-CALLS = ("mkdir", "pwrite", "pwritev", "fsync", "fdatasync", "rename", "unlink", "rmdir")
 CALLS_MAX = 2000
 HOUR_MS = 3_600_000
 QUIET = StoreConfig(
@@ -25,31 +24,11 @@ QUIET = StoreConfig(
 CONFIG = LogConfig(segment_bytes=1024)
 
 
-class CrashError(BaseException):
-    """The process is dead: from here on no call reaches the disk."""
-
-
 class Truth(NamedTuple):
     """What was acknowledged; the partition in `doubtful` was being created or deleted."""
 
     records: dict[TopicPartition, list[bytes]]
     doubtful: list[TopicPartition]
-
-
-def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """Let the process die at the n-th call that changes a disk; give the list of calls made."""
-    calls: list[str] = []
-    for name in CALLS:
-        real = getattr(files, name)
-
-        def call(*arguments: object, name: str = name, real: object = real) -> object:
-            if len(calls) >= number:
-                raise CrashError
-            calls.append(name)
-            return real(*arguments)  # type: ignore[operator]
-
-        patch.setattr(files, name, call)
-    return calls
 
 
 class Life:

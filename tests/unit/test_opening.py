@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from logstore.disk import files
 from logstore.errors import LogDirLockedError, LogStoreError
 from logstore.store.store import LogStore
+from support.crashing import CrashError, crash_at
 from support.places import fast_directory
-
-
-class CrashError(Exception):
-    """The power went."""
 
 
 @pytest.fixture
@@ -23,27 +19,6 @@ def fast_path() -> Iterator[Path]:
     """Make a directory in memory: these tests make many stores."""
     with fast_directory() as path:
         yield path
-
-
-def write_calls() -> tuple[str, ...]:
-    """Name the calls that change a disk."""
-    return ("mkdir", "pwritev", "fsync", "fdatasync", "rename", "unlink", "ftruncate")
-
-
-def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """Let the power go at the n-th call that changes a disk; give the list of calls made."""
-    calls: list[str] = []
-    for name in write_calls():
-        real = getattr(files, name)
-
-        def call(*arguments: object, name: str = name, real: object = real) -> object:
-            if len(calls) >= number:
-                raise CrashError
-            calls.append(name)
-            return real(*arguments)  # type: ignore[operator]
-
-        patch.setattr(files, name, call)
-    return calls
 
 
 def crashes(dirs: list[str], *, format_new: bool = False) -> int:
