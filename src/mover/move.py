@@ -243,7 +243,7 @@ class Move:
             with self._changed:
                 if self._state.is_end:
                     return
-                is_mine = self._is_idle
+                is_mine = self.is_idle
                 self._check_held(not is_mine or self._controller.holds(self))
                 self._is_ending |= is_mine
                 self.wanted, self.cancel_reason = Wanted.CANCEL, reason
@@ -252,10 +252,11 @@ class Move:
                 return
             self._controller.wake()
             with self._changed:  # it may have been at its pause already: then it is ended here
-                self._changed.wait_for(lambda: self._state.is_end or self._is_idle)
+                self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     @property
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """Tell whether no thread runs it and nobody is ending it."""
         return not self._state.is_running and not self._is_ending
 
     def _check_held(self, is_held: bool) -> None:

@@ -196,8 +196,10 @@ class ReplicaMover:
 
     def enqueue(self, move: Move) -> None:
         """Have a planned move run when it is its turn."""
-        self._replicas.running_moves.setdefault(move.key, move)
         with self.changed:
+            if not move.is_idle:
+                return  # cancelled meanwhile
+            self._replicas.running_moves.setdefault(move.key, move)
             if move not in self._queue:
                 self._queue.append(move)
         self._pool.wake()
@@ -208,11 +210,9 @@ class ReplicaMover:
             replica = self._replicas.opened.get(move.key)
             is_there = replica is not None and replica.log_dir.path == move.target_dir
             if not is_there:
-                self._replicas.running_moves[move.key] = move
-        if is_there:
+                self.enqueue(move)
+        if is_there and move.is_idle:
             self._end(move, MoveState.DONE, None)
-        else:
-            self.enqueue(move)
 
     def holds(self, move: Move) -> bool:
         """Tell whether a move is still this mover's: once it is closed they are the next one's."""

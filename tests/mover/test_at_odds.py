@@ -13,6 +13,7 @@ from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
 from logstore.store.kafka_adopting import adopt
 from mover import MoveError, MoveState, ReplicaMover, job
+from mover.move import Move
 from mover.target import Target
 from support.gate import SECONDS_MAX, gated
 from support.kafka_golden import given, log_dirs
@@ -204,3 +205,26 @@ def test_a_compacted_log_of_a_broker_is_moved(base: Path, verify: bool) -> None:
     with LogStore.open(homes) as store:
         assert store.recovery_report.problems == []
         assert [tuple(record[:5]) for record in store.log(*key)][:-1] == expected
+
+
+def test_a_cancel_meets_a_retry(
+    store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move that is cancelled before its retry is queued stays cancelled and holds nothing."""
+    with ReplicaMover(store) as mover:
+        store.cordon(base / "b")
+        failed = mover.move("orders", 0, base / "b")
+        assert failed.state is FAILED
+        store.uncordon(base / "b")
+        renew = mover.renew
+
+        def cancel_first(move: Move) -> None:
+            move.cancel()
+            renew(move)
+
+        monkeypatch.setattr(mover, "renew", cancel_first)
+        failed.retry()
+        assert failed.state is CANCELLED
+        assert not store._replicas.running_moves and not mover._queue
+        assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "c")
