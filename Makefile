@@ -9,7 +9,7 @@ PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors build tools clean
+.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors hanging-start build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
 
@@ -95,6 +95,9 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 
 faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load: latencies, a disk that hangs 60 s
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
+
+hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start
+	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py -s
 
 io-errors: $(VENV)/stamp-test ## every call to the disk fails, every kind of error, no call left out
 	@LOGSTORE_STRIDE=1 $(PYTEST) tests/io_errors -s

@@ -13,7 +13,10 @@ import pytest
 
 from logstore import StoreConfig
 from logstore.disk import files
+from logstore.disk.calls import calls_under_way
+from logstore.store import parallel, watchdog
 from logstore.store.store import LogStore
+from support.faulty import CALLS, fd_path
 
 HOUR_MS = 3_600_000
 LATE = 13.0 * HOUR_MS / 1000
@@ -25,6 +28,50 @@ QUIET = StoreConfig(
     log_dir_suspect_ms=HOUR_MS,
     log_scrub_bytes_per_second=0,
 )
+
+
+class DeadDisk:
+    """A disk that hangs for good from its n-th call on, and has done so for hours at once.
+
+    What hangs is made to look old, everything else is young: so whoever gives up does so because
+    of this disk, and at its next look, however fast or slow the machine is.
+
+    Attributes:
+        began: set once a call hangs.
+    """
+
+    def __init__(self, under: str, nth: int) -> None:
+        self.under, self.nth = os.path.realpath(under), nth
+        self.count = 0
+        self.began, self.released = threading.Event(), threading.Event()
+        self._counting = threading.Lock()
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in {*CALLS, "real_path"}:
+            monkeypatch.setattr(files, name, self._wrapper(getattr(files, name)))
+        monkeypatch.setattr(parallel, "LOOK_SECONDS", 0.001)
+        monkeypatch.setattr(watchdog, "LOOK_SECONDS_MAX", 0.002)
+
+    def _is_here(self, path: str) -> bool:
+        return path == self.under or path.startswith(self.under + "/")
+
+    def _wrapper(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            first = arguments[0]
+            path = fd_path(first) if isinstance(first, int) else os.path.abspath(first)
+            if self._is_here(path) and not self.released.is_set():
+                with self._counting:
+                    self.count += 1
+                    is_stuck = self.count >= self.nth
+                if is_stuck:
+                    for one in calls_under_way():
+                        if self._is_here(one.path):
+                            one.since -= LATE
+                    self.began.set()
+                    assert self.released.wait(120)
+            return real(*arguments, **options)
+
+        return call
 
 
 class Hang:

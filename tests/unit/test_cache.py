@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logstore.disk import files
 from logstore.log.cache import Cache, Handle
 
 
@@ -64,3 +65,24 @@ def test_a_handle_closes_when_nobody_holds_it(tmp_path: Path) -> None:
     del held
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_regression_nothing_is_closed_under_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All log dirs share it: a close that hangs in one disk must not stall the others."""
+    cache, home, is_locked = Cache(1), dict[Any, Any](), list[bool]()
+    real = files.close
+
+    def close(fd: int) -> None:
+        is_locked.append(cache._lock.locked())
+        real(fd)
+
+    monkeypatch.setattr(files, "close", close)
+    for number in range(4):
+        fd = os.open(tmp_path / f"file{number}", os.O_CREAT | os.O_RDWR)
+        cache.put(home, number, Handle(fd), 1)
+        home[number].is_used = False
+    assert is_locked == [False] * 3
+    cache.drop(home, 3)
+    assert is_locked == [False] * 4

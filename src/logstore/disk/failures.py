@@ -14,6 +14,8 @@ from __future__ import annotations
 import enum
 import errno
 
+from logstore.errors import LogDirError
+
 DISK_IS_GONE = frozenset(
     {
         errno.EIO,
@@ -59,3 +61,16 @@ def reason_of(error: OSError) -> str:
     code = errno.errorcode.get(error.errno or 0, "OSError")
     where = f" ({error.filename})" if error.filename else ""
     return f"{code}: {error.strerror or error}{where}"
+
+
+def refuse_shortage(error: OSError, path: str) -> None:
+    """Raise LogDirError, retriable, when this process ran out of something, and not the disk.
+
+    Nothing may be concluded about the log dir at `path` from such an error.
+    """
+    if verdict_of(error) is Verdict.PROCESS:
+        reason = (
+            f"{reason_of(error)}: this process is short of descriptors or memory, its disk is not "
+            "to blame; raise the limit (ulimit -n) or close something, then try again"
+        )
+        raise LogDirError(path=path, reason=reason, retriable=True) from error

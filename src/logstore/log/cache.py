@@ -4,7 +4,7 @@ One rule serves all three (second chance): when the total weight passes the capa
 item goes, unless it was used since it was last considered. What is in use is pinned by being
 referenced: an evicted item lives on in the hands of those who hold it, and a `Handle` closes its
 descriptor when the last of them lets go. So nothing is closed under a reader, and reading takes no
-lock.
+lock. Nothing is closed under the cache's lock either: all log dirs share it, and a disk may hang.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Cache:
 
         Of two threads that made the same value, the first one's stays, so that all share it.
         """
+        evicted: list[Cached] = []  # let go behind the lock, by the end of the call
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -82,6 +83,7 @@ class Cache:
                     self._ring.append(oldest)
                 else:
                     self._forget(oldest)
+                    evicted.append(oldest)
                 chances -= 1
         return value
 
@@ -92,11 +94,12 @@ class Cache:
             if item is None:
                 return
             self._forget(item)
-            item.value = None
+            value, item.value = item.value, None
             self._dropped += 1
             if self._dropped * 2 > len(self._ring):
                 self._ring = deque(kept for kept in self._ring if kept.weight)
                 self._dropped = 0
+        del value  # what it had open is closed here at the earliest
 
     def _forget(self, item: Cached) -> None:
         self.weight -= item.weight

@@ -177,10 +177,10 @@ class CommitLog:
     def remove_finished(self, record: QueryRecord) -> None:
         """Remove the record of a batch write that is whole: there will never be another.
 
-        Not while a log dir is away: it may hold the record as it was when the write began.
+        Not while a log dir is away or hangs: it may hold the record as it was when the write began.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
-        if not is_finished or self._store._replicas.is_a_dir_bad():
+        if not is_finished or self._store._replicas.is_a_dir_in_doubt():
             return
         query_id = record.query_id
         for log_dir in self._good_dirs():

@@ -217,7 +217,7 @@ class StoreAdministration(StoreFailures):
         from logstore.store.background import DirKeeper
 
         keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
-        keeper.run_one("usage")
+        self._replicas.figures[log_dir.path].weigh(self._replicas.on(log_dir))
         keeper.start()
         return keeper
 

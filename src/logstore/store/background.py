@@ -15,14 +15,14 @@ from functools import partial
 from typing import NamedTuple
 
 from logstore.config import StoreConfig
-from logstore.disk.calls import SYNCING, call
+from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
 from logstore.store.listing import purge_tree
-from logstore.store.purging import purge_covered
+from logstore.store.purging import purge_covered, purge_postponed
 from logstore.store.replicas import Replicas, key_of
 from logstore.store.scrubber import STEP_SECONDS, Scrubber
 
@@ -82,13 +82,13 @@ class DirKeeper:
         self._wakeup = threading.Condition()
         self._purges: deque[tuple[str, Callable[[], object]]] = deque()
         self._is_stopped = False
-        self._is_idle = True
+        self._is_idle = False
         self._thread = threading.Thread(
             target=self._run, name=f"logstore-{log_dir.path}", daemon=True
         )
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; it begins with copies that are covered, which may want a flush."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -105,6 +105,7 @@ class DirKeeper:
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
         """Ask for a replica's directory to be removed; `then` is called once it is gone."""
+        self._replicas.doomed[path] = self.log_dir
         with self._wakeup:
             self._purges.append((path, then))
             self._wakeup.notify_all()
@@ -135,6 +136,7 @@ class DirKeeper:
             self._guard("checkpoint", log.checkpoint)
         self.write_offsets()
         self._guard("purge", self.purge_covered)
+        purge_postponed(self._replicas)
 
     def write_offsets(self) -> None:
         """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
@@ -201,8 +203,9 @@ class DirKeeper:
         path, then = self._purges.popleft()
         if self.log_dir.is_offline:
             return
-        with suppress(FileNotFoundError):  # somebody else removed it first
-            purge_tree(path)
+        with suppress(FileNotFoundError), call(path, WORKING) as work:
+            purge_tree(path, work.beat)  # somebody else may have removed it first
+        self._replicas.doomed.pop(path, None)
         then()
 
     def purge_covered(self) -> None:
@@ -232,6 +235,7 @@ class DirKeeper:
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def _run(self) -> None:
+        self._guard("purge", self.purge_covered)
         while True:
             with self._wakeup:
                 self._is_idle = True

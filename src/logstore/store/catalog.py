@@ -10,8 +10,9 @@ Threads: entries change one by one under the lock; lookups take none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.catalog_file import (
     CATALOG_NAME,
     DELETED,
@@ -23,9 +24,10 @@ from logstore.disk.catalog_file import (
     read_catalog,
     write_catalog,
 )
-from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
+from logstore.store.parallel import for_each
 
 # A file is written anew once it has so many lines more than twice its entries.
 SPARE_LINES = 1000
@@ -85,23 +87,19 @@ class Catalog:
     # --- the files --------------------------------------------------------------------------------
 
     def load(self, log_dirs: Iterable[LogDir], *, is_a_dir_bad: bool) -> list[str]:
-        """Read the catalogs of log dirs, the newest entry counts; gives what is odd."""
+        """Read the catalogs of log dirs, the newest entry counts; gives what is odd.
+
+        Raises:
+            LogDirError: retriable; this process is short of something.
+        """
         warnings = []
         read: dict[bytes, CatalogFile] = {}
-        of: dict[str, bytes | None] = {}
-        for log_dir in log_dirs:
-            try:
-                data = read_catalog(log_dir.path)
-            except OSError as error:
-                if verdict_of(error) is Verdict.GONE:
-                    log_dir.take_offline(f"its catalog cannot be read: {reason_of(error)}")
-                    continue
-                data = None
-            of[log_dir.path] = data
+        of = _read_all(list(log_dirs))
+        for path, data in of.items():
             if data is not None and data not in read:
                 read[data] = decode_catalog(data)
             if data is not None and not read[data].is_whole:
-                warnings.append(f"{log_dir.path}/{CATALOG_NAME}: damaged; it is written anew")
+                warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is written anew")
         with self._lock:
             for found in read.values():
                 for key, place in found.places.items():
@@ -143,3 +141,29 @@ class Catalog:
             with self._lock:
                 self._pending[path] = None
             raise
+
+
+def _read_all(log_dirs: Sequence[LogDir]) -> dict[str, bytes | None]:
+    """Read the catalog files of log dirs, all at once; a dir that fails or hangs goes offline."""
+    of: dict[str, bytes | None] = {}
+
+    def read(log_dir: LogDir) -> None:
+        try:
+            with call(log_dir.path, SYNCING):
+                of[log_dir.path] = read_catalog(log_dir.path)
+        except OSError as error:
+            refuse_shortage(error, log_dir.path)
+            if verdict_of(error) is Verdict.GONE:
+                log_dir.take_offline(f"its catalog cannot be read: {reason_of(error)}")
+            else:
+                of[log_dir.path] = None
+
+    outcomes = for_each(
+        log_dirs, read, name="logstore-catalog", is_given_up=lambda log_dir: log_dir.is_suspect
+    )
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.is_finished:
+            outcome.item.take_offline(f"it hangs at the start: {outcome.item.reason}")
+    return {d.path: of[d.path] for d in log_dirs if d.path in of and not d.is_offline}

@@ -7,9 +7,10 @@ store of many partitions stays cheap.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
+from logstore.disk.failures import refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.log.environment import LogEnvironment
@@ -20,12 +21,21 @@ from logstore.store.startup import ReplicaFacts
 
 
 def complete(
-    found: Iterable[ReplicaFacts], log_dirs: Iterable[LogDir], environment: LogEnvironment
+    found: Iterable[ReplicaFacts],
+    log_dirs: Iterable[LogDir],
+    environment: LogEnvironment,
+    at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
 ) -> list[ReplicaFacts]:
     """Add to the facts of replicas with several directories, or none live, what decides there.
 
     An error of the disk is left for whoever opens the replica: what is not known stays unknown, and
     the table then touches nothing.
+
+    Args:
+        at: entered around each look at a log dir.
+
+    Raises:
+        LogDirError: retriable; this process is short of something, so nothing can be decided.
     """
     by_key: dict[TopicPartition, list[ReplicaFacts]] = defaultdict(list)
     for facts in found:
@@ -36,23 +46,29 @@ def complete(
         if len(group) == 1 and group[0].kind == "live":
             told += group
         else:
-            told += [_complete_one(facts, dirs, environment) for facts in group]
+            for facts in group:
+                if not (facts.is_open or facts.is_deleted_by_user):
+                    log_dir = dirs[facts.log_dir]
+                    with at(log_dir):
+                        facts = _complete_one(facts, log_dir, environment)
+                told.append(facts)
     return told
 
 
 def _complete_one(
-    facts: ReplicaFacts, dirs: Mapping[str, LogDir], environment: LogEnvironment
+    facts: ReplicaFacts, log_dir: LogDir, environment: LogEnvironment
 ) -> ReplicaFacts:
     """Read the metadata of a live copy, and how far a copy that is not live reaches."""
-    if facts.is_open or facts.is_deleted_by_user:
-        return facts
-    if facts.kind == "live":
-        with suppress(OSError):
+    try:
+        if facts.kind == "live":
             return with_metadata(facts)
-    elif facts.kind in ("move", "delete") and facts.topic_id:
-        log_dir = dirs[facts.log_dir]
-        with suppress(LogStoreError):
+        if facts.kind in ("move", "delete") and facts.topic_id:
             return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
+    except OSError as error:
+        refuse_shortage(error, log_dir.path)
+    except LogStoreError as error:
+        if isinstance(error.__cause__, OSError):
+            refuse_shortage(error.__cause__, log_dir.path)
     return facts
 
 

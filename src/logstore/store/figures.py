@@ -56,8 +56,12 @@ class DirFigures:
 
     def refresh(self, logs: Iterable[Sized]) -> None:
         """Ask the disk for its space and the replicas for their sizes; raises OSError."""
-        sizes = {log: log.size_bytes for log in logs}
         self.log_dir.refresh_usage()
+        self.weigh(logs)
+
+    def weigh(self, logs: Iterable[Sized]) -> None:
+        """Ask the replicas for their sizes; touches no disk."""
+        sizes = {log: log.size_bytes for log in logs}
         filled = [size for size in sizes.values() if size]
         self.filled_count, self.filled_bytes = len(filled), sum(filled)
         with self._lock:

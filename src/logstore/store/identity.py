@@ -6,13 +6,13 @@ Nothing is written before the decision: an empty mount point stays empty. `roste
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from logstore.arguments import many, path_of
 from logstore.disk import files
 from logstore.disk.dir_lock import lock_hint
-from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import (
     FILE_NAME,
@@ -27,6 +27,7 @@ from logstore.errors import (
     UnsupportedFormatError,
 )
 from logstore.names import parse_dir_name
+from logstore.store.parallel import in_time
 from logstore.store.roster import DirFacts, Found, Member, Roll
 
 PARTITION_METADATA = "partition.metadata"
@@ -39,28 +40,50 @@ class Configured(NamedTuple):
     bad: Mapping[str, str]
 
 
-def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Configured:
+class _Resolved(NamedTuple):
+    """Where one name leads; `bad` says why that cannot be told."""
+
+    path: str
+    inode: tuple[int, int] | None = None
+    bad: str = ""
+
+
+def resolve(
+    log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    patience_seconds: float | None = None,
+) -> Configured:
     """Resolve the configured paths: one name for one directory, whatever it was called.
+
+    Args:
+        patience_seconds: one that takes longer is bad; None waits.
 
     Raises:
         LogDirIdentityError: two names lead to one directory, or one lies inside another.
+        LogDirError: retriable; this process is short of something.
     """
     if isinstance(log_dirs, str | os.PathLike):
         log_dirs = [log_dirs]
+    names = [path_of(log_dir, "a log dir") for log_dir in many(log_dirs, "log_dirs", "paths")]
+    if not names:
+        raise ValueError("log_dirs is empty: a store needs at least one log dir")
+    found: dict[str, _Resolved] = {}
+
+    def look(name: str) -> None:
+        found[name] = _resolve(name)
+
+    for outcome in in_time(
+        list(dict.fromkeys(names)), look, os.path.abspath, patience_seconds, name="logstore-resolve"
+    ):
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.is_finished:
+            reason = f"it does not answer within {patience_seconds or 0:.0f} s"
+            found[outcome.item] = _Resolved(os.path.abspath(outcome.item), bad=reason)
     bad: dict[str, str] = {}
     given: dict[str, str] = {}
     inodes: dict[tuple[int, int], str] = {}
-    for log_dir in many(log_dirs, "log_dirs", "paths"):
-        name = path_of(log_dir, "a log dir")
-        path = os.path.abspath(name)
-        try:
-            path = files.real_path(name)
-            facts = files.stat(path)
-            inode = (facts.st_dev, facts.st_ino)
-        except FileNotFoundError:
-            inode = None
-        except OSError as error:
-            bad[path], inode = reason_of(error), None
+    for name in names:
+        path, inode, reason = found[name]
         twin = given.get(path) or (inodes.get(inode) if inode else None)
         if twin is not None:
             reason = f"it is configured twice, as {twin} and as {name}; leave one of them out"
@@ -70,8 +93,8 @@ def resolve(log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
         given[path] = name
         if inode:
             inodes[inode] = name
-    if not given:
-        raise ValueError("log_dirs is empty: a store needs at least one log dir")
+        if reason:
+            bad[path] = reason
     return Configured(tuple(given), bad)
 
 
@@ -88,8 +111,26 @@ def check_apart(path: str, other: str) -> None:
         raise LogDirIdentityError(path=path, reason=reason)
 
 
+def _resolve(name: str) -> _Resolved:
+    """Find out where one name leads; one that leads nowhere yet is fine."""
+    path = os.path.abspath(name)
+    try:
+        path = files.real_path(name)
+        facts = files.stat(path)
+    except FileNotFoundError:
+        return _Resolved(path)
+    except OSError as error:
+        refuse_shortage(error, path)
+        return _Resolved(path, bad=reason_of(error))
+    return _Resolved(path, (facts.st_dev, facts.st_ino))
+
+
 def look_at(configured: Configured) -> list[DirFacts]:
-    """Look at all configured dirs; an error of one is a fact about that one."""
+    """Look at all configured dirs; an error of one is a fact about that one.
+
+    Raises:
+        LogDirError: retriable; this process is short of something.
+    """
     found = []
     for path in configured.paths:
         if path in configured.bad:
@@ -98,6 +139,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
         try:
             found.append(_look_at(path))
         except OSError as error:
+            refuse_shortage(error, path)
             found.append(DirFacts(path, Found.BAD, reason=reason_of(error)))
         except UnsupportedFormatError as error:
             found.append(DirFacts(path, Found.BAD, reason=str(error)))
@@ -147,7 +189,11 @@ def make_missing(path: str) -> None:
             files.sync_dir(os.path.dirname(directory))
 
 
-def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir]) -> None:
+# Takes one step with log dirs, all at once; whoever fails or hangs is offline after it.
+Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
+
+
+def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
     """Write the decided identities, so that a crash at any point leaves a state that is understood.
 
     A new store is written as forming first, everywhere, then as formed: only then is any of its
@@ -156,20 +202,24 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir]) -> None:
     goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
+
+    def write(metas: Iterable[tuple[str, MetaProperties]]) -> None:
+        by_path = dict(metas)
+        each(
+            [log_dirs[path] for path in by_path],
+            lambda log_dir: write_identity(log_dir, by_path[log_dir.path]),
+        )
+
     if roll.is_new_store:
-        for member in members:
-            if member.is_changed:
-                write_identity(log_dirs[member.path], member.meta)
-        for member in members:
-            write_identity(log_dirs[member.path], member.meta._replace(is_forming=False))
+        write((member.path, member.meta) for member in members if member.is_changed)
+        write((member.path, member.meta._replace(is_forming=False)) for member in members)
         return
     joining = [member for member in members if member.is_new]
     for number, member in enumerate(joining):
         later = {other.meta.directory_id for other in joining[number + 1 :]}
         roster = tuple(id_ for id_ in member.meta.roster if id_ not in later)
-        write_identity(log_dirs[member.path], member.meta._replace(roster=roster))
-    for member in _to_update(members, joining):
-        write_identity(log_dirs[member.path], member.meta)
+        write([(member.path, member.meta._replace(roster=roster))])
+    write((member.path, member.meta) for member in _to_update(members, joining))
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
@@ -178,14 +228,26 @@ def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Mem
 
 
 def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
-    """Write the identity of one log dir; one whose disk fails here goes offline."""
+    """Write the identity of one log dir; one whose disk fails here goes offline.
+
+    Raises:
+        LogDirError: retriable; this process is short of something.
+    """
     if log_dir.is_offline:
         return
     try:
         log_dir.write_meta(meta)
     except OSError as error:
-        has_one = files.exists(os.path.join(log_dir.path, FILE_NAME))
-        if has_one and verdict_of(error) is Verdict.FULL:
+        refuse_shortage(error, log_dir.path)
+        if verdict_of(error) is Verdict.FULL and _has_identity(log_dir.path):
             log_dir.warnings.append(f"{log_dir.path}: full, so its roster stays an old one")
             return
         log_dir.take_offline(f"its identity cannot be written: {reason_of(error)}")
+
+
+def _has_identity(path: str) -> bool:
+    """Tell whether a dir keeps an older identity; no where its disk does not say."""
+    try:
+        return files.exists(os.path.join(path, FILE_NAME))
+    except OSError:
+        return False

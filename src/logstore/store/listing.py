@@ -6,6 +6,7 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -167,13 +168,18 @@ def remove_leftovers(listing: Listing) -> None:
         files.remove_tree(path)
 
 
-def purge_tree(path: str) -> None:
-    """Remove a replica; the file that says why goes last, so that a crash is understood."""
+def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
+    """Remove a replica; the file that says why goes last, so that a crash is understood.
+
+    Args:
+        beat: called after each file: the disk answers.
+    """
     for entry in files.entries(path):
         child = os.path.join(path, entry.name)
         if entry.is_dir:
             files.remove_tree(child)
         elif entry.name != PARTITION_METADATA:
             files.remove_if_there(child)
+        beat()
     files.sync_dir(path)
     files.remove_tree(path)

@@ -95,6 +95,8 @@ class Loader:
         self._scanned_bytes = 0
         self._broken: BaseException | None = None
         self._is_serving = False
+        # What the lanes are at; added to and taken from by them, copied by whoever goes through it.
+        self._underway: set[ReplicaFacts] = set()
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
@@ -193,14 +195,25 @@ class Loader:
         from logstore.log.incomplete import open_incomplete
 
         key, facts = decision.topic_partition, decision.replicas[0]
-        try:
-            log = open_incomplete(log_dir, facts.dir_name, self.environment, decision.reason)
-        except LogStoreError as error:
+        opened: list[Log] = []
+
+        def open_it(log_dir: LogDir) -> None:
+            with call(log_dir.path, SYNCING):
+                name, reason = facts.dir_name, decision.reason
+                opened.append(cast(Log, open_incomplete(log_dir, name, self.environment, reason)))
+
+        (outcome,) = for_each([log_dir], open_it, is_given_up=lambda log_dir: log_dir.is_suspect)
+        error = outcome.error
+        if not outcome.is_finished:
+            error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+        if isinstance(error, LogStoreError):
             self._take_offline(key, log_dir, error, decision.paths)
             return
+        if error is not None:
+            raise error
         others = decision.replicas[1:]
         self.replicas.offline.pop(key, None)
-        self.replicas.incomplete[key] = IncompleteReplica(cast(Log, log), log_dir, facts, others)
+        self.replicas.incomplete[key] = IncompleteReplica(opened[0], log_dir, facts, others)
         entry = OfflineEntry(key, tuple(decision.paths), decision.error())
         self.report.incomplete.append(entry)
 
@@ -228,11 +241,12 @@ class Loader:
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
         """Go on without a log dir that hangs: what is not open by now is offline with it."""
         log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
-        while queue:
-            facts = queue.popleft()
+        underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
+        for facts in [*underway, *queue]:
             key = TopicPartition(facts.topic, facts.partition)
             path = os.path.join(log_dir.path, facts.dir_name)
             self._take_offline(key, log_dir, log_dir.offline_error(), [path])
+        queue.clear()
 
     def _stop(self) -> None:
         """Let every lane end after the log that it is at."""
@@ -245,15 +259,20 @@ class Loader:
             except IndexError:
                 return
             key = TopicPartition(facts.topic, facts.partition)
+            self._underway.add(facts)
             try:
                 with call(log_dir.path, SYNCING) as work:
                     self._open(key, log_dir, facts, work)
             except LogStoreError as error:
+                if self.replicas.find_dir(log_dir.path) is not log_dir:
+                    return  # it hung, and another one is in its place by now
                 path = os.path.join(log_dir.path, facts.dir_name)
                 self._take_offline(key, log_dir, error, [path])
                 if error.retriable:
                     again = partial(self._open, key, log_dir, facts)
                     self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
+            finally:
+                self._underway.discard(facts)
             if self._is_serving:
                 time.sleep(TURN_SECONDS)
 
@@ -280,6 +299,9 @@ class Loader:
         except Exception as error:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
+        if log_dir.is_offline:  # it hung, and nobody waits for this log any more
+            log.detach(log_dir.offline_error())
+            raise log_dir.offline_error()
         if is_deleted(log):
             path = rename_away(log, log_dir, key)
             with self._lock:

@@ -1,20 +1,22 @@
 """Take possession of the log dirs: identity, then lock, then probe.
 
 Nothing is written into a directory before its identity is known, nor before its lock is held.
-What fails for one dir takes that one offline; only what no dir could serve with stops the opening.
+What fails or hangs for one dir takes that one offline; only what no dir could serve with stops the
+opening, and a shortage of this process, for which no dir is to blame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.failures import reason_of
+from logstore.disk.failures import reason_of, refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
 from logstore.store.identity import Configured, look_at, make_missing, write_identities
-from logstore.store.parallel import for_each
+from logstore.store.parallel import in_time
 from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
 
 ATTEMPTS_MAX = 5
@@ -57,6 +59,7 @@ def open_log_dirs(
         LogDirLockedError: another process has one of them open; nothing was changed.
         LogDirIdentityError: what the dirs are cannot be told, or none of them is one of ours.
         LogDirOfflineError: none of them works.
+        LogDirError: retriable; this process is short of descriptors or memory.
     """
     for _ in range(ATTEMPTS_MAX):
         facts = _look(configured, patience_seconds)
@@ -67,21 +70,28 @@ def open_log_dirs(
         try:
             _lock(opened, roll, patience_seconds)
             # Between the first look and the lock another process may have formatted a dir.
-            if _essence(_look(configured, patience_seconds)) == _essence(facts):
+            serving = tuple(log_dir.path for log_dir in opened.good())
+            now = _look(configured._replace(paths=serving), patience_seconds)
+            if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
                 _begin(opened, roll, patience_seconds)
                 return opened
         except BaseException:
-            release_all(opened.log_dirs)
+            release_all(opened.log_dirs, patience_seconds)
             raise
-        release_all(opened.log_dirs)
+        release_all(opened.log_dirs, patience_seconds)
     raise LogDirOfflineError(
         path=configured.paths[0], reason="its identity changes while it is being opened"
     )
 
 
-def view_log_dirs(configured: Configured, *, on_failure: FailureHandler) -> OpenedDirs:
+def view_log_dirs(
+    configured: Configured,
+    *,
+    on_failure: FailureHandler,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> OpenedDirs:
     """Look at the log dirs of a store that another process may own; changes nothing."""
-    facts = look_at(configured)
+    facts = _look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         raise LogDirIdentityError(
             path=configured.paths[0],
@@ -92,13 +102,16 @@ def view_log_dirs(configured: Configured, *, on_failure: FailureHandler) -> Open
     return _make(configured, roll, on_failure=on_failure, read_only=True)
 
 
-def release_all(log_dirs: Sequence[LogDir]) -> None:
-    """Give all locks back."""
-    for log_dir in log_dirs:
-        log_dir.release()
+def release_all(log_dirs: Sequence[LogDir], patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Give all locks back; one that hangs does so when it is back."""
+    in_time(log_dirs, LogDir.release, _path_of, patience_seconds, name="logstore-release")
 
 
-def _essence(facts: Sequence[DirFacts]) -> list[tuple[object, ...]]:
+def _path_of(log_dir: LogDir) -> str:
+    return log_dir.path
+
+
+def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
     """Keep of the facts what a decision hangs on, and our own steps do not change."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
@@ -156,11 +169,12 @@ def _look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
     def look(path: str) -> None:
         (found[path],) = look_at(Configured((path,), configured.bad))
 
-    for outcome in for_each(configured.paths, look, timeout=patience_seconds, name="logstore-look"):
+    outcomes = in_time(configured.paths, look, str, patience_seconds, name="logstore-look")
+    for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
+    found = {outcome.item: found[outcome.item] for outcome in outcomes if outcome.is_finished}
     hangs = f"it does not answer within {patience_seconds:.0f} s"
-    found = dict(found)  # who is late changes it no more
     return [found.get(path) or DirFacts(path, Found.BAD, reason=hangs) for path in configured.paths]
 
 
@@ -174,7 +188,7 @@ def _each(
         if log_dir.is_offline:  # it failed, or nobody waits for it any more
             log_dir.release()
 
-    for outcome in for_each(log_dirs, take, timeout=patience_seconds, name="logstore-open"):
+    for outcome in in_time(log_dirs, take, _path_of, patience_seconds, name="logstore-open"):
         if outcome.error is not None:
             raise outcome.error
         if not outcome.is_finished:
@@ -193,6 +207,7 @@ def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
             log_dir.check_place()
             log_dir.lock.acquire()
         except OSError as error:
+            refuse_shortage(error, log_dir.path)
             log_dir.take_offline(f"it cannot be locked: {reason_of(error)}; {REMEDY}")
 
     _each(opened.good(), lock, patience_seconds)
@@ -208,6 +223,7 @@ def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
         try:
             log_dir.begin(start_id, is_new=log_dir.path in new)
         except OSError as error:
+            refuse_shortage(error, log_dir.path)
             reason = f"it cannot be taken into possession: {reason_of(error)}; {REMEDY}"
             log_dir.take_offline(reason)
 
@@ -217,9 +233,11 @@ def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
             log_dir.load_settings()
             log_dir.refresh_usage()
         except OSError as error:
+            refuse_shortage(error, log_dir.path)
             log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")
 
+    each = partial(_each, patience_seconds=patience_seconds)
     _each(opened.good(), begin, patience_seconds)
-    write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs})
+    write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs}, each)
     _each(opened.good(), probe, patience_seconds)
     check_one_serves(opened.log_dirs)

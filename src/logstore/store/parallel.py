@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from logstore.disk.calls import SYNCING, call, longest_seconds
+
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
@@ -35,7 +37,8 @@ def for_each(
     An item for which `is_given_up` says so is not waited for either.
 
     A thread that has not finished by then is left behind as a daemon: it hangs in a disk. When the
-    wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for.
+    wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for, but
+    for those that are given up.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []
@@ -51,7 +54,7 @@ def for_each(
             return
         finished.add(number)
 
-    if len(items) == 1 and timeout is None:
+    if len(items) == 1 and timeout is None and is_given_up is None:
         run(0)
     else:
         threads = [
@@ -61,19 +64,48 @@ def for_each(
         for thread in threads:
             thread.start()
         deadline = None if timeout is None else time.monotonic() + timeout
+        lanes = [
+            (thread, partial(is_given_up, item) if is_given_up else None)
+            for item, thread in zip(items, threads, strict=True)
+        ]
         try:
-            for item, thread in zip(items, threads, strict=True):
-                _wait(thread, deadline, partial(is_given_up, item) if is_given_up else None)
+            for thread, is_hopeless in lanes:
+                _wait(thread, deadline, is_hopeless)
         except BaseException:
             if on_break is not None:
                 on_break()
-                for thread in threads:
-                    thread.join()
+                for thread, is_hopeless in lanes:
+                    _wait(thread, None, is_hopeless)
             raise
     if ends:
         raise ends[0]
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
+
+
+def in_time(
+    items: Sequence[Item],
+    work: Callable[[Item], object],
+    path_of: Callable[[Item], str],
+    patience_seconds: float | None,
+    *,
+    name: str,
+) -> list[Outcome[Item]]:
+    """Run `work` for each item, as a call to its path; one that takes too long is given up.
+
+    It is told by the call that has been under way longest, not by the clock on the wall: who does
+    not get the processor is not late. With no patience given, all are waited for.
+    """
+
+    def run(item: Item) -> None:
+        with call(path_of(item), SYNCING):
+            work(item)
+
+    def is_late(item: Item) -> bool:
+        return patience_seconds is not None and longest_seconds(path_of(item)) > patience_seconds
+
+    is_given_up = None if patience_seconds is None else is_late
+    return for_each(items, run, name=name, is_given_up=is_given_up)
 
 
 def _wait(

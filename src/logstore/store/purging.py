@@ -7,12 +7,14 @@ other copies dead.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
-from logstore.names import TopicPartition
+from logstore.names import TopicPartition, parse_dir_name
 from logstore.store.facts import facts_of_open
 from logstore.store.replicas import Doomed, Replicas
 from logstore.store.startup import ReplicaFacts, is_covered
@@ -33,14 +35,38 @@ def purge_in_order(
 ) -> None:
     """Remove directories in the background, each once the one before it is gone.
 
-    While a log dir is bad a deletion stays on record: a copy may come back with that dir.
+    While a log dir is bad a deletion stays on record: a copy may come back with that dir, and then
+    the start-up table decides anew. While one hangs, or is being brought in, it is put off.
     """
     if not doomed:
         return
     first, *rest = doomed
+    if first.is_deletion:
+        if replicas.is_a_dir_bad():
+            return
+        if replicas.is_a_dir_in_doubt() or replicas.returning:
+            replicas.postponed.append(doomed)
+            return
     keeper = keepers.get(first.log_dir.path)
-    if keeper is not None and not (first.is_deletion and replicas.is_a_dir_bad()):
+    if keeper is not None:
         keeper.purge(first.path, partial(purge_in_order, replicas, keepers, rest))
+
+
+def purge_postponed(replicas: Replicas) -> None:
+    """Take up what was put off, as far as nothing stands in its way any more."""
+    for _ in range(len(replicas.postponed)):
+        with suppress(IndexError):  # another log dir's keeper was faster
+            replicas.purge(replicas.postponed.popleft())
+
+
+def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
+    """Drop what the start-up table has decided about anew: it knows of more copies by now."""
+    last = {doomed[-1].path for doomed in decided if doomed}
+    for _ in range(len(replicas.postponed)):
+        with suppress(IndexError):
+            doomed = replicas.postponed.popleft()
+            if doomed[-1].path not in last:
+                replicas.postponed.append(doomed)
 
 
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
@@ -48,17 +74,21 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     for path, old in list(replicas.superseded.items()):
         key = TopicPartition(old.topic, old.partition)
         replica = replicas.opened.get(key)
-        if replica is None or replica.log_dir is not log_dir:
+        if replica is None or replica.log_dir is not log_dir or log_dir.is_refusing:
             continue
         if replica.log.recovery_point < old.end_offset <= replica.log.log_end_offset:
             replica.log.flush()
         if is_covered(old, facts_of_open(replica)):
-            replicas.superseded.pop(path, None)
             replicas.purge([Doomed(replicas.dir_of(old.log_dir), path)])
+            replicas.superseded.pop(path, None)
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Give what has to go before the deletion of a replica may: its other copies."""
+    """Give what has to go before the deletion of a replica may: its other copies.
+
+    Those that are being removed already are among them: half removed, and without the deletion on
+    record, they would be taken for what is left of the replica.
+    """
     copies = [
         facts for facts in replicas.superseded.values() if (facts.topic, facts.partition) == key
     ]
@@ -66,7 +96,15 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     copies += [move.facts] if move is not None else []
     incomplete = replicas.incomplete.get(key)
     copies += incomplete.others if incomplete is not None else []
-    return [Doomed(replicas.dir_of(facts.log_dir), facts.path, True) for facts in copies]
+    others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
+    others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
+    return [Doomed(log_dir, path, True) for path, log_dir in others.items()]
+
+
+def _may_be_of(path: str, key: TopicPartition) -> bool:
+    """Tell whether a directory may be a replica's: a long name is cut, so by its beginning."""
+    name = parse_dir_name(os.path.basename(path))
+    return name is not None and name.partition == key.partition and key.topic.startswith(name.topic)
 
 
 def forget_companions(replicas: Replicas, key: TopicPartition) -> None:

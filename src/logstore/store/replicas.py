@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -109,6 +110,10 @@ class Replicas:
         # Log dirs that are being brought in or taken out: they take no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
+        # What the keepers were told to remove, and is not gone yet: paths, and their log dirs.
+        self.doomed: dict[str, LogDir] = {}
+        # Deletions that stay on record as long as a log dir hangs, or is being brought in.
+        self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
@@ -154,6 +159,7 @@ class Replicas:
         It counts as bad for what is not found, until it is taken from `returning`.
         """
         self.returning.add(log_dir)
+        self._forget_found(log_dir.path)  # the start-up table finds it anew
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -162,9 +168,22 @@ class Replicas:
         self.log_dirs = tuple(others if log_dir in others else [*others, log_dir])
 
     def drop_dir(self, log_dir: LogDir) -> None:
-        """Forget a log dir that holds nothing."""
+        """Forget a log dir, and what was found in it."""
+        self._forget_found(log_dir.path)
         self.log_dirs = tuple(other for other in self.log_dirs if other is not log_dir)
         self.figures.pop(log_dir.path, None)
+
+    def _forget_found(self, path: str) -> None:
+        """Forget what the start-up table found in a dir, and what was to be removed from it."""
+        for name, log_dir in list(self.doomed.items()):
+            if log_dir.path == path:
+                self.doomed.pop(name, None)
+        for key, move in list(self.moves.items()):
+            if move.log_dir.path == path:
+                self.moves.pop(key, None)
+        for name, facts in list(self.superseded.items()):
+            if facts.log_dir == path:
+                self.superseded.pop(name, None)
 
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
         """Give the log dir that a replica was found in, offline ones included."""
@@ -304,8 +323,15 @@ class Replicas:
         return LogDirOfflineError(path=path, reason=reason)
 
     def is_a_dir_bad(self) -> bool:
-        """Tell whether some log dir of the store does not serve."""
+        """Tell whether some log dir of the store does not serve: it may hold what nobody knows."""
         return bool(self.missing_ids) or any(log_dir.is_offline for log_dir in self.log_dirs)
+
+    def is_a_dir_in_doubt(self) -> bool:
+        """Tell whether some log dir is bad, or hangs: what it holds stays known, but for how long?
+
+        Nothing is purged for good on the strength of what such a dir was known to hold.
+        """
+        return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 
     def find_dir(self, path: str) -> LogDir | None:
         """Find a log dir by its resolved path."""

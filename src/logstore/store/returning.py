@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.disk.failures import reason_of
+from logstore.disk.failures import reason_of, refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import DuplicateLogError, LogDirError, LogStoreError
 from logstore.store.identity import make_missing
+from logstore.store.purging import forget_postponed
 from logstore.store.recovery_report import RecoveryReport
 
 if TYPE_CHECKING:
@@ -38,13 +39,16 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     try:
         loader = store._loader(report)
         loader.load_dir(log_dir)
+    except LogStoreError as error:
+        log_dir.take_offline(f"bringing it in broke off: {error}")
+        raise
     finally:
         replicas.returning.discard(log_dir)
     log_dir.check()
-    keeper = store._keepers[log_dir.path] = store._keep(log_dir)
+    store._keepers[log_dir.path] = store._keep(log_dir)
+    forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
         replicas.purge(doomed)
-    keeper.purge_covered()
     for entry in report.offline:
         if isinstance(entry.error, DuplicateLogError):
             raise entry.error
@@ -68,6 +72,7 @@ def _take_possession(store: StoreAdministration, admission: Admission) -> LogDir
         log_dir.refresh_usage()
     except OSError as error:
         log_dir.release()
+        refuse_shortage(error, log_dir.path)
         reason = f"it cannot be taken into possession: {reason_of(error)}"
         raise log_dir.take_offline(reason) from error
     except LogStoreError:
@@ -90,8 +95,11 @@ def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:
         reason = f"{len(targets)} moves to it are under way; cancel them first"
         raise LogDirError(path=log_dir.path, reason=reason)
     left = list_log_dir(log_dir).replicas
-    if replicas.is_a_dir_bad() and any(facts.is_deleted_by_user for facts in left):
-        reason = "it keeps the record of deletions that a log dir which is offline has yet to learn"
+    if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
+        reason = (
+            "it keeps the record of deletions that a log dir which is offline, or hangs, has yet "
+            "to learn"
+        )
         raise LogDirError(path=log_dir.path, reason=reason)
     copies = [facts.dir_name for facts in left if facts.kind == "move" or not facts.topic_id]
     if copies:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
-from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptionError, LogStoreError, UnsupportedFormatError
 from logstore.log import metadata
@@ -23,6 +23,7 @@ from logstore.store import acting
 from logstore.store.facts import complete, facts_of_open
 from logstore.store.listing import Listing, list_log_dir, remove_leftovers
 from logstore.store.parallel import for_each
+from logstore.store.passing import Pass
 from logstore.store.replicas import Replicas
 from logstore.store.startup import Act, Decision, ReplicaFacts, decide
 
@@ -38,7 +39,11 @@ class Settled(NamedTuple):
 
 
 def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
-    """Settle what becomes of every directory of all good log dirs, none of them open yet."""
+    """Settle what becomes of every directory of all good log dirs, none of them open yet.
+
+    Raises:
+        LogDirError: retriable; this process is short of something, and no log dir is to blame.
+    """
 
     def list_one(log_dir: LogDir) -> Listing:
         listing = list_log_dir(log_dir)
@@ -46,24 +51,28 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
         log_dir.warnings += log_dir.checkpoints.load()
         return listing
 
-    while True:
+    def once(this: Pass) -> Settled | None:
         listings = _list_all(replicas, list_one, replicas.log_dirs)
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
-        found = complete(found, good, environment)
-        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_bad())
-        settled = _carry_out(replicas, decisions, lambda facts: True)
-        if not any(log_dir.is_offline for log_dir in good):
-            for listing in listings.values():
-                settled.warnings.extend(listing.warnings)
-            return settled
+        found = complete(found, good, environment, this.at)
+        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
+        settled = _carry_out(replicas, decisions, lambda facts: True, this)
+        if not _all_serve(good, replicas.log_dirs):
+            return None
+        for listing in listings.values():
+            settled.warnings.extend(listing.warnings)
+        return settled
+
+    return _until_settled(once, replicas.log_dirs)
 
 
 def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
     """Settle what becomes of the directories of a log dir that came back.
 
     And of replicas that could not be decided without it. Of one that is open nothing but what is in
-    the returned dir is touched: the rest may belong to a move under way.
+    the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
+    not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
     """
 
     def list_one(log_dir: LogDir) -> Listing:
@@ -73,25 +82,61 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
             log_dir.warnings += log_dir.checkpoints.load()
         return listing
 
-    while True:
+    def once(this: Pass) -> Settled | None:
         listings = _list_all(replicas, list_one, [back])
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found, is_open = _of_interest(replicas, found, back)
-        found = complete(found, good, environment)
-        # One that hangs is not asked what it holds, so it counts as one that is bad.
-        is_a_dir_bad = replicas.is_a_dir_bad() or any(d.is_suspect for d in replicas.log_dirs)
-        decisions = decide(found, is_a_dir_bad=is_a_dir_bad)
+        found = complete(found, good, environment, this.at)
+        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
 
-        def is_ours(facts: ReplicaFacts, is_open: frozenset[TopicPartition] = is_open) -> bool:
+        def is_ours(facts: ReplicaFacts) -> bool:
             return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
 
         mine = [d for d in decisions if any(is_ours(f) or f.is_deleted_by_user for f in d.replicas)]
-        settled = _carry_out(replicas, mine, is_ours)
-        if not any(log_dir.is_offline for log_dir in good):
-            if back in listings:
-                settled.warnings.extend(listings[back].warnings)
-            return settled
+        settled = _carry_out(replicas, mine, is_ours, this)
+        if not _all_serve(good, [back]):
+            return None
+        if back in listings:
+            settled.warnings.extend(listings[back].warnings)
+        return settled
+
+    return _until_settled(once, [back])
+
+
+def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
+    """Go over the log dirs until none of them failed or hung meanwhile.
+
+    Each time there is one less to look at, so it comes to an end.
+    """
+    while True:
+        this = Pass()
+        done: list[Settled | None] = []
+
+        def go(this: Pass, done: list[Settled | None] = done) -> None:
+            done.append(once(this))
+
+        (outcome,) = for_each(
+            [this],
+            go,
+            name="logstore-settle",
+            on_break=this.stop,
+            is_given_up=Pass.give_up_if_stuck,
+        )
+        if this.is_given_up:
+            _all_serve(opening, opening)
+        elif outcome.error is not None:
+            raise outcome.error
+        elif done[0] is not None:
+            return done[0]
+
+
+def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
+    """Tell whether all log dirs that were listed serve still; one that is opened may not hang."""
+    for log_dir in listed:
+        if log_dir.is_suspect and log_dir in opening:
+            log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+    return not any(log_dir.is_refusing for log_dir in listed)
 
 
 def _list_all(
@@ -109,6 +154,7 @@ def _list_all(
             with call(log_dir.path, SYNCING):
                 listings[log_dir] = list_one(log_dir)
         except OSError as error:
+            refuse_shortage(error, log_dir.path)
             log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
 
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
@@ -116,9 +162,9 @@ def _list_all(
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
-        if not outcome.is_finished and outcome.item in opening:
-            outcome.item.take_offline(f"it hangs at the start: {outcome.item.reason}")
-    return {log_dir: listings[log_dir] for log_dir in replicas.log_dirs if log_dir in listings}
+    _all_serve([outcome.item for outcome in outcomes if not outcome.is_finished], opening)
+    in_time = {outcome.item for outcome in outcomes if outcome.is_finished}
+    return {d: listings[d] for d in replicas.log_dirs if d in in_time and d in listings}
 
 
 def _of_interest(
@@ -145,7 +191,10 @@ def _of_interest(
 
 
 def _carry_out(
-    replicas: Replicas, decisions: Iterable[Decision], is_ours: Callable[[ReplicaFacts], bool]
+    replicas: Replicas,
+    decisions: Iterable[Decision],
+    is_ours: Callable[[ReplicaFacts], bool],
+    this: Pass,
 ) -> Settled:
     """Rename and mark; gives the decisions as they stand then."""
     settled = Settled([], [], [])
@@ -153,10 +202,12 @@ def _carry_out(
         first = decision.replicas[0]
         log_dir = replicas.dir_of(first.log_dir)
         try:
-            settled.decisions.append(_carry_out_one(replicas, decision, is_ours))
+            settled.decisions.append(_carry_out_one(replicas, decision, is_ours, this))
         except OSError as error:
+            refuse_shortage(error, log_dir.path)
             key = decision.topic_partition
-            failure = log_dir.failed(error, first.path, *key)
+            with this.at(log_dir):
+                failure = log_dir.failed(error, first.path, *key)
             if decision.act is Act.COMPLETE:
                 settled.failures.append((key, log_dir, failure, decision.paths))
             else:
@@ -167,36 +218,41 @@ def _carry_out(
 
 
 def _carry_out_one(
-    replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool]
+    replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool], this: Pass
 ) -> Decision:
     """Do what one decision asks of the disks; raises OSError."""
     act, first = decision.act, decision.replicas[0]
     log_dir = replicas.dir_of(first.log_dir)
     if act is Act.COMPLETE:
-        live = acting.make_live(log_dir, first)
+        with this.at(log_dir):
+            live = acting.make_live(log_dir, first)
         return decision._replace(act=Act.OPEN, replicas=(live,))
     if act is Act.STRAY and is_ours(first):
-        stray = acting.make_stray(log_dir, first)
+        with this.at(log_dir):
+            stray = acting.make_stray(log_dir, first)
         reason = f"{decision.reason}; it was {first.path}"
         return decision._replace(act=Act.LEAVE, replicas=(stray,), reason=reason)
     if act is Act.RESUME and first.is_caught_up:
-        acting.mark_copying(first)
+        with this.at(log_dir):
+            acting.mark_copying(first)
     if act is Act.PURGE:
-        doomed = tuple(_prepare_purge(replicas, facts) for facts in decision.replicas)
+        doomed = tuple(_prepare_purge(replicas, facts, this) for facts in decision.replicas)
         return decision._replace(replicas=doomed)
     return decision
 
 
-def _prepare_purge(replicas: Replicas, facts: ReplicaFacts) -> ReplicaFacts:
+def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
     """See to it that a directory that is half purged is taken for nothing else."""
-    if facts.kind == "live":
-        return acting.make_deleted(replicas.dir_of(facts.log_dir), facts)
-    if facts.kind == "move" and facts.is_caught_up:
-        try:
-            acting.mark_copying(facts)
-        except OSError as error:
-            if verdict_of(error) is not Verdict.FULL:
-                raise
-            files.remove_if_there(f"{facts.path}/{metadata.FILE_NAME}")
-            files.sync_dir(facts.path)
-    return facts
+    log_dir = replicas.dir_of(facts.log_dir)
+    with this.at(log_dir):
+        if facts.kind == "live":
+            return acting.make_deleted(log_dir, facts)
+        if facts.kind == "move" and facts.is_caught_up:
+            try:
+                acting.mark_copying(facts)
+            except OSError as error:
+                if verdict_of(error) is not Verdict.FULL:
+                    raise
+                files.remove_if_there(f"{facts.path}/{metadata.FILE_NAME}")
+                files.sync_dir(facts.path)
+        return facts

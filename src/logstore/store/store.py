@@ -31,6 +31,7 @@ from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
+    from logstore.disk.log_dir import LogDir
     from logstore.log.repair import RepairReport
     from logstore.store.loading import Loader, RecoveryProgress
     from logstore.store.opening import OpenedDirs
@@ -92,6 +93,7 @@ class LogStore(StoreAdministration):
             LogDirLockedError: another process owns it.
             LogDirIdentityError: a directory is foreign, missing, swapped or named twice.
             LogDirOfflineError: not one log dir works.
+            LogDirError: retriable; this process is short of descriptors or memory.
         """
         if config is None:
             config = StoreConfig()
@@ -145,13 +147,14 @@ class LogStore(StoreAdministration):
 
         register_all(self.admin, self)
         began = time.monotonic()
+        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
         opened = open_log_dirs(
-            resolve(log_dirs),
+            resolve(log_dirs, patience_seconds),
             broker_id=self.config.broker_id,
             format_new=format_new,
             on_failure=self._log_dir_failed,
             admin_socket=self.admin.choose_place() if admin_socket else None,
-            patience_seconds=SYNCING * self.config.log_dir_suspect_ms / 1000,
+            patience_seconds=patience_seconds,
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
@@ -176,8 +179,6 @@ class LogStore(StoreAdministration):
             self._keepers[log_dir.path] = self._keep(log_dir)
         for doomed in loader.purges:
             self._replicas.purge(doomed)
-        for keeper in self._keepers.values():
-            keeper.purge_covered()
         self._is_armed = True
         for log_dir in opened.log_dirs:
             if log_dir.is_offline:
@@ -205,13 +206,19 @@ class LogStore(StoreAdministration):
     def _abandon(self) -> None:
         """Let go of everything without a word to the disks: as after a crash."""
         from logstore.store.opening import release_all
+        from logstore.store.parallel import in_time
+
+        def close_all(log_dir: LogDir) -> None:
+            for log in self._replicas.on(log_dir):
+                with suppress(LogStoreError):
+                    log.close(flush=False)
 
         self.admin.stop()
         self._watchdog.stop()
-        for replica in list(self._replicas.opened.values()):
-            with suppress(LogStoreError):
-                replica.log.close(flush=False)
-        release_all(self._replicas.log_dirs)
+        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
+        dirs = self._replicas.log_dirs
+        in_time(dirs, close_all, lambda d: d.path, patience_seconds, name="logstore-abandon")
+        release_all(dirs, patience_seconds)
 
     # --- partitions -------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, cast
 
 from logstore.arguments import timeout_of
 from logstore.disk import files
+from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -43,7 +44,12 @@ class LogStoreView(LogStore):
 
     def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
         """Look at the log dirs and list what is in them."""
-        opened = view_log_dirs(resolve(log_dirs), on_failure=self._log_dir_failed)
+        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
+        opened = view_log_dirs(
+            resolve(log_dirs, patience_seconds),
+            on_failure=self._log_dir_failed,
+            patience_seconds=patience_seconds,
+        )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
