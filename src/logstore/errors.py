@@ -8,7 +8,7 @@
     ├── LogDirError(path)
     │   ├── LogDirOfflineError       raised from the OSError
     │   ├── LogDirFullError          retriable; nothing was written
-    │   ├── LogDirSuspectError       slow or hung; retriable, nothing was written
+    │   ├── LogDirSuspectError       slow or hung; retriable where nothing was written
     │   ├── LogDirLockedError(pid)
     │   ├── LogDirIdentityError      missing, foreign, swapped, twice
     │   └── DuplicateLogError(paths)
@@ -131,7 +131,11 @@ class LogDirFullError(LogDirError):
 
 
 class LogDirSuspectError(LogDirError):
-    """Tell that a disk is slow or hangs; nothing was written."""
+    """Tell that a disk is slow or hangs; nothing was written, unless it is not retriable.
+
+    A durable append that waits for the disk when it comes to hang may stand or not: `retriable` is
+    False on its error, so that nobody appends it a second time without looking.
+    """
 
     retriable = True
     _template = "log dir {path} is slow or hangs: {reason}"

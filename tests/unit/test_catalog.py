@@ -188,12 +188,12 @@ def test_it_is_compacted(tmp_path: Path) -> None:
     assert again.is_known and again.directory_of(KEY) is None
 
 
-def test_forgetting_a_dir_names_what_it_held(disks: list[Path]) -> None:
+def test_giving_a_missing_dir_up_names_what_it_held(disks: list[Path]) -> None:
     """And from then on nobody knows of it."""
     with LogStore.open(disks[:2]) as store:
         (lost,) = store._replicas.missing_ids
         assert store._replicas.catalog.on(lost) == [("orders", 2)]
-        assert store._replicas.catalog.forget_dir(lost) == [("orders", 2)]
+        assert store.remove_dir(lost, lost=True) == (("orders", 2),)
         assert ("orders", 2) not in store
 
 

@@ -114,7 +114,11 @@ class Health:
         """Make the error that callers of an offline dir get."""
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
-    def suspect_error(self, more: str = "") -> LogDirSuspectError:
-        """Make the error that callers of a suspect dir get."""
+    def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
+        """Make the error that callers of a suspect dir get.
+
+        Args:
+            retriable: whether the call left nothing behind; what may stand is not sent again.
+        """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
-        return LogDirSuspectError(path=self.path, reason=reason + more)
+        return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

@@ -212,13 +212,14 @@ class GroupCommit:
         with self._mutex:
             waiting, self._waiting = self._waiting, []
             for group in waiting:
-                self._let_go(group, "nothing was written")
+                self._let_go(group, "nothing was written", retriable=True)
             committing = self._committing
             if committing is not None and not committing.is_done:
-                self._let_go(committing, "the record may stand or not: it hangs in the disk")
+                outcome = "the record may stand or not: it hangs in the disk"
+                self._let_go(committing, outcome, retriable=False)
 
-    def _let_go(self, group: _Group, outcome: str) -> None:
+    def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
         """Have everybody in a group raise; the mutex is held."""
-        group.error = self._log._log_dir.suspect_error(f"; {outcome}")
+        group.error = self._log._log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

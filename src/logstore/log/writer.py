@@ -340,7 +340,7 @@ class LogWriter(LogReader):
                 raise
             if isinstance(error, LogDirSuspectError):
                 more = f"; appended up to offset {offset}, which may stand or not: flush later"
-                raise self._log_dir.suspect_error(more) from error
+                raise self._log_dir.suspect_error(more, retriable=False) from error
             reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
             raise LogDirError(path=self.log_dir, reason=reason) from error
 

@@ -77,13 +77,6 @@ class Catalog:
                 if pending is not None:
                     pending.append(line)
 
-    def forget_dir(self, directory_id: str) -> list[TopicPartition]:
-        """Forget all replicas of a directory that is gone for good; gives them."""
-        lost = self.on(directory_id)
-        for key in lost:
-            self.note(key, None)
-        return lost
-
     # --- the files --------------------------------------------------------------------------------
 
     def load(self, log_dirs: Iterable[LogDir], *, is_a_dir_bad: bool) -> list[str]:
