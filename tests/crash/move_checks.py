@@ -20,6 +20,7 @@ from logstore import LogStore, LogStoreError
 from mover import MoveState, ReplicaMover
 from support.crash_model import Image, Op
 from support.gate import SECONDS_MAX
+from support.keepers import wait_for_keepers
 from support.recorder import lay_out
 
 
@@ -79,8 +80,7 @@ def end_moves(store: LogStore, root: Path, known: Known) -> None:
         for move in mover.moves():
             if move.wait(SECONDS_MAX) is not MoveState.DONE:
                 raise PowerCutViolation(f"{move}: {move.error}")
-    for keeper in store._keepers.values():
-        keeper.wait_idle(SECONDS_MAX)
+    wait_for_keepers(store)
     log = store.log("orders", 0)
     check_opened(store, root, known)
     left = [path for kind in (".move", ".delete", ".stray") for path in names_of(root, kind)]

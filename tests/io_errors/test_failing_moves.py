@@ -25,6 +25,7 @@ from mover import MoveState, ReplicaMover, copy_segments
 from support.expectation import Expectation
 from support.faulty import FAULTS, Fault, FaultyFiles, no_descriptor_leaks
 from support.gate import SECONDS_MAX, Gate
+from support.keepers import wait_for_keepers
 from support.places import fast_directory
 from support.writer import value_of
 
@@ -151,8 +152,7 @@ def check_reopened(root: Path, expected: Expectation) -> None:
         with ReplicaMover(store) as mover:
             for one in mover.moves():
                 assert one.wait(SECONDS_MAX) is MoveState.DONE, one.error
-        for keeper in store._keepers.values():
-            assert keeper.wait_idle(SECONDS_MAX)
+        wait_for_keepers(store)
         log = store.log("orders", 0)
         found = [(r.offset, r.value or b"") for r in log]
         expected.settle(log.log_start_offset, log.log_end_offset, found)

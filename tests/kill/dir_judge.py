@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kill.dir_victims import ORDERS, OTHER, QUIET, RECORDS, value
 from logstore import LogStore, TopicPartition
-from support.gate import SECONDS_MAX
+from support.keepers import wait_for_keepers
 from support.reader import read_partition
 
 Numbers = list[int]
@@ -116,9 +116,7 @@ def settle(dirs: list[Path], ledger: Ledger) -> None:
             for key in list(replicas.incomplete):
                 store.promote(*key)
         assert not replicas.incomplete, replicas.incomplete
-        for _ in range(2):
-            for keeper in store._keepers.values():
-                assert keeper.wait_idle(SECONDS_MAX)
+        wait_for_keepers(store)
 
 
 def on_disk(root: Path) -> dict[TopicPartition, Numbers]:

@@ -32,6 +32,7 @@ from mover import job as jobs
 from mover.move import Move
 from support.expectation import Expectation
 from support.gate import SECONDS_MAX, Gate
+from support.keepers import wait_for_keepers
 from support.writer import value_of
 
 CONFIG = LogConfig(segment_bytes=2048, index_interval_bytes=512)
@@ -178,8 +179,7 @@ def check(root: Path, expected: Expectation) -> bool:
             moves = mover.moves()
             for move in moves:
                 assert move.wait(SECONDS_MAX) is MoveState.DONE, move.error
-        for keeper in store._keepers.values():
-            assert keeper.wait_idle(SECONDS_MAX)
+        wait_for_keepers(store)
         log = store.log(*KEY)
         found = [(r.offset, r.value or b"") for r in log]
         expected.settle(log.log_start_offset, log.log_end_offset, found)

@@ -11,6 +11,7 @@ import pytest
 
 from logstore import LogStore
 from support.crashing import CrashError, crash_at
+from support.keepers import wait_for_keepers
 from support.moves import StagedMove
 from support.places import fast_directory
 
@@ -143,7 +144,6 @@ def check(disks: list[Path], *, is_deleted: bool, is_done: bool) -> None:
             assert not store._replicas.offline
         else:
             assert is_deleted
-            for keeper in [*store._keepers.values()] * 3:
-                assert keeper.wait_idle(60)
+            wait_for_keepers(store)
     if is_deleted and is_done:
         assert not [path for disk in disks for path in disk.glob("orders*")]

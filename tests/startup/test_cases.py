@@ -31,6 +31,7 @@ from logstore.names import parse_dir_name
 from logstore.store.startup import decide, is_covered
 from startup.cases import Case, all_cases, expected, live_copies
 from startup.decided_cases import decided
+from support.keepers import wait_for_keepers
 from support.moves import directory_id_of, metadata_of
 from support.places import fast_directory
 
@@ -162,8 +163,7 @@ def test_a_start_makes_of_it_what_it_should(template: Template, case: Case) -> N
         for turn in range(2):
             with LogStore.open(disks, admin_socket=False) as store:
                 assert state_of(store, disks, 10 + turn) == (outcome.state, outcome.where)
-                for keeper in [*store._keepers.values()] * 3:
-                    assert keeper.wait_idle(60)
+                wait_for_keepers(store)
                 assert left_on(disks) == outcome.left
                 assert (KEY in store._replicas.moves) is outcome.is_move_kept
         if outcome.is_move_kept and case.move != "bare":

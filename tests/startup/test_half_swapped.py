@@ -18,6 +18,7 @@ from logstore import (
     UnknownPartitionError,
 )
 from startup.killed_mover import ENDED
+from support.keepers import wait_for_keepers
 from support.moves import StagedMove, metadata_of
 from support.places import environment, fast_directory
 
@@ -51,8 +52,7 @@ def check(disks: list[Path], where: Path, records: int = RECORDS) -> None:
         assert len(got) == records
         assert all(v == value(n) for n, v in enumerate(got))
         assert log.append(b"goes on") == records
-        for keeper in store._keepers.values():
-            assert keeper.wait_idle(60)
+        wait_for_keepers(store)
     with LogStore.open(disks) as store:
         assert store.log(*KEY)[records].value == b"goes on"
         assert not store.recovery_report.warnings
@@ -146,8 +146,7 @@ def test_a_truncation_ends_the_move_on_record(tmp_path: Path) -> None:
         assert metadata_of(move.live).moving is None
     with LogStore.open(disks) as store:
         assert not store._replicas.moves
-        for keeper in store._keepers.values():
-            assert keeper.wait_idle(60)
+        wait_for_keepers(store)
     assert not move.move.exists()
 
 
@@ -220,8 +219,7 @@ def test_an_incomplete_replica_can_be_deleted(tmp_path: Path) -> None:
         store.delete(*KEY)
         with pytest.raises(UnknownPartitionError):
             store.log(*KEY)
-        for keeper in store._keepers.values():
-            assert keeper.wait_idle(60)
+        wait_for_keepers(store)
         store.create(*KEY).append(b"anew")
     assert len([path for disk in disks for path in disk.glob("orders*")]) == 1
 
@@ -238,6 +236,5 @@ def test_a_deletion_takes_the_superseded_copy_with_it(tmp_path: Path) -> None:
     with LogStore.open(disks) as store:
         assert len(store.log(*KEY)) < 1000 and move.delete.exists()
         store.delete(*KEY)
-        for keeper in [*store._keepers.values()] * 2:
-            assert keeper.wait_idle(60)
+        wait_for_keepers(store)
     assert not [path for disk in disks for path in disk.glob("orders*")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from logstore import Log, LogConfig, LogStore
+from support.keepers import wait_for_keepers
 
-from .gate import SECONDS_MAX
 from .reader import read_partition
 
 CONFIG = LogConfig(segment_bytes=16 << 10, index_interval_bytes=512)
@@ -25,8 +25,7 @@ def replica_dirs(base: Path) -> list[str]:
 
 def settle(store: LogStore) -> None:
     """Wait until everything that was asked for in the background is done."""
-    for keeper in store._keepers.values():
-        assert keeper.wait_idle(SECONDS_MAX)
+    wait_for_keepers(store)
 
 
 def records_on_disk(partition_dir: Path) -> list[tuple[int, bytes | None]]:

@@ -16,11 +16,18 @@ from logstore.store.startup import ReplicaFacts
 
 
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Give a copy the name of the live one; raises OSError."""
+    """Give a copy the name of the live one, unless an earlier try did; raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
     # What the checkpoints say is about a replica of this name that was here before.
     log_dir.checkpoints.forget(key)
-    return _rename(log_dir, facts, dir_name(*key), "live")
+    name = dir_name(*key)
+    try:
+        return _rename(log_dir, facts, name, "live")
+    except FileNotFoundError:
+        if not files.exists(os.path.join(log_dir.path, name)):
+            raise
+    files.sync_dir(log_dir.path)
+    return facts._replace(dir_name=name, kind="live")
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:

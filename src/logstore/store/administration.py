@@ -213,12 +213,12 @@ class StoreAdministration(StoreFailures):
         self._membership.note_missing()
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
-        """Start the housekeeping of one log dir."""
+        """Make the one that keeps house in a log dir; others may ask it for things from here on."""
         from logstore.store.background import DirKeeper
 
         keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
         self._replicas.figures[log_dir.path].weigh(self._replicas.on(log_dir))
-        keeper.start()
+        self._keepers[log_dir.path] = keeper
         return keeper
 
     def _loader(self, report: RecoveryReport) -> Loader:

@@ -24,6 +24,7 @@ from logstore.errors import (
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
+from logstore.store.acting import make_live
 from logstore.store.creating import is_deleted, rename_away
 from logstore.store.parallel import for_each
 from logstore.store.purging import doomed
@@ -151,8 +152,11 @@ class Loader:
         self.report.warnings += settled.warnings
         for decision in settled.decisions:
             self._take(decision, queues)
-        for key, log_dir, error, paths in settled.failures:
-            self._take_offline(key, log_dir, error, paths)
+        for decision, error in settled.failures:
+            key, first = decision.topic_partition, decision.replicas[0]
+            log_dir = self.replicas.dir_of(first.log_dir)
+            again = partial(self._complete, key, log_dir, first)
+            self._take_offline(key, log_dir, error, decision.paths, again)
         self._total = sum(map(len, queues.values()))
         self._recover(good, queues)
         self.progress = None
@@ -176,7 +180,11 @@ class Loader:
                 error = self.replicas.bad_dir_error(key)
             self._take_offline(key, log_dir, error, paths)
         elif act is Act.INCOMPLETE:
-            self._open_incomplete(decision, log_dir)
+            again = partial(self._open_incomplete, decision, log_dir)
+            try:
+                again()
+            except LogStoreError as failure:
+                self._take_offline(key, log_dir, failure, paths, again)
         elif act is Act.CONFLICT:
             self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
             log_dir.is_fully_loaded = False
@@ -190,8 +198,18 @@ class Loader:
                 self.replicas.superseded[first.path] = first
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
+    def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
+        """End a swap that could not be ended at the start, and open the log."""
+        log_dir.check()
+        try:
+            with call(log_dir.path, SYNCING):
+                live = make_live(log_dir, facts)
+        except OSError as error:
+            raise log_dir.failed(error, facts.path, *key) from error
+        self._open(key, log_dir, live)
+
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
-        """Open a copy that may lack records, to be read."""
+        """Open a copy that may lack records, to be read; raises as `Log.open` does."""
         from logstore.log.incomplete import open_incomplete
 
         key, facts = decision.topic_partition, decision.replicas[0]
@@ -206,9 +224,6 @@ class Loader:
         error = outcome.error
         if not outcome.is_finished:
             error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
-        if isinstance(error, LogStoreError):
-            self._take_offline(key, log_dir, error, decision.paths)
-            return
         if error is not None:
             raise error
         others = decision.replicas[1:]
@@ -267,10 +282,8 @@ class Loader:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
                     return  # it hung, and another one is in its place by now
                 path = os.path.join(log_dir.path, facts.dir_name)
-                self._take_offline(key, log_dir, error, [path])
-                if error.retriable:
-                    again = partial(self._open, key, log_dir, facts)
-                    self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
+                again = partial(self._open, key, log_dir, facts)
+                self._take_offline(key, log_dir, error, [path], again)
             finally:
                 self._underway.discard(facts)
             if self._is_serving:
@@ -338,11 +351,21 @@ class Loader:
                 self._is_stopped = True
 
     def _take_offline(
-        self, key: TopicPartition, log_dir: LogDir, error: LogStoreError, paths: Iterable[str]
+        self,
+        key: TopicPartition,
+        log_dir: LogDir,
+        error: LogStoreError,
+        paths: Iterable[str],
+        again: Callable[[], None] | None = None,
     ) -> None:
-        """Note that a replica is not served; its dir is not closed as clean because of it."""
+        """Note that a replica is not served; its dir is not closed as clean because of it.
+
+        Args:
+            again: what is done when somebody asks for the replica, if the error is retriable.
+        """
         log_dir.is_fully_loaded = False
-        self.replicas.offline[key] = OfflineReplica(error, log_dir)
+        again = again if error.retriable else None
+        self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
         if not isinstance(error, LogDirOfflineError):
             with self._lock:
                 self.report.offline.append(OfflineEntry(key, tuple(paths), error))

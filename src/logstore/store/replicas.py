@@ -303,6 +303,9 @@ class Replicas:
                 offline.open_again()
                 self.offline.pop(key, None)
             replica = self.opened.get(key)
+            incomplete = self.incomplete.get(key)
+        if replica is None and incomplete is not None:
+            replica = Replica(incomplete.log, incomplete.log_dir)
         if replica is None:
             raise UnknownPartitionError(topic=key.topic, partition=key.partition)
         return replica

@@ -45,7 +45,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     finally:
         replicas.returning.discard(log_dir)
     log_dir.check()
-    store._keepers[log_dir.path] = store._keep(log_dir)
+    store._keep(log_dir).start()
     forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
         replicas.purge(doomed)

@@ -27,14 +27,12 @@ from logstore.store.passing import Pass
 from logstore.store.replicas import Replicas
 from logstore.store.startup import Act, Decision, ReplicaFacts, decide
 
-Failure = tuple[TopicPartition, LogDir, LogStoreError, list[str]]
-
 
 class Settled(NamedTuple):
-    """What was decided, its work on the disks done; and what could not be done."""
+    """What was decided, its work on the disks done; and the swaps that could not be ended."""
 
     decisions: list[Decision]
-    failures: list[Failure]
+    failures: list[tuple[Decision, LogStoreError]]
     warnings: list[str]
 
 
@@ -209,7 +207,7 @@ def _carry_out(
             with this.at(log_dir):
                 failure = log_dir.failed(error, first.path, *key)
             if decision.act is Act.COMPLETE:
-                settled.failures.append((key, log_dir, failure, decision.paths))
+                settled.failures.append((decision, failure))
             else:
                 settled.warnings.append(f"{first.path}: {decision.reason}, but: {failure}")
         except (CorruptionError, UnsupportedFormatError) as error:

@@ -175,8 +175,9 @@ class LogStore(StoreAdministration):
             self._abandon()
             raise
         self.recovery_report.seconds = time.monotonic() - began
-        for log_dir in opened.good():
-            self._keepers[log_dir.path] = self._keep(log_dir)
+        keepers = [self._keep(log_dir) for log_dir in opened.good()]
+        for keeper in keepers:  # each may ask any other, so all are there before the first begins
+            keeper.start()
         for doomed in loader.purges:
             self._replicas.purge(doomed)
         self._is_armed = True
