@@ -216,3 +216,51 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
                 log = store[key]
                 assert (log.log_start_offset, log[12].value) == (9, b"next")
                 assert not log.recovery.problems
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_regression_no_file_goes_before_a_deletion_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Ctrl-C as the new log start was synced: a power cut kept the old one, without its files."""
+    calls: list[str] = []
+    sync, rename, unlink = files.fsync, files.rename, files.unlink
+
+    def fsync(fd: int) -> None:
+        is_first = calls[-1:] == ["rename"] and calls.count("rename") == 1
+        calls.append("fsync")
+        if is_first and fails:
+            try:
+                raise OSError(errno.EIO, "the disk is gone")
+            except OSError as error:
+                try:
+                    raise files.SyncError.of(error) from error
+                except OSError:
+                    raise KeyboardInterrupt from None
+        if is_first:
+            calls[-1] = "interrupted"
+            raise KeyboardInterrupt
+        sync(fd)
+
+    store = LogStore.open(tmp_path, config=QUIET)
+    log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+    for _ in range(12):
+        log.append(bytes(100))
+    log.flush()
+    monkeypatch.setattr(files, "fsync", fsync)
+    monkeypatch.setattr(files, "rename", lambda *paths: (calls.append("rename"), rename(*paths)))
+    monkeypatch.setattr(files, "unlink", lambda path: (calls.append("unlink"), unlink(path)))
+    with pytest.raises(KeyboardInterrupt):
+        log.delete_records_before(8)
+    monkeypatch.undo()
+    if fails:
+        assert "unlink" not in calls
+        with pytest.raises(LogDirOfflineError):
+            log.append(b"another")
+    else:
+        before = calls[: calls.index("unlink")]
+        assert before.index("interrupted") < len(before) - 2
+        assert before[-2:] == ["rename", "fsync"]
+        assert (log.log_start_offset, log.append(b"next")) == (8, 12)
+    with suppress(LogDirOfflineError):
+        store.close()

@@ -7,11 +7,14 @@ segment read on as long as they hold its file, and are told OffsetOutOfRangeErro
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.errors import LogStoreError
 from logstore.log.custody import held
+from logstore.log.flushing import hidden_failure
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.replica import view_of
 from logstore.log.segment import Segment
@@ -60,8 +63,10 @@ def _start_at(log: Log, offset: int) -> None:
     """Move the log start, durably, then drop what lies before it; `_flush_lock` is held.
 
     Who is interrupted behind the first step does the second nevertheless: what the disk says is
-    deleted must not be served, and could not be appended to again.
+    deleted must not be served, and could not be appended to again. The first step may want its
+    sync yet; so it is done anew before any file goes, unless that sync was what failed.
     """
+    outer = sys.exc_info()[1]
     segments = log._view[0]
     first = 0
     while first + 1 < len(segments) and segments[first + 1].base_offset <= offset:
@@ -69,13 +74,19 @@ def _start_at(log: Log, offset: int) -> None:
     gone = segments[:first]
     try:
         log._set_metadata(log_start_offset=offset)
-        _drop(log, offset, gone)
+        _hide(log, offset, gone)
+        _remove_files(log, gone)
     except LogStoreError:
         raise
-    except BaseException:  # interrupted
-        if _is_written(log, offset):
-            log._metadata = log._metadata._replace(log_start_offset=offset)
-            _drop(log, offset, gone)
+    except BaseException as error:  # interrupted
+        hidden = hidden_failure(error, outer)
+        if isinstance(hidden, files.SyncError):
+            log._log_dir.flush_failed(hidden, log.directory)
+        elif _is_written(log, offset):
+            _hide(log, offset, gone)
+            with suppress(LogStoreError):  # the files stay then, for the next start
+                log._set_metadata(log_start_offset=offset)
+                _remove_files(log, gone)
         raise
 
 
@@ -88,8 +99,8 @@ def _is_written(log: Log, offset: int) -> bool:
     return metadata is None or metadata.log_start_offset >= offset
 
 
-def _drop(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
-    """Forget what lies before the log start and remove its files; a second time does no harm."""
+def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
+    """Forget what lies before the log start; a second time does no harm."""
     ids = {id(segment) for segment in gone}
     with log._lock:
         log._log_start_offset = offset
@@ -100,7 +111,6 @@ def _drop(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
             log._view = view_of([one for one in log._view[0] if id(one) not in ids])
         log._epochs.start_at(offset)
         log._epochs_changed = True
-    _remove_files(log, gone)
 
 
 def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:
