@@ -12,8 +12,11 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
+from logstore.log import encoded, writer
 from logstore.log.encoded import parse
 from support.hanging import QUIET
+from support.interrupts import InterruptAt
+from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes=1024)
 
@@ -99,6 +102,25 @@ def test_regression_a_follower_that_could_not_begin_loses_nothing(
         log = store.log("follower", 0)
         assert rows(log) == known and log[offset].value == b"own"
         assert not log.recovery.problems
+
+
+def test_regression_an_interrupted_follower_serves_what_it_has(leader: Log) -> None:
+    """Ctrl-C once its first segment was begun: offsets before it counted as missing, as damage."""
+    raw, number, was_hit, starts = raw_of(leader, 1)[5], 0, True, set()
+    with fast_directory() as path, LogStore.open(path, config=QUIET) as store:
+        while was_hit:
+            log = store.create("follower", number)
+            number += 1
+            with suppress(KeyboardInterrupt), InterruptAt(number, encoded, writer) as it:
+                log.append_as_follower(raw)
+            was_hit = it.was_hit
+            starts.add(log.log_start_offset)
+            assert len(rows(log)) == len(log)
+            if not len(log):
+                log.append_as_follower(raw)
+            assert log.log_start_offset == 10
+            assert [segment.base_offset for segment in log._view[0]] == [10]
+    assert starts == {0, 10}
 
 
 def test_an_older_epoch_is_refused(store: LogStore, leader: Log) -> None:

@@ -20,6 +20,7 @@ from logstore.log.custody import keeping
 if TYPE_CHECKING:
     from logstore.log.log import Log
     from logstore.log.reader import LogReader
+    from logstore.log.segment import Segment
 
 RAW_WINDOW_BYTES = 1 << 20
 
@@ -85,22 +86,30 @@ def _start_empty_at(log: Log, offset: int) -> None:
     """Let an empty log begin at the offset where its leader's begins; the lock is held.
 
     When its new segment cannot be begun, the log start goes back to where it was: else records
-    that others append before it would count as deleted at the next start.
+    that others append before it would count as deleted at the next start. Who is interrupted
+    behind that does the rest nevertheless: a segment with nothing before it would look damaged.
     """
     old, start = log._active, log._log_start_offset
     try:
         log._set_metadata(log_start_offset=offset)
         log._roll(offset)
+        _leave(log, old, offset)
     except BaseException:
-        if log._active is old and not log._log_dir.is_offline:
+        if log._active is not old:
+            _leave(log, old, offset)
+        elif not log._log_dir.is_offline:
             _start_again_at(log, start)
         raise
+
+
+def _leave(log: Log, old: Segment, offset: int) -> None:
+    """Have the new segment alone, and remove the empty one; a second time does no harm."""
+    from logstore.log.retention import _remove_files
+
     log._activate([log._active])
     log._log_start_offset = log._recovery_point = offset
     log._count_from_flushed()
     old.is_dropped = True
-    from logstore.log.retention import _remove_files
-
     _remove_files(log, (old,))
 
 
