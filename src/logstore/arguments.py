@@ -117,6 +117,10 @@ def callback(given: Any, name: str) -> Any:
 def many(given: Any, name: str, of: str) -> Iterable[Any]:
     """Take what can be gone through, and is not one str or bytes or mapping by mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
-    if is_one or not hasattr(type(given), "__iter__"):
+    try:
+        iter(() if is_one else given)  # what has items by number alone will do, too
+    except TypeError:
+        is_one = True
+    if is_one:
         raise wrong(name, f"a sequence of {of}", given)
     return given  # type: ignore[no-any-return]

@@ -230,3 +230,14 @@ def test_timestamps_come_from_any_iterable(log: Log) -> None:
     log.extend([b"x", b"y"], timestamps=range(7, 9))
     assert [record.timestamp for record in log][::2] == [5, 7]
     assert log[3].timestamp == 8
+
+
+def test_values_may_be_a_sequence_without_an_iterator_of_its_own(store: LogStore) -> None:
+    """Python goes through such by number; it was refused as no sequence."""
+
+    class Two:
+        def __getitem__(self, index: int) -> bytes:
+            return (b"a", b"b")[index]
+
+    values: Any = Two()
+    assert store.create("two", 0).extend(values) == range(2)
