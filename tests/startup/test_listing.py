@@ -59,7 +59,7 @@ def test_a_foreign_name_is_a_warning(fs: FakeFilesystem, name: str, kind: str) -
     assert listing.leftovers == []
     (warning,) = listing.warnings
     assert path in warning
-    remove_leftovers(listing)
+    remove_leftovers(listing, LogDir("/logs"))
     assert fs.exists(path)
 
 
@@ -82,7 +82,7 @@ def test_what_a_crash_left_of_small_files_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "notes.tmp").touch()
     listing = list_log_dir(LogDir(str(tmp_path)))
-    remove_leftovers(listing)
+    remove_leftovers(listing, LogDir("/logs"))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.tmp"]
 
 
@@ -122,7 +122,7 @@ def test_a_replica_that_was_never_finished_is_removed(tmp_path: Path) -> None:
     listing = list_log_dir(LogDir(str(tmp_path)))
     assert listing.replicas == []
     assert len(listing.warnings) == 2
-    remove_leftovers(listing)
+    remove_leftovers(listing, LogDir("/logs"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,7 +133,7 @@ def test_a_foreign_directory_with_a_replicas_name_is_left_alone(tmp_path: Path) 
     listing = list_log_dir(LogDir(str(tmp_path)))
     assert listing.replicas == []
     assert "backup-2024" in listing.warnings[0]
-    remove_leftovers(listing)
+    remove_leftovers(listing, LogDir("/logs"))
     assert (tmp_path / "backup-2024" / "photo.jpg").exists()
 
 

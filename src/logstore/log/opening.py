@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
@@ -89,7 +90,7 @@ def open_log(
     directory = os.path.join(log_dir.path, name)
     entry = RecoveryEntry(parsed.topic, parsed.partition, log_dir.path)
     try:
-        metadata = _read_metadata(directory, entry, log_start_offset)
+        metadata = _read_metadata(log_dir, directory, entry, log_start_offset)
         limit = metadata.extra.get(RECOVERY_POINT_LIMIT)
         limited = recovery_point
         if limit is not None and recovery_point is not None:
@@ -122,8 +123,10 @@ def load(
         entry,
         recovery_point=recovery_point,
         progress=progress,
+        check=partial(_check_awaited, log._log_dir),
     )
     recovered = recovery.run()
+    _check_awaited(log._log_dir)
     start = log.log_start_offset
     if not recovered.segments:
         _begin(log, max(start, recovery_point or 0))
@@ -133,6 +136,7 @@ def load(
         _begin(log, start)
         for segment in recovered.segments:
             for path in segment.paths:
+                _check_awaited(log._log_dir)
                 files.remove_if_there(path)
         recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
     else:
@@ -151,8 +155,14 @@ def load(
         )
 
 
+def _check_awaited(log_dir: LogDir) -> None:
+    """Raise in a thread that hung until its dir was given up: another one may have it by now."""
+    if log_dir.is_offline:
+        raise log_dir.offline_error()
+
+
 def _read_metadata(
-    directory: str, entry: RecoveryEntry, log_start_offset: int | None
+    log_dir: LogDir, directory: str, entry: RecoveryEntry, log_start_offset: int | None
 ) -> PartitionMetadata:
     """Read `partition.metadata`; when it is lost, make it anew from the indexes' trailers."""
     try:
@@ -183,6 +193,7 @@ def _read_metadata(
         topic_id or os.urandom(16),
         log_start_offset=max(log_start_offset or 0, first),
     )
+    _check_awaited(log_dir)
     metadata.write(directory)
     entry.warnings.append(
         f"{FILE_NAME} {reason}: made anew with the default configuration"

@@ -15,6 +15,7 @@ does not answer is no reason to cut.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -59,7 +60,9 @@ class Recovery:
         *,
         recovery_point: int | None,
         progress: Progress | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check  # asked before each change: it may have hung until nobody waits for it
         self.directory = directory
         self.metadata = metadata
         self.environment = environment
@@ -76,6 +79,7 @@ class Recovery:
         listing = list_partition(self.directory)
         self.entry.warnings += listing.warnings
         for name in listing.temporary:
+            self._check()
             files.remove_if_there(os.path.join(self.directory, name))
             self.entry.warnings.append(f"{name}: half written when a crash came, removed")
         rows = self._drop_below_start(listing.segments)
@@ -97,6 +101,7 @@ class Recovery:
         start = self.metadata.log_start_offset
         while len(rows) > 1 and rows[1].base_offset <= start:
             for path in Segment(self.directory, rows[0].base_offset).paths:
+                self._check()
                 files.remove_if_there(path)
             rows = rows[1:]
         return rows
@@ -288,6 +293,7 @@ class Recovery:
     def _cut(self, segment: Segment, position: int) -> None:
         fd = files.open_file(segment.log_path, files.READ_WRITE)
         try:
+            self._check()
             files.ftruncate(fd, position)
             files.sync_file(fd)
         finally:
@@ -300,6 +306,7 @@ class Recovery:
             self.entry.cut_bytes += damage.end_position - damage.position
             self.entry.cut_reason = self.entry.cut_reason or damage.reason
         for path in segment.paths:
+            self._check()
             files.remove_if_there(path)
         files.sync_dir(self.directory)
         self.segments.remove(segment)

@@ -160,12 +160,25 @@ def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
     )
 
 
-def remove_leftovers(listing: Listing) -> None:
-    """Remove the half-written small files and the half-made replicas that a crash left behind."""
+def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
+    """Remove the half-written small files and the half-made replicas that a crash left behind.
+
+    Who hung in the listing until nobody waited for him removes nothing: the dir may have another
+    owner, and a replica in the place of what was found. Only what was half written is unlinked.
+    """
     for path in listing.leftovers:
+        if log_dir.is_offline:
+            return
         files.remove_if_there(path)
-    for path in listing.unfinished:
-        files.remove_tree(path)
+    for directory in listing.unfinished:
+        for entry in files.entries(directory):
+            if log_dir.is_offline:
+                return
+            if entry.name.endswith(".tmp"):
+                files.remove_if_there(os.path.join(directory, entry.name))
+        if log_dir.is_offline:
+            return
+        files.rmdir(directory)
 
 
 def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:

@@ -45,7 +45,7 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
 
     def list_one(log_dir: LogDir) -> Listing:
         listing = list_log_dir(log_dir)
-        remove_leftovers(listing)
+        remove_leftovers(listing, log_dir)
         log_dir.warnings += log_dir.checkpoints.load()
         return listing
 
@@ -76,7 +76,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     def list_one(log_dir: LogDir) -> Listing:
         listing = list_log_dir(log_dir)
         if log_dir is back:
-            remove_leftovers(listing)
+            remove_leftovers(listing, log_dir)
             log_dir.warnings += log_dir.checkpoints.load()
         return listing
 

@@ -1,0 +1,103 @@
+"""What a start gave up changes nothing any more, and what it opened is open once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore import LogStore
+from logstore.disk import files
+from logstore.disk.calls import calls_under_way
+from logstore.store import parallel, watchdog
+from support.hanging import LATE, QUIET
+from support.places import fast_directory
+
+RECORDS = [b"record %d" % number for number in range(10)]
+
+
+@pytest.fixture
+def dirs() -> Iterator[list[str]]:
+    """Name two log dirs in memory."""
+    with fast_directory() as base:
+        yield [str(base / "disk0"), str(base / "disk1")]
+
+
+class LateCall:
+    """The first call of a kind to a path: it seems to hang for hours, then comes back."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, name: str, is_it: Callable[..., bool]) -> None:
+        self.began, self.released = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+        real = getattr(files, name)
+
+        def call(*arguments: Any) -> Any:
+            if self.thread is not None or not is_it(*arguments):
+                return real(*arguments)
+            self.thread = threading.current_thread()
+            answer = real(*arguments)
+            for one in calls_under_way():
+                if str(arguments[0]).startswith(one.path):
+                    one.since -= LATE
+            self.began.set()
+            assert self.released.wait(60)
+            return answer
+
+        patch.setattr(files, name, call)
+        patch.setattr(parallel, "LOOK_SECONDS", 0.001)
+        patch.setattr(watchdog, "LOOK_SECONDS_MAX", 0.002)
+
+    def come_back(self) -> None:
+        self.released.set()
+        assert self.thread is not None
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+def test_a_listing_that_was_given_up_removes_nothing(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found a half-made replica; by the time it is back, a whole one stands there."""
+    LogStore.open(dirs, admin_socket=False).close()
+    half_made = Path(dirs[1], "orders-0")
+    half_made.mkdir()
+    late = LateCall(monkeypatch, "scandir", lambda path: path == str(half_made))
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        assert late.began.is_set()
+        store.reopen_dir(dirs[1])
+        log = store.create("orders", 0, log_dir=dirs[1])
+        log.extend(RECORDS)
+        log.flush()
+        late.come_back()
+        assert half_made.exists()
+    with LogStore.open(dirs, admin_socket=False) as store:
+        assert [record.value for record in store.log("orders", 0)] == RECORDS
+
+
+def test_a_recovery_that_was_given_up_cuts_nothing(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was about to cut a torn tail; by the time it is back, records stand there."""
+    with LogStore.open(dirs, admin_socket=False) as store:
+        store.create("orders", 0, log_dir=dirs[1]).extend(RECORDS)
+    path = next(Path(dirs[1], "orders-0").glob("*.log"))
+    with path.open("ab") as file:
+        file.write(b"torn")
+    Path(dirs[1], ".clean-shutdown").unlink()
+    late = LateCall(
+        monkeypatch,
+        "open_file",
+        lambda name, flags, *_: name == str(path) and flags == files.READ_WRITE,
+    )
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        assert late.began.is_set()
+        store.reopen_dir(dirs[1])
+        log = store.log("orders", 0)
+        log.extend(RECORDS)
+        log.flush()
+        late.come_back()
+    with LogStore.open(dirs, admin_socket=False) as store:
+        assert [record.value for record in store.log("orders", 0)] == RECORDS * 2
