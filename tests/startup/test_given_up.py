@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from logstore import LogStore
+from logstore import LogDirError, LogStore
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
 from logstore.store import parallel, watchdog
+from logstore.store.background import DirKeeper
 from support.hanging import LATE, QUIET
 from support.places import fast_directory
 
@@ -101,3 +104,48 @@ def test_a_recovery_that_was_given_up_cuts_nothing(
         late.come_back()
     with LogStore.open(dirs, admin_socket=False) as store:
         assert [record.value for record in store.log("orders", 0)] == RECORDS * 2
+
+
+def test_a_lock_that_comes_late_is_given_back(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One log dir hangs while the opening breaks off for want of descriptors: try again."""
+    LogStore.open(dirs, admin_socket=False).close()
+    locks = [os.path.join(path, ".lock") for path in dirs]
+    opening = files.open_file
+    is_short = threading.Event()
+
+    def open_file(path: str, flags: int, *rest: int) -> int:
+        if path == locks[0] and flags & os.O_RDWR and not is_short.is_set():
+            is_short.set()
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return opening(path, flags, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", open_file)
+        late = LateCall(patch, "open_file", lambda p, f, *_: p == locks[1] and f & os.O_RDWR != 0)
+        with pytest.raises(LogDirError) as caught:
+            LogStore.open(dirs, config=QUIET, admin_socket=False)
+        assert caught.value.retriable
+        late.come_back()
+    LogStore.open(dirs, admin_socket=False).close()
+
+
+def test_a_start_without_threads_leaves_nothing_behind(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second keeper cannot be started: the first one ends, and all locks are given back."""
+    before = set(threading.enumerate())
+    starting = DirKeeper.start
+
+    def start(keeper: DirKeeper) -> None:
+        if keeper.log_dir.path == dirs[1]:
+            raise RuntimeError("can't start new thread")
+        starting(keeper)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DirKeeper, "start", start)
+        with pytest.raises(RuntimeError):
+            LogStore.open(dirs, admin_socket=False)
+    assert set(threading.enumerate()) <= before
+    LogStore.open(dirs, admin_socket=False).close()

@@ -7,6 +7,7 @@ opening, and a shortage of this process, for which no dir is to blame.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -181,19 +182,31 @@ def _look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 def _each(
     log_dirs: Sequence[LogDir], step: Callable[[LogDir], None], patience_seconds: float
 ) -> None:
-    """Take one step with every log dir at once; one that does not end it in time is offline."""
+    """Take one step with every log dir at once; one that does not end it in time is offline.
+
+    What breaks it off is raised behind that: whoever still hangs then gives back what he takes.
+    """
+    is_broken_off = threading.Event()
 
     def take(log_dir: LogDir) -> None:
         step(log_dir)
-        if log_dir.is_offline:  # it failed, or nobody waits for it any more
+        if (
+            log_dir.is_offline or is_broken_off.is_set()
+        ):  # it failed, or nobody waits for it any more
             log_dir.release()
 
-    for outcome in in_time(log_dirs, take, _path_of, patience_seconds, name="logstore-open"):
-        if outcome.error is not None:
-            raise outcome.error
-        if not outcome.is_finished:
-            reason = f"it hangs at the start, longer than {patience_seconds:.0f} s; {REMEDY}"
-            outcome.item.take_offline(reason)
+    try:
+        outcomes = in_time(log_dirs, take, _path_of, patience_seconds, name="logstore-open")
+        for outcome in outcomes:
+            if not outcome.is_finished:
+                reason = f"it hangs at the start, longer than {patience_seconds:.0f} s; {REMEDY}"
+                outcome.item.take_offline(reason)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+    except BaseException:
+        is_broken_off.set()
+        raise
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:

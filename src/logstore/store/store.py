@@ -166,25 +166,25 @@ class LogStore(StoreAdministration):
             self._log_dir_hangs,
             self._log_dir_answered,
         )
-        self._watchdog.start()
         try:
+            self._watchdog.start()
             loader = self._load(opened, progress)
             self.admin.listen()
+            self.recovery_report.seconds = time.monotonic() - began
+            keepers = [self._keep(log_dir) for log_dir in opened.good()]
+            for keeper in keepers:  # each may ask any other: all are there before the first begins
+                keeper.start()
+            for doomed in loader.purges:
+                self._replicas.purge(doomed)
+            self._is_armed = True
+            for log_dir in opened.log_dirs:
+                if log_dir.is_offline:
+                    self._log_dir_failed(log_dir)
+            self.admin.start()
         except BaseException:
             self._closed = "opening the store failed"
             self._abandon()
             raise
-        self.recovery_report.seconds = time.monotonic() - began
-        keepers = [self._keep(log_dir) for log_dir in opened.good()]
-        for keeper in keepers:  # each may ask any other, so all are there before the first begins
-            keeper.start()
-        for doomed in loader.purges:
-            self._replicas.purge(doomed)
-        self._is_armed = True
-        for log_dir in opened.log_dirs:
-            if log_dir.is_offline:
-                self._log_dir_failed(log_dir)
-        self.admin.start()
 
     def _load(
         self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
@@ -210,10 +210,16 @@ class LogStore(StoreAdministration):
         from logstore.store.parallel import in_time
 
         def close_all(log_dir: LogDir) -> None:
+            keeper = self._keepers.get(log_dir.path)
+            if keeper is not None:  # it may be about to remove something
+                keeper.join(None)
             for log in self._replicas.on(log_dir):
                 with suppress(LogStoreError):
                     log.close(flush=False)
 
+        self._is_armed = False
+        for keeper in self._keepers.values():
+            keeper.stop()
         self.admin.stop()
         self._watchdog.stop()
         patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
