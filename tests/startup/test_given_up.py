@@ -14,9 +14,10 @@ import pytest
 from logstore import LogDirError, LogStore
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
+from logstore.log.log import Log
 from logstore.store import parallel, watchdog
 from logstore.store.background import DirKeeper
-from support.hanging import LATE, QUIET
+from support.hanging import LATE, QUIET, Caller
 from support.places import fast_directory
 
 RECORDS = [b"record %d" % number for number in range(10)]
@@ -149,3 +150,47 @@ def test_a_start_without_threads_leaves_nothing_behind(
             LogStore.open(dirs, admin_socket=False)
     assert set(threading.enumerate()) <= before
     LogStore.open(dirs, admin_socket=False).close()
+
+
+def test_a_replica_is_opened_once_while_another_dir_comes_back(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacked a descriptor at the start; then both its user and a returning dir try again."""
+    with LogStore.open(dirs, admin_socket=False) as store:
+        store.create("orders", 0, log_dir=dirs[0]).extend(RECORDS)
+    path = os.path.join(dirs[0], "orders-0")
+    opening = Log.open
+    tries: list[str] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def open_log(log_dir: Any, name: str, *arguments: Any, **options: Any) -> Log:
+        if name == "orders-0":
+            tries.append(threading.current_thread().name)
+            if len(tries) == 1:
+                raise log_dir.failed(OSError(errno.EMFILE, "Too many open files", path))
+            if len(tries) == 2:
+                inside.set()
+                assert go_on.wait(60)
+        return opening(log_dir, name, *arguments, **options)
+
+    monkeypatch.setattr(Log, "open", open_log)
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        store.take_offline(dirs[1])
+        asking = Caller(lambda: store.log("orders", 0))
+        assert inside.wait(60)
+        reserving = type(store._replicas).reserved
+        coming = threading.Event()
+
+        def reserved(replicas: Any, key: Any) -> Any:
+            coming.set()
+            return reserving(replicas, key)
+
+        monkeypatch.setattr(type(store._replicas), "reserved", reserved)
+        returning = Caller(lambda: store.reopen_dir(dirs[1]))
+        while not coming.is_set() and not returning.is_back():
+            coming.wait(0.01)
+        go_on.set()
+        log = asking.outcome()
+        assert not isinstance(returning.outcome(), Exception), returning.outcome()
+        assert store.log("orders", 0) is log
+        assert len(tries) == 2

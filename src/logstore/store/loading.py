@@ -276,8 +276,11 @@ class Loader:
             key = TopicPartition(facts.topic, facts.partition)
             self._underway.add(facts)
             try:
-                with call(log_dir.path, SYNCING) as work:
-                    self._open(key, log_dir, facts, work)
+                if self._is_serving:
+                    self._open_beside_callers(key, log_dir, facts)
+                else:
+                    with call(log_dir.path, SYNCING) as work:
+                        self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
                     return  # it hung, and another one is in its place by now
@@ -288,6 +291,17 @@ class Loader:
                 self._underway.discard(facts)
             if self._is_serving:
                 time.sleep(TURN_SECONDS)
+
+    def _open_beside_callers(
+        self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
+    ) -> None:
+        """Open one log of a store that serves, unless somebody who asked for it was faster."""
+        with self.replicas.reserved(key):
+            replica = self.replicas.opened.get(key)
+            if replica is not None and not replica.log_dir.is_offline:
+                return
+            with call(log_dir.path, SYNCING) as work:
+                self._open(key, log_dir, facts, work)
 
     def _open(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
