@@ -98,6 +98,8 @@ class Job:
         self.ends.check()
         check_fit(self.move, self.ends.target)
         self._claim()
+        # Until it is gone or live, a deletion of the replica has to take it along.
+        self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(moving.metadata_of(self.log))
         self._count()
 
@@ -133,6 +135,7 @@ class Job:
                 self.move.go(MoveState.CATCHING_UP)
                 return False
             self.replicas.moved(self.move.key, self.ends.target)
+            self.replicas.begun.pop(self.target.path, None)
         self._count()
         self.target.let_go()
         with suppress(LogStoreError):  # the marks mislead nobody; the next change drops them too
@@ -150,6 +153,7 @@ class Job:
         with suppress(LogStoreError):
             moving.set_moving(self.log, None)
             self.target.remove()
+            self.replicas.begun.pop(self.target.path, None)
         self.move.bytes_done = 0
 
     def leave(self) -> None:

@@ -97,6 +97,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     incomplete = replicas.incomplete.get(key)
     copies += incomplete.others if incomplete is not None else []
     others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
+    others |= {p: d for p, (of, d) in list(replicas.begun.items()) if of == key}
     others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
     return [Doomed(log_dir, path, True) for path, log_dir in others.items()]
 
@@ -109,6 +110,9 @@ def _may_be_of(path: str, key: TopicPartition) -> bool:
 
 def forget_companions(replicas: Replicas, key: TopicPartition) -> None:
     """Forget the other copies of a replica that was deleted."""
+    for path, (of, _) in list(replicas.begun.items()):
+        if of == key:
+            replicas.begun.pop(path, None)
     replicas.moves.pop(key, None)
     for path, facts in list(replicas.superseded.items()):
         if (facts.topic, facts.partition) == key:

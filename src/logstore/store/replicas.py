@@ -112,6 +112,8 @@ class Replicas:
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         # What the keepers were told to remove, and is not gone yet: paths, and their log dirs.
         self.doomed: dict[str, LogDir] = {}
+        # Copies that moves of this process have begun, by path: they go before a deletion may.
+        self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
         # Deletions that stay on record as long as a log dir hangs, or is being brought in.
         self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()
@@ -178,6 +180,9 @@ class Replicas:
         for name, log_dir in list(self.doomed.items()):
             if log_dir.path == path:
                 self.doomed.pop(name, None)
+        for name, (_, log_dir) in list(self.begun.items()):
+            if log_dir.path == path:
+                self.begun.pop(name, None)
         for key, move in list(self.moves.items()):
             if move.log_dir.path == path:
                 self.moves.pop(key, None)
