@@ -145,6 +145,15 @@ def test_a_replica_that_lost_its_metadata_is_still_one(tmp_path: Path) -> None:
     assert (facts.topic, facts.partition, facts.kind) == ("orders", 3, "live")
 
 
+def test_each_entry_of_a_listing_is_a_sign_of_life(tmp_path: Path) -> None:
+    """A dir of many replicas on a slow disk is not taken for one that hangs."""
+    for number in range(5):
+        make_replica(tmp_path / f"orders-{number}")
+    beats: list[None] = []
+    list_log_dir(LogDir(str(tmp_path)), lambda: beats.append(None))
+    assert len(beats) == 5
+
+
 def test_a_purge_removes_the_reason_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash at any unlink leaves a directory that the next start purges."""
     from logstore.disk import files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -242,14 +243,21 @@ def test_regression_no_file_goes_before_a_deletion_is_durable(
             raise KeyboardInterrupt
         sync(fd)
 
+    def noted(name: str, work: Callable[..., None]) -> Callable[..., None]:
+        def call(*paths: str) -> None:
+            calls.append(name)
+            work(*paths)
+
+        return call
+
     store = LogStore.open(tmp_path, config=QUIET)
     log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
     for _ in range(12):
         log.append(bytes(100))
     log.flush()
     monkeypatch.setattr(files, "fsync", fsync)
-    monkeypatch.setattr(files, "rename", lambda *paths: (calls.append("rename"), rename(*paths)))
-    monkeypatch.setattr(files, "unlink", lambda path: (calls.append("unlink"), unlink(path)))
+    monkeypatch.setattr(files, "rename", noted("rename", rename))
+    monkeypatch.setattr(files, "unlink", noted("unlink", unlink))
     with pytest.raises(KeyboardInterrupt):
         log.delete_records_before(8)
     monkeypatch.undo()

@@ -53,14 +53,18 @@ class Listing(NamedTuple):
     warnings: list[str]
 
 
-def list_log_dir(log_dir: LogDir) -> Listing:
+def list_log_dir(log_dir: LogDir, beat: Callable[[], object] = lambda: None) -> Listing:
     """List a log dir without changing it.
+
+    Args:
+        beat: called before each entry is looked at: a slow disk of many replicas does not hang.
 
     Raises:
         OSError: the disk failed.
     """
     listing = Listing([], [], [], [])
     for entry in files.entries(log_dir.path):
+        beat()
         path = os.path.join(log_dir.path, entry.name)
         parsed = parse_dir_name(entry.name)
         if entry.is_dir and parsed is not None:

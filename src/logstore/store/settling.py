@@ -43,8 +43,8 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
         LogDirError: retriable; this process is short of something, and no log dir is to blame.
     """
 
-    def list_one(log_dir: LogDir) -> Listing:
-        listing = list_log_dir(log_dir)
+    def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
+        listing = list_log_dir(log_dir, beat)
         remove_leftovers(listing, log_dir)
         log_dir.warnings += log_dir.checkpoints.load()
         return listing
@@ -73,8 +73,8 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
     """
 
-    def list_one(log_dir: LogDir) -> Listing:
-        listing = list_log_dir(log_dir)
+    def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
+        listing = list_log_dir(log_dir, beat)
         if log_dir is back:
             remove_leftovers(listing, log_dir)
             log_dir.warnings += log_dir.checkpoints.load()
@@ -138,7 +138,9 @@ def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
 
 
 def _list_all(
-    replicas: Replicas, list_one: Callable[[LogDir], Listing], opening: Sequence[LogDir]
+    replicas: Replicas,
+    list_one: Callable[[LogDir, Callable[[], object]], Listing],
+    opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
     """List every good log dir; one that cannot be listed is bad, one that hangs left out.
 
@@ -149,8 +151,8 @@ def _list_all(
 
     def note(log_dir: LogDir) -> None:
         try:
-            with call(log_dir.path, SYNCING):
-                listings[log_dir] = list_one(log_dir)
+            with call(log_dir.path, SYNCING) as work:
+                listings[log_dir] = list_one(log_dir, work.beat)
         except OSError as error:
             refuse_shortage(error, log_dir.path)
             log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
