@@ -5,29 +5,44 @@
     the move       a mover ends it, or nothing is left of it; afterwards the same holds
 
 Many cuts leave the same bytes. Such an image is opened once for each thing that may be expected of
-it; all of them count as states.
+it; all of them count as states. A start makes its steps in one thread here, and only where the
+move is to be ended are there keepers: which thread does a step is not what a power cut asks.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from crash.checks import PowerCutViolation, check_log
-from crash.move_cut import DIRS, open_store, rng_of
+from crash.move_cut import DIRS, open_store, record, rng_of
 from crash.power_cut import Known, replay
 from logstore import LogStore, LogStoreError
 from mover import MoveState, ReplicaMover
 from support.crash_model import Image, Op
 from support.gate import SECONDS_MAX
 from support.keepers import wait_for_keepers
+from support.one_thread import nothing_behind, steps_in_one_thread
+from support.places import fast_directory
 from support.recorder import lay_out
+
+STEPS = 6
+STATES_EACH = 192
 
 
 def names_of(root: Path, kind: str) -> list[str]:
     """List the directories of the replica of one kind: "", ".move", ".delete", ".stray"."""
-    found = [p for name in DIRS for p in (root / name).glob("orders-0*") if p.is_dir()]
-    return sorted(str(p) for p in found if (p.suffix or "") == kind)
+    return sorted(
+        f"{root}/{log_dir}/{name}"
+        for log_dir in DIRS
+        for name in os.listdir(root / log_dir)
+        if name.startswith("orders-0") and os.path.splitext(name)[1] == kind
+    )
 
 
 def leave(store: LogStore) -> None:
@@ -54,22 +69,29 @@ def check_image(root: Path, image: Image, known: Known, *, is_thorough: bool) ->
     shutil.rmtree(root, ignore_errors=True)
     lay_out(image, root)
     try:
-        store = open_store(root)
-        try:
-            check_opened(store, root, known)
-            if is_thorough and known.created:
-                end_moves(store, root, known)
-        finally:
-            leave(store)
-        if is_thorough and known.created:
-            with open_store(root) as store:
-                if store.recovery_report.problems:
-                    raise PowerCutViolation(f"opened again: {store.recovery_report}")
-                log = store.log("orders", 0)
-                if log[log.log_end_offset - 1].value != b"goes on":
-                    raise PowerCutViolation("what was appended after the move is not the last")
+        with steps_in_one_thread():
+            open_and_check(root, known, is_thorough=is_thorough)
     except LogStoreError as error:
         raise PowerCutViolation(f"{type(error).__name__}: {error}") from error
+
+
+def open_and_check(root: Path, known: Known, *, is_thorough: bool) -> None:
+    """Open what was laid out, once or, thoroughly, twice."""
+    with nullcontext() if is_thorough else nothing_behind():
+        store = open_store(root)
+    try:
+        check_opened(store, root, known)
+        if is_thorough and known.created:
+            end_moves(store, root, known)
+    finally:
+        leave(store)
+    if is_thorough and known.created:
+        with open_store(root) as store:
+            if store.recovery_report.problems:
+                raise PowerCutViolation(f"opened again: {store.recovery_report}")
+            log = store.log("orders", 0)
+            if log[log.log_end_offset - 1].value != b"goes on":
+                raise PowerCutViolation("what was appended after the move is not the last")
 
 
 def end_moves(store: LogStore, root: Path, known: Known) -> None:
@@ -130,3 +152,33 @@ class MoveExplorer:
                 self.images += 1
                 check_image(self.root, image, known, is_thorough=count % 8 == 0)
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+# --- over all processors --------------------------------------------------------------------------
+
+
+class Explored(NamedTuple):
+    """How much of the history of a seed was looked at, and what broke a promise, if anything."""
+
+    seed: int
+    states: int
+    images: int
+    violation: str
+
+
+def explore_seed(seed: int) -> Explored:
+    """Record the history of a seed, and look at every cut of it."""
+    with fast_directory() as base:
+        explorer, violation = MoveExplorer(base, seed), ""
+        try:
+            explorer.explore(record(base / "history", seed, STEPS), STATES_EACH)
+        except PowerCutViolation as error:
+            violation = f"seed {seed} (tests/crash/move_cut.py): {error}"
+        return Explored(seed, explorer.states, explorer.images, violation)
+
+
+@contextmanager
+def exploring(seeds: Iterable[int]) -> Iterator[Iterator[Explored]]:
+    """Explore histories in a process for each processor; gives them in the order of the seeds."""
+    with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+        yield pool.imap(explore_seed, seeds)

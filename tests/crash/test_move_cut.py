@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crash.checks import PowerCutViolation
-from crash.move_checks import MoveExplorer
+from crash.move_checks import STEPS, MoveExplorer, exploring
 from crash.move_cut import record
 from crash.move_mutants import MUTANTS
 from logstore.log.metadata import PartitionMetadata
@@ -21,11 +21,11 @@ from support.crash_model import Op
 from support.places import fast_directory
 
 STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "100000"))
-STATES_EACH = 192
-STEPS = 6
 # Histories whose cuts repeat themselves seldom enough to be looked at in a minute come first.
-SEEDS = (0, 14, 37, 21, 30, 1, 4, 29, 9)
+FIRST = (0, 14, 37, 21, 30, 1, 4, 29, 9)
+SEEDS = (*FIRST, *(seed for seed in range(1000) if seed not in FIRST))
 MUTANT_SEEDS = (0, 3, 1, 14, 7)
+MUTANT_STATES_EACH = (2, 8, 32)  # a quick look at all histories comes before a long one at each
 LATE = ("no sync of the names in the copy",)  # it takes a segment that is begun during the swap
 
 
@@ -50,21 +50,16 @@ def histories() -> Callable[[int, bool], list[Op]]:
 
 
 @pytest.mark.timeout(7200 if STATES_MIN > 100_000 else 600)
-def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
+def test_a_power_cut_in_a_move_takes_nothing() -> None:
     """At every call and for every subset of what was not synced there is one whole log."""
     states = images = 0
-    seeds = itertools.chain(SEEDS, (seed for seed in range(10_000) if seed not in SEEDS))
-    for seed in seeds:
-        explorer = MoveExplorer(base, seed)
-        try:
-            explorer.explore(record(base / f"history-{seed}", seed, STEPS), STATES_EACH)
-        except PowerCutViolation as error:
-            error.add_note(f"seed {seed}: tests/crash/move_cut.py")
-            raise
-        states, images = states + explorer.states, images + explorer.images
-        if states >= STATES_MIN:
-            break
-    print(f"crash: moves: {states} states, {images} different images, up to seed {seed}")
+    with exploring(SEEDS) as found:
+        for one in found:
+            assert not one.violation
+            states, images = states + one.states, images + one.images
+            if states >= STATES_MIN:
+                break
+    print(f"crash: moves: {states} states, {images} different images, up to seed {one.seed}")
     assert states >= STATES_MIN
 
 
@@ -74,7 +69,7 @@ def test_a_worse_move_is_found(
     base: Path, histories: Callable[[int, bool], list[Op]], name: str
 ) -> None:
     """The harness finds each sync that is missing and each order that is wrong."""
-    for seed in MUTANT_SEEDS:
+    for states_each, seed in itertools.product(MUTANT_STATES_EACH, MUTANT_SEEDS):
         ops = histories(seed, name in LATE)
         worse = MUTANTS[name](ops)
         pairs = enumerate(zip(ops, worse, strict=False))
@@ -83,7 +78,7 @@ def test_a_worse_move_is_found(
             continue
         marks = sum(op[0] == "mark" for op in ops[:start])
         try:
-            MoveExplorer(base, seed).explore(worse, 32, start - marks)
+            MoveExplorer(base, seed).explore(worse, states_each, start - marks)
         except PowerCutViolation:
             return
     pytest.fail(f"{name}: nothing was noticed")
@@ -115,12 +110,12 @@ def test_a_worse_mover_is_found(base: Path, monkeypatch: pytest.MonkeyPatch, nam
     """The harness finds marks that are missing, and records that are left behind."""
     place, attribute, worse = WORSE[name]
     original = getattr(place, attribute)
-    for seed in MUTANT_SEEDS:
+    for states_each, seed in itertools.product(MUTANT_STATES_EACH, MUTANT_SEEDS):
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(place, attribute, lambda *args: worse(original, *args))
-                ops = record(base / f"history-{seed}", seed, STEPS)
-            MoveExplorer(base, seed).explore(ops, 32)
+                ops = record(base / f"history-{states_each}-{seed}", seed, STEPS)
+            MoveExplorer(base, seed).explore(ops, states_each)
         except (PowerCutViolation, AssertionError):
             return
     pytest.fail(f"{name}: nothing was noticed")

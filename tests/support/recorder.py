@@ -151,9 +151,10 @@ def image_of(root: Path) -> Image:
 
 def lay_out(image: Image, root: Path) -> None:
     """Write an image into a directory."""
-    root.mkdir(parents=True)
+    os.makedirs(root)
     for path, data in sorted(image.items()):
         if data is None:
-            (root / path).mkdir(exist_ok=True)
+            os.mkdir(f"{root}/{path}")
         else:
-            (root / path).write_bytes(data)
+            with open(f"{root}/{path}", "wb", buffering=0) as file:
+                file.write(data)

@@ -1,0 +1,48 @@
+"""Open stores in the caller's thread, where thousands are opened and each only looked at.
+
+Most of the time of opening a store of one small log goes into its some twenty threads: one for
+each log dir at each step of the start, the keepers, the watchdog. The steps are the same without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from logstore.store import parallel
+from logstore.store.background import DirKeeper
+from logstore.store.watchdog import Watchdog
+
+
+class _AtOnce:
+    """Stands for a thread, and is done when it has been started."""
+
+    def __init__(
+        self, target: Callable[..., object], args: tuple[object, ...], name: str, daemon: bool
+    ) -> None:
+        self._target, self._args = target, args
+
+    def start(self) -> None:
+        self._target(*self._args)
+
+    def is_alive(self) -> bool:
+        return False
+
+
+@contextmanager
+def steps_in_one_thread() -> Iterator[None]:
+    """Let what is done for several log dirs at once be done for one after the other."""
+    with patch.object(parallel, "threading", SimpleNamespace(Thread=_AtOnce)):
+        yield
+
+
+@contextmanager
+def nothing_behind() -> Iterator[None]:
+    """Open stores without keepers and watchdog: nothing happens but what the caller does."""
+    with (
+        patch.object(DirKeeper, "start", lambda _: None),
+        patch.object(Watchdog, "start", lambda _: None),
+    ):
+        yield
