@@ -96,8 +96,8 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load: latencies, a disk that hangs 60 s
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
 
-hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start
-	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py -s
+hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start, and of a log dir's return
+	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py tests/startup/test_hanging_return.py -s
 
 io-errors: $(VENV)/stamp-test ## every call to the disk fails, every kind of error, no call left out
 	@LOGSTORE_STRIDE=1 $(PYTEST) tests/io_errors -s

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logstore import LogDirError, LogStore
+from logstore import LogDirError, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
 from logstore.log.log import Log
@@ -64,19 +64,19 @@ class LateCall:
 def test_a_listing_that_was_given_up_removes_nothing(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It found a half-made replica; by the time it is back, a whole one stands there."""
+    """It found a half-made replica; nobody takes the dir before it is back, nor does it then."""
     LogStore.open(dirs, admin_socket=False).close()
     half_made = Path(dirs[1], "orders-0")
     half_made.mkdir()
     late = LateCall(monkeypatch, "scandir", lambda path: path == str(half_made))
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         assert late.began.is_set()
-        store.reopen_dir(dirs[1])
-        log = store.create("orders", 0, log_dir=dirs[1])
-        log.extend(RECORDS)
-        log.flush()
+        with pytest.raises(LogDirOfflineError, match="hangs"):
+            store.reopen_dir(dirs[1])
         late.come_back()
         assert half_made.exists()
+        store.reopen_dir(dirs[1])
+        store.create("orders", 0, log_dir=dirs[1]).extend(RECORDS)
     with LogStore.open(dirs, admin_socket=False) as store:
         assert [record.value for record in store.log("orders", 0)] == RECORDS
 
@@ -84,7 +84,7 @@ def test_a_listing_that_was_given_up_removes_nothing(
 def test_a_recovery_that_was_given_up_cuts_nothing(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was about to cut a torn tail; by the time it is back, records stand there."""
+    """It was about to cut a torn tail; nobody takes the dir before it is back, nor does it then."""
     with LogStore.open(dirs, admin_socket=False) as store:
         store.create("orders", 0, log_dir=dirs[1]).extend(RECORDS)
     path = next(Path(dirs[1], "orders-0").glob("*.log"))
@@ -98,11 +98,12 @@ def test_a_recovery_that_was_given_up_cuts_nothing(
     )
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         assert late.began.is_set()
-        store.reopen_dir(dirs[1])
-        log = store.log("orders", 0)
-        log.extend(RECORDS)
-        log.flush()
+        with pytest.raises(LogDirOfflineError, match="hangs"):
+            store.reopen_dir(dirs[1])
         late.come_back()
+        assert path.read_bytes().endswith(b"torn")
+        store.reopen_dir(dirs[1])
+        store.log("orders", 0).extend(RECORDS)
     with LogStore.open(dirs, admin_socket=False) as store:
         assert [record.value for record in store.log("orders", 0)] == RECORDS * 2
 

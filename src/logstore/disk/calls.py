@@ -68,11 +68,16 @@ def calls_under_way() -> list[call]:
     return found
 
 
+def calls_to(path: str) -> list[call]:
+    """Give the calls of this moment to something at or below `path`."""
+    below = path + "/"
+    return [one for one in calls_under_way() if one.path == path or one.path.startswith(below)]
+
+
 def longest_seconds(path: str) -> float:
     """Say how long the oldest call to something below `path` has been under way; 0.0: none is."""
-    now, below = time.monotonic(), path + "/"
-    calls = [one for one in calls_under_way() if one.path == path or one.path.startswith(below)]
-    return max((now - one.since for one in calls), default=0.0)
+    now = time.monotonic()
+    return max((now - one.since for one in calls_to(path)), default=0.0)
 
 
 os.register_at_fork(after_in_child=under_way.clear)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logstore.disk import files
@@ -131,19 +132,30 @@ class DirLock:
         self._fd = fd
         _held.add(self)
 
-    def begin(self, start_id: str, cluster_id: str, directory_id: str) -> bool:
+    def begin(
+        self,
+        start_id: str,
+        cluster_id: str,
+        directory_id: str,
+        check: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Start owning the dir: durably drop the clean-shutdown marker, then name the new start.
 
         Returns whether the last owner left in order. From here on a crash is seen as one.
+
+        Args:
+            check: asked before each change; raises when nobody waits for this start any more.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")
         was_clean = last_start is not None and marker.get("start_id") == last_start
+        check()
         try:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
             pass  # not there, or something that is never taken for a marker
+        check()
         document = {
             "version": VERSION,
             "pid": os.getpid(),

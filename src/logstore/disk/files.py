@@ -15,7 +15,7 @@ import errno
 import fcntl
 import os
 import stat as stat_module
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -206,13 +206,20 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-def write_atomically(path: str, data: bytes) -> None:
-    """Replace a small file whole: after a crash it is the old one or the new one (R4)."""
+def write_atomically(path: str, data: bytes, check: Callable[[], None] = lambda: None) -> None:
+    """Replace a small file whole: after a crash it is the old one or the new one (R4).
+
+    Args:
+        check: asked once the data is durable, just before it takes the name: the sync may have
+            hung, and who came after it may have written a newer file. What it raises is raised,
+            and nothing is replaced.
+    """
     temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     try:
         write_new(temporary, data)
+        check()
         rename(temporary, path)
-    except OSError:
+    except Exception:
         remove_if_there(temporary)
         raise
     sync_dir(os.path.dirname(path))

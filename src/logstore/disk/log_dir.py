@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -75,6 +76,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
+        self._writing_meta = threading.Lock()  # so that an older identity never ends up last
 
     def __repr__(self) -> str:
         """Show the path and the state, with its reason."""
@@ -197,9 +199,16 @@ class LogDir(Health):
     # --- identity and ownership -------------------------------------------------------------------
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Give the dir an identity, durably."""
-        with call(self.path, SYNCING):
-            files.write_atomically(os.path.join(self.path, FILE_NAME), encode_meta(meta))
+        """Give the dir an identity, durably, unless it does not serve by the time it may have it.
+
+        Raises:
+            OSError: the disk failed.
+            LogDirOfflineError, LogDirSuspectError: it hung meanwhile; it keeps the one it has.
+        """
+        path = os.path.join(self.path, FILE_NAME)
+        with call(self.path, SYNCING), self._writing_meta:
+            self.check()
+            files.write_atomically(path, encode_meta(meta), self.check)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
         """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start.
@@ -208,8 +217,8 @@ class LogDir(Health):
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
-            self.was_clean = self.lock.begin(start_id, cluster_id, directory_id) or is_new
-            self.start_id = start_id
+            was_clean = self.lock.begin(start_id, cluster_id, directory_id, self.check)
+            self.was_clean, self.start_id = was_clean or is_new, start_id
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL:
                 raise

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import flag, path_of
 from logstore.config import StoreConfig
+from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
@@ -232,11 +233,16 @@ class StoreAdministration(StoreFailures):
             threads_per_dir=self.config.num_recovery_threads_per_data_dir,
         )
 
+    @property
+    def patience_seconds(self) -> float:
+        """A log dir that takes longer for one step of an opening, or of its return, is offline."""
+        return SYNCING * self.config.log_dir_suspect_ms / 1000
+
     def _resolved(self, path: StrPath) -> str:
         """Give the one name of a directory that may not be there yet."""
         from logstore.store.identity import resolve
 
-        configured = resolve(path_of(path, "path"))
+        configured = resolve(path_of(path, "path"), self.patience_seconds)
         if configured.bad:
             raise LogDirOfflineError(path=configured.paths[0], reason=str(configured.bad))
         return configured.paths[0]

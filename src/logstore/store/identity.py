@@ -176,13 +176,18 @@ def _has_replicas(path: str) -> bool:
     return False
 
 
-def make_missing(path: str) -> None:
-    """Make the directory of a new log dir, with its parents, each name durable (R3)."""
+def make_missing(path: str, check: Callable[[], None]) -> None:
+    """Make the directory of a new log dir, with its parents, each name durable (R3).
+
+    Args:
+        check: asked before each is made; raises when nobody waits for that any more.
+    """
     missing = []
     while not files.exists(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
+        check()
         try:
             files.make_dir(directory)
         except FileExistsError:  # another log dir has the same parent, and was faster

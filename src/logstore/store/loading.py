@@ -35,6 +35,7 @@ from logstore.store.replicas import (
     MoveFound,
     OfflineReplica,
     Replicas,
+    Reservation,
 )
 from logstore.store.settling import Settled, settle, settle_returned
 from logstore.store.startup import Act, Decision, ReplicaFacts
@@ -98,6 +99,7 @@ class Loader:
         self._is_serving = False
         # What the lanes are at; added to and taken from by them, copied by whoever goes through it.
         self._underway: set[ReplicaFacts] = set()
+        self._reserved: dict[ReplicaFacts, Reservation] = {}
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
@@ -261,6 +263,9 @@ class Loader:
             key = TopicPartition(facts.topic, facts.partition)
             path = os.path.join(log_dir.path, facts.dir_name)
             self._take_offline(key, log_dir, log_dir.offline_error(), [path])
+            reservation = self._reserved.pop(facts, None)
+            if reservation is not None:
+                self.replicas.give_up(reservation)
         queue.clear()
 
     def _stop(self) -> None:
@@ -296,7 +301,7 @@ class Loader:
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
     ) -> None:
         """Open one log of a store that serves, unless somebody who asked for it was faster."""
-        with self.replicas.reserved(key):
+        with self.replicas.reserved(key) as self._reserved[facts]:
             replica = self.replicas.opened.get(key)
             if replica is not None and not replica.log_dir.is_offline:
                 return

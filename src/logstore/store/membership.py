@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import MetaProperties, new_id
-from logstore.errors import LogDirIdentityError, LogDirOfflineError
-from logstore.store.identity import check_apart, look_at, resolve, write_identity
+from logstore.errors import LogDirIdentityError, LogDirOfflineError, LogStoreError
+from logstore.store.identity import check_apart, resolve, write_identity
+from logstore.store.opening import look
 from logstore.store.parallel import for_each
+from logstore.store.possession import each
 from logstore.store.replicas import Replicas
 from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll
 
@@ -39,17 +41,18 @@ class Admission(NamedTuple):
 class Membership:
     """The roster of a running store. Threads: changes exclude each other."""
 
-    def __init__(self, replicas: Replicas, roll: Roll) -> None:
+    def __init__(self, replicas: Replicas, roll: Roll, patience_seconds: float) -> None:
         meta = roll.members[0].meta
         self.cluster_id, self.broker_id = meta.cluster_id, meta.broker_id
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
-        self._lock = threading.Lock()
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()  # never held over a call to a disk longer than the patience
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
     ) -> Admission:
-        """Say what the directory at a path is to be; nothing is written.
+        """Say what the directory at a path is to be; nothing is written, and no hang waited for.
 
         Args:
             format_new: take a directory without identity, or one that was removed, into the store.
@@ -61,11 +64,11 @@ class Membership:
                 or not formatted.
             LogDirOfflineError: it cannot be read.
         """
-        configured = resolve(path)
+        configured = resolve(path, self._patience_seconds)
         resolved = configured.paths[0]
         for log_dir in self._replicas.log_dirs:
             check_apart(resolved, log_dir.path)
-        (facts,) = look_at(configured)
+        (facts,) = look(configured, self._patience_seconds)
         if facts.found is Found.BAD:
             raise LogDirOfflineError(path=resolved, reason=facts.reason)
         if facts.meta is not None:
@@ -136,20 +139,34 @@ class Membership:
     def join(self, log_dir: LogDir, admission: Admission) -> None:
         """Make a locked log dir a member, durably, and tell the other log dirs.
 
+        An epoch is used once: should the identity of a dir that did not make it come to light
+        later, every roster written since outranks it.
+
         Raises:
-            LogDirOfflineError: it cannot be written.
+            LogDirOfflineError: it cannot be written; the roster is what it was.
         """
         with self._lock:
             log_dir.belong(self.cluster_id, admission.directory_id)
-            roster = tuple(id_ for id_ in self.roster if id_ != admission.replaces)
+            before = self.roster
+            roster = tuple(id_ for id_ in before if id_ != admission.replaces)
             if admission.directory_id not in roster:
                 roster = (*roster, admission.directory_id)
-            if roster != self.roster:
+            if roster != before:
                 self.epoch, self.roster = self.epoch + 1, roster
             elif not admission.is_changed:
                 return
-            write_identity(log_dir, self._meta_of(admission.directory_id))
-            log_dir.check()
+            meta = self._meta_of(admission.directory_id)
+            try:
+                each(
+                    [log_dir],
+                    lambda log_dir: write_identity(log_dir, meta),
+                    self._patience_seconds,
+                    when="as it is brought in",
+                )
+                log_dir.check()
+            except LogStoreError:
+                self.roster = before
+                raise
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:

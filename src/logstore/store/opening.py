@@ -7,22 +7,20 @@ opening, and a shortage of this process, for which no dir is to blame.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.failures import reason_of, refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
-from logstore.store.identity import Configured, look_at, make_missing, write_identities
+from logstore.store import possession
+from logstore.store.identity import Configured, look_at, write_identities
 from logstore.store.parallel import in_time
+from logstore.store.possession import each, release_all
 from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
 
 ATTEMPTS_MAX = 5
-REMEDY = "check the disk and how it is mounted, then open the store again"
-
 PATIENCE_SECONDS = 15.0
 
 FailureHandler = Callable[[LogDir], None]
@@ -63,7 +61,7 @@ def open_log_dirs(
         LogDirError: retriable; this process is short of descriptors or memory.
     """
     for _ in range(ATTEMPTS_MAX):
-        facts = _look(configured, patience_seconds)
+        facts = look(configured, patience_seconds)
         roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
         opened = _make(configured, roll, on_failure=on_failure, read_only=False)
         for log_dir in opened.log_dirs:
@@ -72,7 +70,7 @@ def open_log_dirs(
             _lock(opened, roll, patience_seconds)
             # Between the first look and the lock another process may have formatted a dir.
             serving = tuple(log_dir.path for log_dir in opened.good())
-            now = _look(configured._replace(paths=serving), patience_seconds)
+            now = look(configured._replace(paths=serving), patience_seconds)
             if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
                 _begin(opened, roll, patience_seconds)
                 return opened
@@ -92,7 +90,7 @@ def view_log_dirs(
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
     """Look at the log dirs of a store that another process may own; changes nothing."""
-    facts = _look(configured, patience_seconds)
+    facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         raise LogDirIdentityError(
             path=configured.paths[0],
@@ -101,15 +99,6 @@ def view_log_dirs(
     roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
     roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))
     return _make(configured, roll, on_failure=on_failure, read_only=True)
-
-
-def release_all(log_dirs: Sequence[LogDir], patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Give all locks back; one that hangs does so when it is back."""
-    in_time(log_dirs, LogDir.release, _path_of, patience_seconds, name="logstore-release")
-
-
-def _path_of(log_dir: LogDir) -> str:
-    return log_dir.path
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
@@ -163,14 +152,14 @@ def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
         raise _none_serves(refused)
 
 
-def _look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
+def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
     """Look at all configured dirs at once; one that does not answer in time is bad."""
     found: dict[str, DirFacts] = {}
 
-    def look(path: str) -> None:
+    def look_at_one(path: str) -> None:
         (found[path],) = look_at(Configured((path,), configured.bad))
 
-    outcomes = in_time(configured.paths, look, str, patience_seconds, name="logstore-look")
+    outcomes = in_time(configured.paths, look_at_one, str, patience_seconds, name="logstore-look")
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
@@ -179,51 +168,10 @@ def _look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
     return [found.get(path) or DirFacts(path, Found.BAD, reason=hangs) for path in configured.paths]
 
 
-def _each(
-    log_dirs: Sequence[LogDir], step: Callable[[LogDir], None], patience_seconds: float
-) -> None:
-    """Take one step with every log dir at once; one that does not end it in time is offline.
-
-    What breaks it off is raised behind that: whoever still hangs then gives back what he takes.
-    """
-    is_broken_off = threading.Event()
-
-    def take(log_dir: LogDir) -> None:
-        step(log_dir)
-        if (
-            log_dir.is_offline or is_broken_off.is_set()
-        ):  # it failed, or nobody waits for it any more
-            log_dir.release()
-
-    try:
-        outcomes = in_time(log_dirs, take, _path_of, patience_seconds, name="logstore-open")
-        for outcome in outcomes:
-            if not outcome.is_finished:
-                reason = f"it hangs at the start, longer than {patience_seconds:.0f} s; {REMEDY}"
-                outcome.item.take_offline(reason)
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
-    except BaseException:
-        is_broken_off.set()
-        raise
-
-
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
     """Lock every member; another owner refuses the whole opening, a bad disk only itself."""
     new = {member.path for member in roll.members if member.is_new}
-
-    def lock(log_dir: LogDir) -> None:
-        try:
-            if log_dir.path in new:
-                make_missing(log_dir.path)
-            log_dir.check_place()
-            log_dir.lock.acquire()
-        except OSError as error:
-            refuse_shortage(error, log_dir.path)
-            log_dir.take_offline(f"it cannot be locked: {reason_of(error)}; {REMEDY}")
-
-    _each(opened.good(), lock, patience_seconds)
+    each(opened.good(), lambda d: possession.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)
 
 
@@ -233,24 +181,10 @@ def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
     new = {member.path for member in roll.members if member.is_new}
 
     def begin(log_dir: LogDir) -> None:
-        try:
-            log_dir.begin(start_id, is_new=log_dir.path in new)
-        except OSError as error:
-            refuse_shortage(error, log_dir.path)
-            reason = f"it cannot be taken into possession: {reason_of(error)}; {REMEDY}"
-            log_dir.take_offline(reason)
+        possession.begin(log_dir, start_id, is_new=log_dir.path in new)
 
-    def probe(log_dir: LogDir) -> None:
-        try:
-            log_dir.probe()
-            log_dir.load_settings()
-            log_dir.refresh_usage()
-        except OSError as error:
-            refuse_shortage(error, log_dir.path)
-            log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")
-
-    each = partial(_each, patience_seconds=patience_seconds)
-    _each(opened.good(), begin, patience_seconds)
-    write_identities(roll, {log_dir.path: log_dir for log_dir in opened.log_dirs}, each)
-    _each(opened.good(), probe, patience_seconds)
+    each(opened.good(), begin, patience_seconds)
+    by_path = {log_dir.path: log_dir for log_dir in opened.log_dirs}
+    write_identities(roll, by_path, partial(each, patience_seconds=patience_seconds))
+    each(opened.good(), possession.probe, patience_seconds)
     check_one_serves(opened.log_dirs)

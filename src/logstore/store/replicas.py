@@ -53,6 +53,12 @@ class OfflineReplica(NamedTuple):
     open_again: Callable[[], None] | None = None
 
 
+class Reservation(NamedTuple):
+    """A replica that one thread keeps others from creating or deleting; each is another object."""
+
+    key: TopicPartition
+
+
 class RunningMove(Protocol):
     """A move that has not ended, as the store sees it."""
 
@@ -122,7 +128,7 @@ class Replicas:
         # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
         self._changes = threading.Condition()
-        self._reserved: set[TopicPartition] = set()
+        self._reserved: dict[TopicPartition, Reservation] = {}
         # Logs that a move has brought, by the path of their log dir: the scrubber takes them first.
         self._arrived: dict[str, list[Log]] = {}
 
@@ -343,10 +349,7 @@ class Replicas:
 
     def find_dir(self, path: str) -> LogDir | None:
         """Find a log dir by its resolved path."""
-        for log_dir in self.log_dirs:
-            if log_dir.path == path:
-                return log_dir
-        return None
+        return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
         """Give the log dir of a path that came from one."""
@@ -376,16 +379,22 @@ class Replicas:
                     return
 
     @contextmanager
-    def reserved(self, key: TopicPartition) -> Iterator[None]:
+    def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
         """Keep others from creating or deleting the same replica meanwhile."""
+        mine = Reservation(key)
         with self._changes:
             while key in self._reserved:
                 self._changes.wait(WAIT_SECONDS)
                 self._check_answers(key)
-            self._reserved.add(key)
+            self._reserved[key] = mine
         try:
-            yield
+            yield mine
         finally:
-            with self._changes:
-                self._reserved.discard(key)
+            self.give_up(mine)
+
+    def give_up(self, reservation: Reservation) -> None:
+        """Let others have a replica: who reserved it is done, or hangs and changes nothing more."""
+        with self._changes:
+            if self._reserved.get(reservation.key) is reservation:
+                del self._reserved[reservation.key]
                 self._changes.notify_all()

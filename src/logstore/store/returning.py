@@ -1,18 +1,25 @@
-"""Bring one log dir into a running store: identity, lock, probe, start-up table, recovery.
+"""Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
 
 The same steps as at a start, for one dir, while the others serve. A log that is open already stays
 what it is; a copy that outranks it is told as an error that names both.
+
+Every call to the disk is made in a thread that is left behind when it hangs: the dir is offline
+again then, and can be given up.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore.disk.failures import reason_of, refuse_shortage
+from logstore.disk.calls import calls_to, longest_seconds
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
-from logstore.errors import DuplicateLogError, LogDirError, LogStoreError
-from logstore.store.identity import make_missing
+from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError, LogStoreError
+from logstore.log.custody import NOT_WRITING
+from logstore.store import parallel, possession
 from logstore.store.purging import forget_postponed
 from logstore.store.recovery_report import RecoveryReport
 
@@ -29,6 +36,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
         LogDirOfflineError: its disk failed on the way; the store is what it was.
         DuplicateLogError: a copy in it outranks one that is open; all else of it serves.
     """
+    _wait_until_quiet(store, admission.path)
     log_dir = _take_possession(store, admission)
     replicas, report = store._replicas, RecoveryReport()
     replicas.put_dir(log_dir)
@@ -56,29 +64,49 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
 
 
 def _take_possession(store: StoreAdministration, admission: Admission) -> LogDir:
-    """Lock, begin, write the identity, probe; whatever fails leaves the dir unlocked."""
+    """Lock, begin, probe, and last the identity; whatever fails leaves the dir unlocked.
+
+    So the store hears of no member that does not work. A step that hangs is given up: its thread
+    gives the lock back once it returns, and does nothing else.
+    """
     log_dir = LogDir(admission.path)
     log_dir.belong(store._membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = store.admin.path
+    is_new, start_id = admission.is_new, new_id()
+    steps: tuple[Callable[[LogDir], None], ...] = (
+        partial(possession.lock, is_new=is_new),
+        partial(possession.begin, start_id=start_id, is_new=is_new),
+        possession.probe,
+    )
     try:
-        if admission.is_new:
-            make_missing(log_dir.path)
-        log_dir.check_place()
-        log_dir.lock.acquire()
-        log_dir.begin(new_id(), is_new=admission.is_new)
+        for step in steps:
+            possession.each([log_dir], step, store.patience_seconds, when="as it is brought in")
+            log_dir.check()
         store._membership.join(log_dir, admission)
-        log_dir.probe()
-        log_dir.load_settings()
-        log_dir.refresh_usage()
-    except OSError as error:
-        log_dir.release()
-        refuse_shortage(error, log_dir.path)
-        reason = f"it cannot be taken into possession: {reason_of(error)}"
-        raise log_dir.take_offline(reason) from error
-    except LogStoreError:
-        log_dir.release()
+    except BaseException:
+        if not log_dir.is_offline:  # else who failed or hangs gives it back himself
+            log_dir.release()
         raise
     return log_dir
+
+
+def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
+    """Wait until no call of before is under way to a log dir that does not serve.
+
+    It may still write, behind the back of a recovery that has read the place already.
+
+    Raises:
+        LogDirOfflineError: one hangs.
+    """
+    deadline = time.monotonic() + store.patience_seconds
+    before = store._replicas.find_dir(path)
+    logs = [] if before is None else store._replicas.on(before)
+    while calls_to(path) or any(log._writing != NOT_WRITING for log in logs):
+        seconds = longest_seconds(path)
+        if seconds > store.patience_seconds or time.monotonic() > deadline:
+            reason = f"a call of before to it has not come back for {seconds:.0f} s: it hangs"
+            raise LogDirOfflineError(path=path, reason=reason)
+        time.sleep(parallel.LOOK_SECONDS)
 
 
 def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.arguments import callback, flag, instance, timeout_of
 from logstore.config import LogConfig, StoreConfig
-from logstore.disk.calls import SYNCING
 from logstore.errors import LogDirSuspectError, LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
@@ -147,7 +146,7 @@ class LogStore(StoreAdministration):
 
         register_all(self.admin, self)
         began = time.monotonic()
-        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
+        patience_seconds = self.patience_seconds
         opened = open_log_dirs(
             resolve(log_dirs, patience_seconds),
             broker_id=self.config.broker_id,
@@ -158,7 +157,7 @@ class LogStore(StoreAdministration):
         )
         self._environment = LogEnvironment(self.config, clock)
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
-        self._membership = Membership(self._replicas, opened.roll)
+        self._membership = Membership(self._replicas, opened.roll, patience_seconds)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
         self._watchdog = Watchdog(
             self._replicas,
@@ -206,8 +205,8 @@ class LogStore(StoreAdministration):
 
     def _abandon(self) -> None:
         """Let go of everything without a word to the disks: as after a crash."""
-        from logstore.store.opening import release_all
         from logstore.store.parallel import in_time
+        from logstore.store.possession import release_all
 
         def close_all(log_dir: LogDir) -> None:
             keeper = self._keepers.get(log_dir.path)
@@ -222,8 +221,7 @@ class LogStore(StoreAdministration):
             keeper.stop()
         self.admin.stop()
         self._watchdog.stop()
-        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
-        dirs = self._replicas.log_dirs
+        dirs, patience_seconds = self._replicas.log_dirs, self.patience_seconds
         in_time(dirs, close_all, lambda d: d.path, patience_seconds, name="logstore-abandon")
         release_all(dirs, patience_seconds)
 
