@@ -17,7 +17,8 @@ from logstore import UnsupportedFormatError
 from logstore.format import kafka, kafka_codecs, layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.compression import CODEC_IDS
-from logstore.format.kafka_decode import read_headers, varint
+from logstore.format.kafka_bounds import varint
+from logstore.format.kafka_decode import read_headers
 from logstore.format.kafka_encode import encode_alike, encode_rows, equal_size
 from logstore.format.kafka_encode import varint as written
 

@@ -10,13 +10,15 @@ may be missing within a batch and between batches: compaction takes records out.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import numpy as np
 from crc32c import crc32c
 
+from logstore.errors import UnsupportedFormatError
 from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
 from logstore.format.columns import Buffer, decode_column
-from logstore.format.kafka_decode import decode_rows
+from logstore.format.kafka_decode import decode_many, decode_rows
 from logstore.format.kafka_encode import CRC_AT, CRC_END, KafkaPayload, build_payload
 from logstore.format.kafka_header import (
     ATTRIBUTES_KNOWN,
@@ -42,6 +44,7 @@ __all__ = [
     "checksum_holds",
     "decode",
     "decode_columns",
+    "decode_run",
     "frame",
     "header_fault",
     "hole",
@@ -55,6 +58,8 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
+# Batches are decoded together until their records have so many bytes, uncompressed.
+GROUP_BYTES = 4 << 20
 ALIGNMENT = 1
 
 _unpack_header = HEADER.unpack_from
@@ -194,23 +199,67 @@ def decode_columns(data: Buffer, position: int, header: BatchHeader) -> RecordBa
         ValueError: the records contradict each other or the header.
         UnsupportedFormatError: the codec's library is not installed.
     """
-    if header.attributes & CONTROL:
-        return RecordBatch(header, _NO_RECORDS, 0)
-    return decode_all(data, position, header)
+    return next(decode_run(data, [(position, header)]))
+
+
+def decode_run(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[RecordBatch]:
+    """Decode batches of one buffer, many at a time; see `decode_columns`.
+
+    What is wrong with one of them is raised when it is its turn.
+    """
+    look = memoryview(data)
+    headers: list[BatchHeader] = []
+    parts: list[Buffer] = []
+    size_bytes = 0
+    for position, header in run:
+        part: Buffer = b""
+        if header.record_count and not header.attributes & CONTROL:
+            try:
+                part = _records(look, position, header)
+            except (ValueError, UnsupportedFormatError):
+                yield from _decoded(headers, parts)
+                raise
+        headers.append(header)
+        parts.append(part)
+        size_bytes += len(part)
+        if size_bytes >= GROUP_BYTES:
+            yield from _decoded(headers, parts)
+            headers, parts, size_bytes = [], [], 0
+    yield from _decoded(headers, parts)
+
+
+def _decoded(headers: list[BatchHeader], parts: list[Buffer]) -> Iterator[RecordBatch]:
+    """Give batches whose records, uncompressed, are these; those without have no bytes."""
+    full = [number for number, part in enumerate(parts) if len(part)]
+    rows = [(parts[number], headers[number]) for number in full]
+    columns: Iterator[Columns]
+    try:
+        columns = iter(decode_many(*zip(*rows, strict=True)) if rows else ())
+    except ValueError:
+        columns = (decode_rows(part, header) for part, header in rows)
+    for header, part in zip(headers, parts, strict=True):
+        if len(part):
+            yield RecordBatch(header, next(columns), header.record_count)
+        else:
+            yield RecordBatch(header, _NO_RECORDS, 0)
+
+
+def _records(look: memoryview, position: int, header: BatchHeader) -> Buffer:
+    """Give the records of a batch, uncompressed."""
+    records = look[position + HEADER_BYTES : position + header.size_bytes]
+    codec_id = header.attributes & CODEC_MASK
+    if not codec_id:
+        return records
+    from logstore.format import kafka_codecs
+
+    return kafka_codecs.decompress(codec_id, bytes(records))
 
 
 def decode_all(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
     """Decode a batch even if it is a control batch, whose key says what it ends."""
-    if not header.record_count:
-        return RecordBatch(header, _NO_RECORDS, 0)
-    start = position + HEADER_BYTES
-    records = bytes(data[start : position + header.size_bytes])
-    codec_id = header.attributes & CODEC_MASK
-    if codec_id:
-        from logstore.format import kafka_codecs
-
-        records = kafka_codecs.decompress(codec_id, records)
-    return RecordBatch(header, decode_rows(records, header), header.record_count)
+    plain = header._replace(attributes=header.attributes & ~CONTROL)
+    batch = decode_columns(data, position, plain)
+    return RecordBatch(header, batch._columns, batch.count)
 
 
 def check_structure(batch: RecordBatch) -> None:

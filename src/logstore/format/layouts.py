@@ -5,7 +5,7 @@ Kafka's layout needs the extra `kafka`, and is imported when the first batch of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Union
 
@@ -121,6 +121,27 @@ def decoder_of(data: Buffer, position: int, path: str) -> Callable[..., RecordBa
                 path=path, version=error.version, reason=error.reason
             ) from error
         return batch
+
+    return decode
+
+
+def run_decoder_of(data: Buffer, position: int, path: str) -> Callable[..., Iterator[RecordBatch]]:
+    """Give the function that looks at the batches of a window as columns, as `decoder_of` does.
+
+    What is wrong with one of them is raised when it is its turn.
+    """
+    layout = layout_at(data, position)
+
+    def decode(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[RecordBatch]:
+        if layout is columnar:
+            yield from (columnar.decode_columns(data, at, header) for at, header in run)
+            return
+        try:
+            yield from layout.decode_run(data, run)
+        except UnsupportedFormatError as error:
+            raise UnsupportedFormatError(
+                path=path, version=error.version, reason=error.reason
+            ) from error
 
     return decode
 

@@ -199,10 +199,10 @@ def batches(
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
-        decode = layouts.decoder_of(data, run[0][0], segment.log_path)
+        decoded = layouts.run_decoder_of(data, run[0][0], segment.log_path)(data, run)
         for at, header in run:
             try:
-                batch = decode(data, at, header)
+                batch = next(decoded)
             except ValueError as error:
                 raise corrupt(segment, start + at, str(error)) from error
             if header.base_offset < offset or header.last_offset >= end_offset:

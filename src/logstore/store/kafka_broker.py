@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from logstore.errors import LogStoreError
-from logstore.format.kafka_decode import varint
+from logstore.format.kafka_bounds import varint
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:

@@ -1,0 +1,95 @@
+"""Put cells that stand between others back to back: the keys or values of many batches at once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from logstore.format.columns import (
+    VARIABLE,
+    BytesColumn,
+    decode_column,
+    encode_arrays,
+    encode_cells,
+)
+from logstore.format.kafka_bounds import Batches, Numbers
+
+
+def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
+    """Make a column of cells."""
+    data = b"".join(encode_cells(cells))
+    return decode_column(data, 0, len(data), len(cells))[0]
+
+
+def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
+    """Give the cells of each batch as a column; None for a batch with nulls alone.
+
+    Args:
+        starts, sizes: of the cells of all batches; a size of -1 is null.
+    """
+    firsts = batches.firsts
+    least, most = int(sizes.min()), int(sizes.max())
+    if most < 0:
+        return [None] * len(batches.counts)
+    if least < 0:
+        return [
+            _with_nulls(batches, starts[first:end], sizes[first:end])
+            for first, end in pairwise(firsts.tolist())
+        ]
+    cells = _back_to_back(batches, starts, sizes)
+    if least == most:
+        return [
+            BytesColumn(cells, end - first, most, 0, 0, first * most, end * most)
+            for first, end in pairwise(firsts.tolist())
+        ]
+    return _of_any_size(cells, firsts, sizes)
+
+
+def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> bytes:
+    """Copy cells, of which none is null, behind one another."""
+    size = int(sizes[0])
+    if size and bool((sizes == size).all()):
+        # Every place where a cell of this size could stand, as one item each.
+        places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
+        return places[starts].tobytes()
+    data, stops = batches.data, (starts + sizes).tolist()
+    return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])
+
+
+def _of_any_size(cells: bytes, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
+    """Lay out the starts of each batch's cells, then all cells, and look at the parts."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    counts = np.diff(firsts)
+    # One start more for each batch, which is where its last cell ends.
+    numbers = np.arange(len(sizes) + len(counts)) - np.repeat(np.arange(len(counts)), counts + 1)
+    relative = (ends[numbers] - np.repeat(ends[firsts[:-1]], counts + 1)).astype(np.uint32)
+    laid = relative.tobytes() + cells
+    first_cell = relative.nbytes
+    places = zip(pairwise(firsts.tolist()), pairwise(ends[firsts].tolist()), strict=True)
+    return [
+        BytesColumn(
+            laid,
+            end - first,
+            VARIABLE,
+            4 * (first + number),
+            0,
+            first_cell + start,
+            first_cell + stop,
+        )
+        for number, ((first, end), (start, stop)) in enumerate(places)
+    ]
+
+
+def _with_nulls(batches: Batches, starts: Numbers, sizes: Numbers) -> BytesColumn | None:
+    """Copy the cells of one batch, of which some may be null."""
+    is_valid = sizes >= 0
+    if not is_valid.any():
+        return None
+    lengths = np.maximum(sizes, 0)
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    cells = _back_to_back(batches, starts, lengths)
+    laid = b"".join(encode_arrays(cells, ends, None if is_valid.all() else is_valid))
+    return decode_column(laid, 0, len(laid), len(sizes))[0]

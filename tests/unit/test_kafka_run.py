@@ -1,0 +1,208 @@
+"""Many of Kafka's batches decoded at once give what one gives that is decoded record by record.
+
+The other readers are aiokafka's, and the plain way of our own, which takes a few records.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logstore.format import kafka, kafka_bounds, kafka_codecs, kafka_decode
+from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.kafka_header import CODEC_MASK, CONTROL, HEADER_BYTES
+from logstore.format.prefix import walk
+from support.kafka_golden import GOLDEN
+
+Run = list[tuple[int, BatchHeader]]
+
+CELL_SIZES = ([100], [0], [60, 61, 62, 63, 64, 65], [8190, 8191, 8192], list(range(90)))
+CODECS = (0, 0, 0, 1, 2, 3, 4)
+
+
+def random_batch(rng: random.Random, base_offset: int) -> bytes:
+    """Make a batch of any shape."""
+    count = rng.choice((0, 1, 3, 10, 40, 200))
+    sizes, nulls = rng.choice(CELL_SIZES), rng.choice((0, 0, 0.2, 1))
+    values = [
+        None if rng.random() < nulls else rng.randbytes(rng.choice(sizes)) for _ in range(count)
+    ]
+    keys = [None if rng.random() < 0.3 else rng.randbytes(rng.choice((4, 4, 70))) for _ in values]
+    spread = rng.choice((1, 200, 10**12))
+    times = np.array([rng.randrange(spread) for _ in values], np.int64)
+    steps = [rng.choice((1, 1, 1, 90)) for _ in values]
+    headers = [(("name", rng.choice((None, b"", b"cell"))),) * rng.randrange(3) for _ in values]
+    payload = kafka.build_payload(
+        values,
+        keys if rng.random() < 0.4 else None,
+        times,
+        headers if rng.random() < 0.2 else None,
+        offset_deltas=np.cumsum(steps) - 1 if rng.random() < 0.3 else None,
+        codec_id=rng.choice(CODECS),
+        is_log_append_time=rng.random() < 0.2,
+    )
+    if not count or rng.random() < 0.2:
+        payload = payload.spanning(max(payload.last_offset_delta, 0) + rng.randrange(3))
+    return b"".join(kafka.frame(payload, base_offset, 0))
+
+
+def random_segment(seed: int) -> bytes:
+    """Make a few batches, or many of a kind that is stepped through together."""
+    rng = random.Random(seed)
+    if rng.random() < 0.5:
+        shape = rng.randrange(10**9)
+        alike = [random.Random(shape) for _ in range(rng.randrange(60, 100))]
+        return b"".join(random_batch(each, 1000 * at) for at, each in enumerate(alike))
+    return b"".join(random_batch(rng, 1_000_000 * number) for number in range(rng.randrange(1, 12)))
+
+
+def run_of(segment: bytes) -> Run:
+    """Give the batches of a segment that are whole."""
+    return [(span.position, kafka.read_header(segment, span.position)) for span in walk(segment)]
+
+
+def one_by_one(segment: bytes, run: Run) -> Iterator[RecordBatch]:
+    """Decode each batch alone, the plain way."""
+    for position, header in run:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kafka_decode, "ROWS_PLAIN_MAX", 2**31)
+            batch = kafka.decode_columns(segment, position, header)
+        yield batch
+
+
+def by_aiokafka(segment: bytes, position: int, header: BatchHeader) -> list[tuple[Any, ...]]:
+    """Read one batch with another project's reader."""
+    if not header.record_count or header.attributes & CONTROL:
+        return []  # it takes no batch without records
+    data = segment[position : position + header.size_bytes]
+    return [
+        (row.offset, row.timestamp, row.key, row.value, tuple(row.headers))
+        for row in DefaultRecordBatch(data)
+    ]
+
+
+def rows_of(batches: Iterator[RecordBatch]) -> list[list[tuple[Any, ...]]]:
+    """Take all there is of each batch, in both ways that there are, up to what is refused."""
+    found: list[list[tuple[Any, ...]]] = []
+    try:
+        for batch in batches:
+            found.append([record[:5] for record in batch.records()])
+            columns = (batch.offsets, batch.timestamps, batch.keys, batch.values)
+            cells = zip(*(list(column) for column in columns), batch.headers, strict=True)
+            assert found[-1] == list(cells)
+            assert all(batch.record(at)[:5] == row for at, row in enumerate(found[-1][:3]))
+    except ValueError as error:
+        found.append([("refused", type(error))])
+    return found
+
+
+def check(segment: bytes) -> None:
+    """Hold one against the other two."""
+    run = run_of(segment)
+    together = rows_of(kafka.decode_run(segment, run))
+    assert together == rows_of(one_by_one(segment, run))
+    assert together == [by_aiokafka(segment, position, header) for position, header in run]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_three_readers_agree_about_any_batches(seed: int) -> None:
+    """Few and many, of any sizes and codecs, with nulls, headers, gaps, and none at all."""
+    check(random_segment(seed))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.log")), ids=lambda path: str(path)[-45:])
+def test_three_readers_agree_about_what_kafka_wrote(path: Any) -> None:
+    """Every segment of the golden directories."""
+    check(path.read_bytes())
+
+
+def damaged(segment: bytes, rng: random.Random) -> bytes:
+    """Change a few bytes of one batch behind its header, and make its checksum right again."""
+    bad = bytearray(segment)
+    position, header = rng.choice(run_of(segment))
+    end = position + header.size_bytes
+    for _ in range(rng.randrange(1, 4)):
+        if end - position > HEADER_BYTES:
+            at = rng.randrange(position + HEADER_BYTES, end)
+            bad[at] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    struct.pack_into(">I", bad, position + 17, crc32c(bytes(bad[position + 21 : end])))
+    return bytes(bad)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_rows_that_lie_are_refused_in_their_turn(seed: int) -> None:
+    """What comes before a batch that cannot be is given, and nothing of it."""
+    segment = damaged(random_segment(seed), random.Random(seed))
+    run = run_of(segment)
+    together = rows_of(kafka.decode_run(segment, run))
+    assert together == rows_of(one_by_one(segment, run))
+
+
+@pytest.mark.parametrize("copies", [1, 40])
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_size_of_63_bits_is_refused(copies: int, at: int) -> None:
+    """No sum of a place and a size leaves the 64 bits that it is kept in."""
+    row = [b"\0", b"\0", b"\0", b"\1", b"\1", b"\0"]
+    row[at] = b"\xfe" + b"\xff" * 8 + b"\x01"  # zigzag of 2**63 - 1
+    rows = b"".join(
+        row_of([b"\0", b"\0", bytes([2 * number]), b"\1", b"\1", b"\0"])
+        for number in range(copies - 1)
+    )
+    header = kafka.read_header(random_batch(random.Random(1), 0) + bytes(61), 0)
+    header = header._replace(record_count=copies, last_offset=header.base_offset + 200)
+    with pytest.raises(ValueError, match="a cell ends behind its record"):
+        kafka_decode.decode_rows(rows + row_of(row), header)
+
+
+def row_of(fields: list[bytes]) -> bytes:
+    """Lay out a row of fields."""
+    body = b"".join(fields)
+    return bytes([2 * len(body)]) + body
+
+
+def test_ten_octets_hold_64_bits_and_no_more() -> None:
+    """A number with more is refused by both ways."""
+    for last, is_good in ((1, True), (2, False), (0x7F, False)):
+        data = b"\xff" * 9 + bytes([last]) + kafka_bounds.PADDING
+        octets, one = np.frombuffer(data, np.uint8), np.zeros(1, np.int64)
+        if is_good:
+            assert kafka_bounds.varint(data, 0) == (-(2**63), 10)
+            assert [int(each[0]) for each in kafka_decode.varints(octets, one, one + 10)] == [
+                -(2**63),
+                10,
+            ]
+            continue
+        with pytest.raises(ValueError, match="does not end"):
+            kafka_bounds.varint(data, 0)
+        with pytest.raises(ValueError, match="does not end"):
+            kafka_decode.varints(octets, one, one + 10)
+
+
+def test_of_many_bombs_one_is_restored_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are decoded together only as long as what they expand to stays small."""
+    monkeypatch.setattr(kafka, "GROUP_BYTES", 50_000)
+    payload = kafka.build_payload([bytes(60_000)], None, 5, None, codec_id=1)
+    segment = b"".join(b"".join(kafka.frame(payload, at, 0)) for at in range(20))
+    restored: list[int] = []
+    decompress = kafka_codecs.decompress
+
+    def counted(codec_id: int, data: bytes) -> bytes:
+        restored.append(codec_id)
+        return decompress(codec_id, data)
+
+    monkeypatch.setattr(kafka_codecs, "decompress", counted)
+    assert len(segment) < 5000
+    for number, batch in enumerate(kafka.decode_run(segment, run_of(segment)), 1):
+        assert len(restored) == number
+        assert batch.values.to_list() == [bytes(60_000)] and batch.header.attributes & CODEC_MASK
