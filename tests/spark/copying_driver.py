@@ -1,13 +1,17 @@
 """Copy a topic with a stream, as a driver that a test may kill at any moment.
 
-    python copying_driver.py SOURCE TARGET KIND CHECKPOINT
+    python copying_driver.py SOURCE TARGET KIND CHECKPOINT TRIGGER
 
-KIND is `logstore` or `parquet`. It tells each batch it has begun, and when it has read all.
+KIND is `logstore` or `parquet`. TRIGGER is `forever`, or `once` for what is there now. It ends
+with whoever holds its stdin, and takes Spark's JVM along.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from typing import Any
 
 import logstore.spark
@@ -20,8 +24,8 @@ CONF = {
 }
 
 
-def start(spark: Any, source: str, target: str, kind: str, checkpoint: str) -> Any:
-    """Start the stream: small batches, until what is there now was read."""
+def start(spark: Any, source: str, target: str, kind: str, checkpoint: str, trigger: str) -> Any:
+    """Start the stream, in small batches."""
     reader = spark.readStream.format("logstore").option("logDirs", source)
     reader = reader.options(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="300")
     frame = reader.load()
@@ -31,18 +35,26 @@ def start(spark: Any, source: str, target: str, kind: str, checkpoint: str) -> A
     else:
         writer = frame.writeStream.format("parquet").option("path", target)
     writer = writer.option("checkpointLocation", checkpoint)
-    return writer.trigger(availableNow=True).start()
+    if trigger == "once":
+        writer = writer.trigger(availableNow=True)
+    return writer.start()
+
+
+def end_with_stdin() -> None:
+    """Kill this process group when nobody holds the other end any more."""
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    """Copy; a line for each batch that was committed, and one at the end."""
-    source, target, kind, checkpoint = sys.argv[1:]
-    spark = logstore.spark.session("local[2]", java="bundled", conf=CONF)
+    """Copy."""
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    scratch = os.environ["TMPDIR"]
+    java = f"{CONF['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={scratch}"
+    conf = {**CONF, "spark.local.dir": scratch, "spark.driver.extraJavaOptions": java}
+    spark = logstore.spark.session("local[2]", java="bundled", conf=conf)
     logstore.spark.register(spark)
-    query = start(spark, source, target, kind, checkpoint)
-    print("started", flush=True)
-    query.awaitTermination()
-    print("finished", flush=True)
+    start(spark, *sys.argv[1:]).awaitTermination()
     spark.stop()
 
 

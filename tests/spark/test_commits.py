@@ -186,6 +186,33 @@ def test_a_staged_file_that_is_gone_is_named(
         commit(store, QUERY, 1, stage(store, values_of(1)))
 
 
+def test_a_cut_commit_is_completed_beside_a_task_of_the_same_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another query completes it, and leaves alone what the query that was cut stages anew."""
+    store = make_store(tmp_path)
+    runs = stage(store, values_of(0))
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("logstore.spark.commits.append_part", killed)
+        commit(store, QUERY, 0, runs)
+    die(store)
+    with make_store(tmp_path) as store:
+        task = Stage(store, QUERY, "t", 0)
+        task._sort(pa.record_batch([pa.array(values_of(0))], names=["value"]))
+        task._write_held()
+        commit(store, "another", 0, stage(store, values_of(7)))
+        assert not Path(runs[0].path).exists()
+        task._finish()
+        assert Path(task.message.path).exists()
+        assert not commit(store, QUERY, 0, task.message.runs)
+        assert not any(tmp_path.rglob("*.batches"))
+        assert contents(store) == Counter(values_of(0) + values_of(7))
+
+
 def test_what_spark_keeps_in_a_log_dir_is_no_stranger(tmp_path: Path) -> None:
     """Opening the store does not warn of it."""
     with make_store(tmp_path) as store:

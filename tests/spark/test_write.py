@@ -99,7 +99,7 @@ def test_what_cannot_be_written_is_said(
 def test_a_store_that_is_owned_names_its_owner(spark: Any, target: Path) -> None:
     """The error says which process has it, and nothing was appended."""
     frame = spark.range(10).selectExpr("cast(cast(id as string) as binary) value")
-    with LogStore.open([target / "a", target / "b"], admin_socket=False) as store:
+    with LogStore.open([target / "a", target / "b"]) as store:
         with pytest.raises(PySparkException) as caught:
             save(frame, target, topic="copy")
         assert f"owned by process {os.getpid()}" in str(caught.value)

@@ -193,6 +193,16 @@ class CommitLog:
             with suppress(OSError):
                 files.remove_tree(staging_dir(log_dir.path, query_id))
 
+    def remove_completed(self, record: QueryRecord) -> None:
+        """Remove what a cut commit had staged, of a query that may be staging its next batch."""
+        assert record.pending is not None
+        if record.query_id.startswith(ONCE_PREFIX):
+            self.remove_staged(record.query_id)
+            return
+        for path in {run.path for part in record.pending.parts for run in part.runs}:
+            with suppress(OSError):
+                files.remove_if_there(path)
+
 
 # --- one commit -----------------------------------------------------------------------------------
 
@@ -235,7 +245,9 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
         if left is not None:
             parts.append(left)
     rest = record.pending._replace(parts=tuple(parts))
-    return finish(store, log, log.write(record._replace(pending=rest)))
+    whole = finish(store, log, log.write(record._replace(pending=rest)))
+    log.remove_completed(record)
+    return whole
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
@@ -273,7 +285,6 @@ def finish(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
         each.flush()
     whole = record._replace(last_batch_id=record.pending.batch_id, pending=None)
     whole = log.write(whole)
-    log.remove_staged(record.query_id)
     log.remove_finished(whole)
     return whole
 

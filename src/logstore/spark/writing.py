@@ -24,6 +24,7 @@ from logstore.spark.commits import ONCE_PREFIX, commit, read_records
 from logstore.spark.options import Place, check_names, log_dirs_of, number
 from logstore.spark.staging import Stage, StagedFile
 from logstore.spark.views import view_of
+from logstore.store.admin_client import find_owner
 from logstore.store.store import LogStore
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ TYPES = {
 }
 Messages = list[WriterCommitMessage | None]
 
-# A driver that was killed may leave a commit that goes on for a moment.
-LOCK_SECONDS_MAX = 4.0
+# Longer than a commit takes, of another query or of a driver that was killed, on a slow disk too.
+LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
 
@@ -83,7 +84,9 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def own(log_dirs: tuple[str, ...]) -> LogStore:
-    """Take the store, waiting a little for a commit that another driver left behind.
+    """Take the store; wait for another commit, but not for an owner that stays.
+
+    A commit has no admin socket, which is how they are told apart.
 
     Raises:
         LogDirLockedError: another process owns it; the message says which and what to do.
@@ -93,7 +96,7 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
         try:
             return LogStore.open(log_dirs, admin_socket=False)
         except LogDirLockedError as error:
-            if time.monotonic() > deadline:
+            if find_owner(log_dirs) is not None or time.monotonic() > deadline:
                 raise LogDirLockedError(
                     f"log dir {error.path} is owned by process {error.pid}: Spark writes to a "
                     "store while no other process owns it. Stop that process during the commit, "

@@ -1,0 +1,64 @@
+"""Whom a commit waits for when the store is owned; no Spark is started for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from logstore import LogDirLockedError, LogStore
+from logstore.spark import writing
+
+
+class Clock:
+    """Stand in for the module `time`: a pause takes as long as it says, and something happens."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses = 0
+        self.at_pause: dict[int, Callable[[], object]] = {}
+
+    def monotonic(self) -> float:
+        """Give the time."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time go by."""
+        self.now += seconds
+        self.pauses += 1
+        self.at_pause.get(self.pauses, lambda: None)()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Make the sink's pauses take no time."""
+    clock = Clock()
+    time = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)
+    monkeypatch.setattr(writing, "time", time)
+    return clock
+
+
+def test_a_commit_waits_for_another_one(tmp_path: Path, clock: Clock) -> None:
+    """That of a driver that was killed goes on for a while, and ends."""
+    other = LogStore.open(tmp_path, admin_socket=False)
+    clock.at_pause = {40: other.close}
+    with writing.own((str(tmp_path),)) as store:
+        assert store.log_dirs
+    assert clock.pauses == 40
+
+
+def test_a_commit_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
+    """Who does not end is named."""
+    with LogStore.open(tmp_path, admin_socket=False), pytest.raises(LogDirLockedError) as caught:
+        writing.own((str(tmp_path),))
+    assert clock.now > 100 + writing.LOCK_SECONDS_MAX
+    assert "Spark writes to a store while no other process owns it" in str(caught.value)
+
+
+def test_a_commit_does_not_wait_for_an_owner_that_stays(tmp_path: Path, clock: Clock) -> None:
+    """An owner with an admin socket is no commit."""
+    with LogStore.open(tmp_path), pytest.raises(LogDirLockedError):
+        writing.own((str(tmp_path),))
+    assert clock.pauses == 0
