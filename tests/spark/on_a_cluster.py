@@ -79,9 +79,9 @@ def check(spark: Any, root: Path) -> None:
 
     frame = load(subscribePattern=".*")
     assert frame.count() == len(rows)
-    hosts = frame.rdd.mapPartitions(lambda _: iter([os.environ.get("SPARK_EXECUTOR_DIRS", "")]))
-    print("executors:", len(set(hosts.collect())))
-    print("read:", len(rows), "records")
+    places = frame.rdd.mapPartitions(lambda _: iter([os.environ["SPARK_EXECUTOR_DIRS"]])).collect()
+    assert len(set(places)) == 2, "not both workers had tasks"
+    print("read:", len(rows), "records by", len(places), "tasks on two workers")
     copy = frame.where("topic = 'orders'").select("key", "value")
     writer = copy.write.format("logstore").mode("append").option("logDirs", dirs)
     writer.options(topic="copy", numPartitions="2").save()
@@ -113,7 +113,10 @@ def main() -> None:
         master, started = cluster(root)
         try:
             conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "500m",
-                    "spark.driver.bindAddress": "127.0.0.1"}  # fmt: skip
+                    "spark.driver.bindAddress": "127.0.0.1",
+                    "spark.cores.max": "2",  # it waits for both workers
+                    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+                    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s"}  # fmt: skip
             spark = logstore.spark.session(master, java="bundled", conf=conf)
             logstore.spark.register(spark)
             check(spark, root)
