@@ -266,3 +266,35 @@ def test_another_broker_id_is_refused() -> None:
     """The default says nothing, any other must match."""
     with pytest.raises(LogDirIdentityError, match="broker"):
         run(ours("/1", A), ours("/2", B), broker_id=7)
+
+
+def unmounted(path: str) -> DirFacts:
+    """Make a dir that holds nothing, and whose disk is not mounted."""
+    return DirFacts(path, Found.ABSENT, unmounted=path)
+
+
+def test_a_disk_of_fstab_that_is_not_mounted_is_not_formatted() -> None:
+    """In a store that is known it is offline; where none is known, the store is not opened."""
+    roll = run(ours("/a", A), unmounted("/b"))
+    assert ids(roll) == {"/a": A}
+    (refused,) = roll.refused
+    assert "/b is named in /etc/fstab and is not mounted" in refused.reason
+    for others in ([], [bare("/c")], [unmounted("/c")]):
+        with pytest.raises(LogDirIdentityError, match=r"/b.* named in /etc/fstab and .* mounted"):
+            run(unmounted("/b"), *others)
+    assert not run(bare("/b"), bare("/c")).refused
+
+
+def test_a_store_that_is_still_forming_leaves_an_unmounted_disk_alone() -> None:
+    """The others form it without that one."""
+    roll = run(ours("/a", A, is_forming=True), unmounted("/b"), bare("/c"))
+    assert set(ids(roll)) == {"/a", "/c"}
+    assert [refused.path for refused in roll.refused] == ["/b"]
+
+
+@pytest.mark.parametrize("first", [unmounted("/a"), ours("/a", A, (A,))])
+def test_what_is_said_to_be_new_is_formatted_all_the_same(first: DirFacts) -> None:
+    """Its user knows that nothing is to be mounted there."""
+    roll = run(first, unmounted("/b"), format_new=True)
+    assert set(ids(roll)) == {"/a", "/b"}
+    assert not roll.refused

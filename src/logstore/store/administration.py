@@ -56,7 +56,8 @@ class StoreAdministration(StoreFailures):
             format_new: give a directory without identity one; with False it is refused.
 
         Raises:
-            LogDirIdentityError: it is foreign, or the same as another one.
+            LogDirIdentityError: it is foreign, the same as another one, or new where a disk that
+                /etc/fstab names is not mounted.
             LogDirLockedError: another process has it.
             LogDirOfflineError: its disk failed on the way; the store is what it was.
         """

@@ -21,6 +21,7 @@ from logstore.disk.meta_properties import (
     decode_meta,
     hint_of,
 )
+from logstore.disk.mounts import unmounted_point
 from logstore.errors import (
     CorruptCheckpointError,
     LogDirIdentityError,
@@ -155,8 +156,10 @@ def _look_at(path: str) -> DirFacts:
         data = files.read_file(meta_path)
     except FileNotFoundError:
         if not files.exists(path):
-            return DirFacts(path, Found.ABSENT)
-        return DirFacts(path, Found.BARE, hint=lock_hint(path), has_replicas=_has_replicas(path))
+            return DirFacts(path, Found.ABSENT, unmounted=unmounted_point(path))
+        hint, has_replicas = lock_hint(path), _has_replicas(path)
+        point = None if has_replicas or hint.directory_id else unmounted_point(path)
+        return DirFacts(path, Found.BARE, hint=hint, has_replicas=has_replicas, unmounted=point)
     except IsADirectoryError:
         return DirFacts(path, Found.BAD, reason="meta.properties is a directory")
     try:

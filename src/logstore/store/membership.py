@@ -19,7 +19,7 @@ from logstore.store.opening import look
 from logstore.store.parallel import for_each
 from logstore.store.possession import each
 from logstore.store.replicas import Replicas
-from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll
+from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
 
 
 class Admission(NamedTuple):
@@ -61,7 +61,7 @@ class Membership:
 
         Raises:
             LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
-                or not formatted.
+                not formatted, or new where a disk of fstab is not mounted.
             LogDirOfflineError: it cannot be read.
         """
         configured = resolve(path, self._patience_seconds)
@@ -85,7 +85,10 @@ class Membership:
                 )
                 raise LogDirIdentityError(path=resolved, reason=reason)
         elif not format_new:
-            raise LogDirIdentityError(path=resolved, reason=f"it is not formatted: {FORMAT_REMEDY}")
+            why = not_mounted(facts) or "it is not formatted"
+            raise LogDirIdentityError(path=resolved, reason=f"{why}: {FORMAT_REMEDY}")
+        elif facts.unmounted and replaces is None:
+            raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
         return Admission(resolved, new_id(), is_new=True, is_changed=True, replaces=replaces)
 
     def _admit_formatted(

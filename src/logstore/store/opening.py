@@ -18,7 +18,7 @@ from logstore.store import possession
 from logstore.store.identity import Configured, look_at, write_identities
 from logstore.store.parallel import in_time
 from logstore.store.possession import each, release_all
-from logstore.store.roster import DirFacts, Found, Refused, Roll, decide
+from logstore.store.roster import DirFacts, Found, Refused, Roll, decide, not_mounted
 
 ATTEMPTS_MAX = 5
 PATIENCE_SECONDS = 15.0
@@ -92,9 +92,11 @@ def view_log_dirs(
     """Look at the log dirs of a store that another process may own; changes nothing."""
     facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
+        why = not_mounted(*facts)
+        reason = f"there is no store here{why and f' ({why})'}"
         raise LogDirIdentityError(
             path=configured.paths[0],
-            reason="there is no store here; open it for writing to make one, or correct the path",
+            reason=f"{reason}; open it for writing to make one, or correct the path",
         )
     roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
     roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))

@@ -7,6 +7,8 @@ One pure function, facts in and decisions out; `identity` gathers the facts and 
     formatted, our store, in the roster  serve
     bare, in an existing store           offline (an empty mount point looks like this), or with
                                          `format_new` a new member
+    bare, its disk of fstab not mounted  never formatted but with `format_new`: offline, or, where
+                                         no dir is formatted, refuse to open
     damaged `meta.properties`            take it for the one member that is missing, by what is
                                          left of it, by its lock file, or as the only gap
     another store, Kafka, later version  offline
@@ -35,7 +37,12 @@ class Found(enum.Enum):
 
 
 class DirFacts(NamedTuple):
-    """What was found at one configured path."""
+    """What was found at one configured path.
+
+    Attributes:
+        unmounted: of a dir that holds nothing: the mount point of fstab that it ought to be below,
+            where nothing is mounted now.
+    """
 
     path: str
     found: Found
@@ -43,6 +50,7 @@ class DirFacts(NamedTuple):
     hint: Hint = Hint(None, None)
     has_replicas: bool = False
     reason: str = ""
+    unmounted: str | None = None
 
 
 class Member(NamedTuple):
@@ -129,6 +137,13 @@ def _new_store(
     new_id: Callable[[], str],
 ) -> Roll:
     """Form a new store; a dir that cannot be read might hold the old one, so then only if told."""
+    unmounted = [fact for fact in bare if fact.unmounted]
+    if unmounted and not format_new:
+        raise LogDirIdentityError(
+            path=unmounted[0].path,
+            reason=f"{not_mounted(*unmounted)}; no other log dir is formatted, so it cannot be "
+            f"told whether this is a new store: {FORMAT_REMEDY}",
+        )
     if bad and bare and not format_new:
         raise LogDirIdentityError(
             path=bad[0].path,
@@ -184,9 +199,18 @@ def _lost(fact: DirFacts) -> str:
     return f"{what} and is written anew"
 
 
+def not_mounted(*facts: DirFacts) -> str:
+    """Say which disks of dirs without anything in them are not mounted; "" when none is known."""
+    points = sorted({fact.unmounted for fact in facts if fact.unmounted})
+    is_one = len(points) == 1
+    told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
+    return f"{told}{'is' if is_one else 'are'} not mounted" if points else ""
+
+
 def _bare_refusal(fact: DirFacts) -> Refused:
     what = "there is no such directory" if fact.found is Found.ABSENT else "it is not formatted"
-    return Refused(fact.path, f"{what}, though the store is not new: {FORMAT_REMEDY}", True)
+    reason = not_mounted(fact) or f"{what}, though the store is not new"
+    return Refused(fact.path, f"{reason}: {FORMAT_REMEDY}", True)
 
 
 class _Existing:
@@ -284,6 +308,9 @@ class _Existing:
         """Finish what a crash cut short: nothing was ever stored, so only the given dirs count."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
+            if fact.unmounted and not self.format_new:
+                self.refused.append(_bare_refusal(fact))
+                continue
             self.ids[fact.path] = gaps.pop(0) if gaps else self.new_id()
             self.new_paths.append(fact.path)
         roster = list(self.ids.values())
