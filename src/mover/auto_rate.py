@@ -4,12 +4,14 @@ What counts is how the store's own appends fare, and the flushes that somebody w
 probe does: a probe waits behind the move's own write-back and would hold the move back on an idle
 disk. Before a move copies, and for a moment every `LEARN_EVERY_TICKS` while it does, it stands
 still and the p99 of writes and of syncs is learned. From then on each tick counts how many are
-slower than `factor` times that. More than `SLOW_PART` of them, and the rate falls.
+slower than `factor` times what such an append takes in all. More than `SLOW_PART` of them, and
+the rate falls.
 
-Else it rises: at once, by half in each tick, to close below the rate that was too much last time.
-There it stays, and tries a little more once in a while, the more seldom the more often that fails;
-when more does no harm, it is as if nothing had ever been too much. Without foreground there is
-nothing to protect, and no ceiling.
+Else it rises, unless it was not made use of: a tick in which the copy stood still to sync says
+nothing for more. It rises at once, by half in each tick, to close below the rate that was too much
+last time. There it stays, and tries a little more once in a while, the more seldom the more often
+that fails; when more does no harm, it is as if nothing had ever been too much. Without foreground
+there is nothing to protect, and no ceiling.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 FACTOR = 2.0
 QUANTILE = 0.99
 SLOW_PART = 0.007  # of all; a p99 allows a hundredth
+APPEND_SECONDS = 25e-6  # what an append takes at least besides its write, which alone is timed
 
 TICK_SECONDS = 0.1
 LEARN_TICKS = 3  # what was copied before still ends in the first of them
@@ -93,7 +96,7 @@ class _Kind:
         if self._baseline is None:
             return False
         self._count = self._count * MEMORY + sum(counts)
-        slow = count_above(counts, self._baseline * self._factor)
+        slow = count_above(counts, (self._baseline + APPEND_SECONDS) * self._factor)
         self._slow = self._slow * MEMORY + slow
         return self._count >= JUDGED_MIN and slow > 0 and self._slow > self._count * SLOW_PART
 
@@ -180,8 +183,8 @@ class AutoRate:
 
     def _fall(self) -> None:
         # A ceiling that nothing reached is no rate to fall from. One tick says little of what was
-        # reached: a copy stands still while it syncs.
-        reached = max(self._copied)
+        # reached: a copy stands still while it syncs, and makes up for it in the next tick.
+        reached = sorted(self._copied)[-2:][0]
         rate = reached if self.rate is None else min(self.rate, reached)
         known, is_calm = self._too_much, self._since_fell >= CALM_TICKS
         is_above = known is not None and rate > known * CLOSE * 1.01
@@ -214,7 +217,7 @@ class AutoRate:
         """Raise the ceiling, but not far above what is made use of."""
         if self.rate is None:
             return
-        if is_free or max(self._copied) > self.rate / 2:
+        if is_free or self._copied[-1] > self.rate / 2:
             self.rate *= by
         if not is_free:
             self._best = self.rate

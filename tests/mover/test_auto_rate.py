@@ -26,7 +26,7 @@ class Disk:
     def __init__(self, knee: float, width: float = 1000 * MB) -> None:
         self.knee, self.width = knee, width
         self.appends = APPENDS
-        self.idle_seconds = FAST
+        self.idle_seconds, self.slow_seconds = FAST, SLOW
         self.slow = self.all = 0
         self.rates: list[float] = []
 
@@ -35,7 +35,7 @@ class Disk:
         is_slow = rate > self.knee
         writes = Latencies()
         for number in range(self.appends):
-            writes.note(SLOW if is_slow and not number % 20 else self.idle_seconds)
+            writes.note(self.slow_seconds if is_slow and not number % 20 else self.idle_seconds)
         if self.appends and is_slow:
             self.slow += self.appends // 20
         self.all += self.appends
@@ -86,6 +86,39 @@ class NoisyDisk(Disk):
             self.knee = 0
         super().tick(auto)
         self.knee = knee
+
+
+class SyncingDisk(Disk):
+    """A disk on which a copy stands still in two ticks of five, and syncs."""
+
+    def tick(self, auto: AutoRate) -> None:
+        if len(self.rates) % 5 < 3:
+            super().tick(auto)
+            return
+        self.rates.append(0)
+        writes = Latencies()
+        for _ in range(self.appends):
+            writes.note(self.idle_seconds)
+        self.all += self.appends
+        auto.tick([writes.take(), Latencies().take()], 0)
+
+
+@pytest.mark.parametrize("knee", [25 * MB, 150 * MB, 600 * MB])
+def test_a_copy_that_stands_still_says_nothing_for_more(knee: int) -> None:
+    """A rate rises by ticks in which it was reached: pauses to sync provoke no slow append."""
+    disk, auto = SyncingDisk(knee), AutoRate()
+    disk.run(auto, 100)
+    disk.slow = disk.all = 0
+    assert disk.run(auto, 600) > knee * 0.6 * 0.8
+    assert disk.slow <= disk.all * 0.001
+
+
+def test_what_costs_less_than_an_append_is_no_slow_disk() -> None:
+    """Writes that take a little longer beside a copy, as two share a processor, are no reason."""
+    disk, auto = Disk(2 * MB), AutoRate()
+    disk.slow_seconds = 3 * FAST
+    disk.run(auto, 100)
+    assert disk.run(auto, 300) > 0.9 * disk.width
 
 
 @pytest.mark.parametrize("knee", [25 * MB, 150 * MB, 1500 * MB])
