@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir, LogDirState
+from logstore.disk.meta_properties import FILE_NAME, MetaProperties, decode_meta
+from logstore.disk.settings import SETTINGS_NAME, DirSettings
 from logstore.errors import (
     LogDirError,
     LogDirFullError,
+    LogDirLockedError,
     LogDirOfflineError,
     ReplicaOfflineError,
 )
+from logstore.names import TopicPartition
+from support.hanging import Caller
 
 
 def error_of(code: int, path: str | None = None) -> OSError:
@@ -180,3 +187,96 @@ def test_another_directory_in_its_place_is_not_written_to(tmp_path: Path) -> Non
     assert isinstance(error, LogDirOfflineError)
     assert "unmounted" in error.reason
     assert list(path.iterdir()) == []
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> LogDir:
+    """Give a log dir that this process has locked."""
+    log_dir = LogDir(str(tmp_path))
+    log_dir.belong("c" * 32, "d" * 32)
+    log_dir.lock.acquire()
+    return log_dir
+
+
+class InSync:
+    """Have the first file of a name stand in its sync, durable already, until it is released."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, name: str, call: str = "fsync") -> None:
+        self.began, self.released = threading.Event(), threading.Event()
+        real = getattr(files, call)
+
+        def stand(first: Any, *rest: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first
+            result = real(first, *rest)
+            if name in os.path.basename(path) and not self.began.is_set():
+                self.began.set()
+                assert self.released.wait(60)
+            return result
+
+        patch.setattr(files, call, stand)
+
+
+def is_free(log_dir: LogDir) -> bool:
+    other = LogDir(log_dir.path)
+    try:
+        other.lock.acquire()
+    except LogDirLockedError:
+        return False
+    other.release()
+    return True
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_small_file_that_hung_does_not_replace_the_one_of_the_next_owner(
+    owned: LogDir, monkeypatch: pytest.MonkeyPatch, is_offline: bool
+) -> None:
+    """It is durable, and was about to take the name when its dir had another owner already."""
+    standing = InSync(monkeypatch, SETTINGS_NAME)
+    late = Caller(lambda: owned.change_settings(DirSettings(is_cordoned=True)))
+    assert standing.began.wait(60)
+    if is_offline:
+        owned.take_offline("it hangs")
+    owned.release()
+    after = LogDir(owned.path)
+    after.belong(owned.cluster_id, owned.directory_id)
+    after.lock.acquire()
+    wishes = {TopicPartition("orders", 0): 1}
+    after.change_settings(DirSettings(preferred=wishes))
+    standing.released.set()
+    assert isinstance(late.outcome(), LogDirOfflineError)
+    after.load_settings()
+    assert after.settings == DirSettings(preferred=wishes)
+    assert not [name for name in os.listdir(owned.path) if name.endswith(".tmp")]
+    after.release()
+
+
+def test_a_dir_is_let_go_of_once_a_rename_that_hangs_in_it_is_over(
+    owned: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lets go does not wait; the lock is held until nothing can be replaced any more."""
+    standing = InSync(monkeypatch, SETTINGS_NAME, "rename")
+    late = Caller(lambda: owned.change_settings(DirSettings(is_cordoned=True)))
+    assert standing.began.wait(60)
+    owned.release()
+    assert not is_free(owned)
+    standing.released.set()
+    assert late.outcome() is None
+    assert is_free(owned)
+
+
+def test_the_older_identity_is_written_before_the_newer_one_begins(
+    owned: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first hung in its sync and nobody waited for it; the roster of the second stands last."""
+    older = MetaProperties(owned.cluster_id, 0, owned.directory_id, 5, (owned.directory_id,), False)
+    standing = InSync(monkeypatch, FILE_NAME)
+    first = Caller(lambda: owned.write_meta(older))
+    assert standing.began.wait(60)
+    second = Caller(lambda: owned.write_meta(older._replace(roster_epoch=6)))
+    assert not second.is_back()
+    standing.released.set()
+    assert first.outcome() is None
+    assert second.outcome() is None
+    meta_path = os.path.join(owned.path, FILE_NAME)
+    assert decode_meta(files.read_file(meta_path), meta_path).roster_epoch == 6
+    owned.release()

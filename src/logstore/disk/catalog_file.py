@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import xxhash
@@ -103,6 +104,8 @@ def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
         files.close(fd)
 
 
-def write_catalog(dir_path: str, places: Mapping[TopicPartition, Place]) -> None:
+def write_catalog(
+    dir_path: str, places: Mapping[TopicPartition, Place], guard: files.Guard = nullcontext
+) -> None:
     """Replace a catalog durably; raises OSError."""
-    files.write_atomically(os.path.join(dir_path, CATALOG_NAME), encode_catalog(places))
+    files.write_atomically(os.path.join(dir_path, CATALOG_NAME), encode_catalog(places), guard)

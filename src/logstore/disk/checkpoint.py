@@ -12,6 +12,7 @@ wrong place (copied between directories, or one kind over the other) is found ou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import xxhash
@@ -61,9 +62,11 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     return dict(document)
 
 
-def write_document(path: str, document: Mapping[str, Any]) -> None:
+def write_document(
+    path: str, document: Mapping[str, Any], guard: files.Guard = nullcontext
+) -> None:
     """Replace a document durably: after a crash it is the old one or the new one."""
-    files.write_atomically(path, encode_document(document))
+    files.write_atomically(path, encode_document(document), guard)
 
 
 def read_document(path: str) -> dict[str, Any] | None:
@@ -83,12 +86,16 @@ def read_document(path: str) -> dict[str, Any] | None:
 
 
 def write_offsets(
-    path: str, kind: str, directory_id: str, offsets: Mapping[TopicPartition, int]
+    path: str,
+    kind: str,
+    directory_id: str,
+    offsets: Mapping[TopicPartition, int],
+    guard: files.Guard = nullcontext,
 ) -> None:
     """Replace an offsets checkpoint durably."""
     rows = [[topic, partition, offset] for (topic, partition), offset in offsets.items()]
     document = {"version": VERSION, "kind": kind, "directory_id": directory_id, "offsets": rows}
-    write_document(path, document)
+    write_document(path, document, guard)
 
 
 def read_offsets(path: str, kind: str, directory_id: str) -> dict[TopicPartition, int] | None:

@@ -16,7 +16,7 @@ import fcntl
 import os
 import stat as stat_module
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -206,19 +206,22 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-def write_atomically(path: str, data: bytes, check: Callable[[], None] = lambda: None) -> None:
+# Entered where a file takes the place of another; its entry raises where that may not be any more.
+Guard = Callable[[], AbstractContextManager[object]]
+
+
+def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
     """Replace a small file whole: after a crash it is the old one or the new one (R4).
 
     Args:
-        check: asked once the data is durable, just before it takes the name: the sync may have
-            hung, and who came after it may have written a newer file. What it raises is raised,
-            and nothing is replaced.
+        guard: held over the rename. The sync before it may have hung for so long that somebody
+            else has written a newer file: the guard raises then, and nothing is replaced.
     """
     temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     try:
         write_new(temporary, data)
-        check()
-        rename(temporary, path)
+        with guard():
+            rename(temporary, path)
     except Exception:
         remove_if_there(temporary)
         raise

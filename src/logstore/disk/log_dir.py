@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -68,7 +68,7 @@ class LogDir(Health):
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
         self.lock = DirLock(path)
-        self.checkpoints = OffsetCheckpoints(path, self.check)
+        self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.settings = DirSettings()
         # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
         self.good_probes = 0
@@ -77,6 +77,9 @@ class LogDir(Health):
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
         self._writing_meta = threading.Lock()  # so that an older identity never ends up last
+        # Held over each rename that replaces a file, and never waited for by who lets go.
+        self._replacing = threading.Lock()
+        self._is_let_go = False
 
     def __repr__(self) -> str:
         """Show the path and the state, with its reason."""
@@ -203,12 +206,13 @@ class LogDir(Health):
 
         Raises:
             OSError: the disk failed.
-            LogDirOfflineError, LogDirSuspectError: it hung meanwhile; it keeps the one it has.
+            LogDirOfflineError: it hung, and nobody waits any more; it keeps the one it has.
+            LogDirSuspectError: it hangs already.
         """
         path = os.path.join(self.path, FILE_NAME)
         with call(self.path, SYNCING), self._writing_meta:
             self.check()
-            files.write_atomically(path, encode_meta(meta), self.check)
+            files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
         """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start.
@@ -228,9 +232,36 @@ class LogDir(Health):
             )
 
     def release(self) -> None:
-        """Give the lock back; an error of a dying disk is of no interest any more."""
-        with suppress(OSError):
-            self.lock.release()
+        """Give the lock back; an error of a dying disk is of no interest any more.
+
+        Waits for nobody: who is just replacing a file gives it back himself once that is done.
+        """
+        self._is_let_go = True
+        if self._replacing.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self.lock.release()
+            finally:
+                self._replacing.release()
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """Guard a rename that replaces a file of the dir: it is this owner's as long as it takes.
+
+        Raises:
+            LogDirOfflineError: it is offline, or was let go of: what was to be written may be older
+                than what stands there.
+        """
+        try:
+            with self._replacing:
+                if self.is_offline:
+                    raise self.offline_error()
+                if self._is_let_go:
+                    raise LogDirOfflineError(path=self.path, reason="it was let go of meanwhile")
+                yield
+        finally:
+            if self._is_let_go:
+                self.release()
 
     # --- what its user decided --------------------------------------------------------------------
 
@@ -249,7 +280,7 @@ class LogDir(Health):
         try:
             with call(self.path, SYNCING):
                 self.check_place()
-                write_settings(self.path, self.directory_id, settings)
+                write_settings(self.path, self.directory_id, settings, self.replacing)
         except OSError as error:
             raise self.failed(error, os.path.join(self.path, SETTINGS_NAME)) from error
         self.settings = settings

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from logstore.disk import checkpoint, files
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
@@ -23,9 +24,14 @@ WAIT_SECONDS = 0.25
 class OffsetCheckpoints:
     """The offsets of one log dir as they stand on its disk."""
 
-    def __init__(self, dir_path: str, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        dir_path: str,
+        check: Callable[[], None] = lambda: None,
+        guard: files.Guard = nullcontext,
+    ) -> None:
         self.directory_id = ""
-        self._check = check
+        self._check, self._guard = check, guard
         self._paths = {
             kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
         }
@@ -96,5 +102,5 @@ class OffsetCheckpoints:
             self._on_disk[kind] = None
 
     def _replace(self, kind: str, offsets: dict[TopicPartition, int]) -> None:
-        checkpoint.write_offsets(self._paths[kind], kind, self.directory_id, offsets)
+        checkpoint.write_offsets(self._paths[kind], kind, self.directory_id, offsets, self._guard)
         self._on_disk[kind] = offsets

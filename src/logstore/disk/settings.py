@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import NamedTuple
 
+from logstore.disk import files
 from logstore.disk.checkpoint import VERSION, read_document, write_document
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
@@ -32,7 +34,9 @@ class DirSettings(NamedTuple):
     preferred: Mapping[TopicPartition, int] = NO_WISHES
 
 
-def write_settings(dir_path: str, directory_id: str, settings: DirSettings) -> None:
+def write_settings(
+    dir_path: str, directory_id: str, settings: DirSettings, guard: files.Guard = nullcontext
+) -> None:
     """Replace the settings of a log dir durably; raises OSError."""
     rows = [[topic, partition, ms] for (topic, partition), ms in settings.preferred.items()]
     document = {
@@ -41,7 +45,7 @@ def write_settings(dir_path: str, directory_id: str, settings: DirSettings) -> N
         "is_cordoned": settings.is_cordoned,
         "preferred": rows,
     }
-    write_document(os.path.join(dir_path, SETTINGS_NAME), document)
+    write_document(os.path.join(dir_path, SETTINGS_NAME), document, guard)
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:

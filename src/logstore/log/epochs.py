@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from contextlib import nullcontext
 
-from logstore.disk import checkpoint
+from logstore.disk import checkpoint, files
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -58,10 +59,10 @@ class LeaderEpochs:
         end = self.entries[number][1] if number < len(self.entries) else log_end_offset
         return self.entries[number - 1][0], end
 
-    def write(self) -> None:
-        """Replace the file durably; raises OSError."""
+    def write(self, guard: files.Guard = nullcontext) -> None:
+        """Replace the file durably; raises OSError, and what the guard of its log dir does."""
         pairs = [list(entry) for entry in self.entries]
-        checkpoint.write_document(self._path, {"version": 1, "epochs": pairs})
+        checkpoint.write_document(self._path, {"version": 1, "epochs": pairs}, guard)
 
     @classmethod
     def read(cls, directory: str) -> LeaderEpochs | None:

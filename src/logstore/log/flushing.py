@@ -120,7 +120,7 @@ def _write_epochs(log: LogWriter) -> None:
     """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
     try:
         with call(log.directory, SYNCING):
-            log._epochs.write()
+            log._epochs.write(log._log_dir.replacing)
     except OSError as error:
         failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
         if not failure.retriable:

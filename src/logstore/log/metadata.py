@@ -13,10 +13,11 @@ every move of the replica. What a move leaves in it, and where:
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 from logstore.config import LogConfig
-from logstore.disk import checkpoint
+from logstore.disk import checkpoint, files
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 
 FILE_NAME = "partition.metadata"
@@ -138,9 +139,9 @@ class PartitionMetadata(NamedTuple):
             "moving": self.moving._asdict() if self.moving else None,
         }
 
-    def write(self, directory: str) -> None:
-        """Replace the file durably; raises OSError."""
-        checkpoint.write_document(os.path.join(directory, FILE_NAME), self.to_document())
+    def write(self, directory: str, guard: files.Guard = nullcontext) -> None:
+        """Replace the file durably; raises OSError, and what the guard of its log dir does."""
+        checkpoint.write_document(os.path.join(directory, FILE_NAME), self.to_document(), guard)
 
     @classmethod
     def read(cls, directory: str) -> PartitionMetadata | None:

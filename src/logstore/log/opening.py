@@ -194,7 +194,7 @@ def _read_metadata(
         log_start_offset=max(log_start_offset or 0, first),
     )
     _check_awaited(log_dir)
-    metadata.write(directory)
+    metadata.write(directory, log_dir.replacing)
     entry.warnings.append(
         f"{FILE_NAME} {reason}: made anew with the default configuration"
         + ("" if topic_id else " and a new topic id")

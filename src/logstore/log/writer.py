@@ -353,7 +353,7 @@ class LogWriter(LogReader):
         metadata = self._metadata._replace(**changes)
         try:
             with call(self._directory, SYNCING):
-                metadata.write(self._directory)
+                metadata.write(self._directory, self._log_dir.replacing)
         except OSError as error:
             raise self._failed(error) from error
         self._metadata = metadata

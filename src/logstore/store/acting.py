@@ -48,7 +48,7 @@ def _rename(log_dir: LogDir, facts: ReplicaFacts, name: str, kind: str) -> Repli
     return facts._replace(dir_name=name, kind=kind)
 
 
-def mark_copying(facts: ReplicaFacts) -> None:
+def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
     """Take the mark of being caught up from a `.move`: the live copy may have gone on since.
 
     Raises:
@@ -58,4 +58,4 @@ def mark_copying(facts: ReplicaFacts) -> None:
     metadata = PartitionMetadata.read(facts.path)
     if metadata is not None and metadata.move_record is not None:
         record = metadata.move_record._replace(move_state=COPYING)
-        metadata.with_move_record(record).write(facts.path)
+        metadata.with_move_record(record).write(facts.path, log_dir.replacing)

@@ -26,6 +26,7 @@ from logstore.disk.catalog_file import (
 )
 from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
 from logstore.store.parallel import for_each
 
@@ -127,10 +128,10 @@ class Catalog:
             self._line_counts[path] = len(kept) + 1 if pending is None else line_count
         try:
             if pending is None:
-                write_catalog(path, kept)
+                write_catalog(path, kept, log_dir.replacing)
             else:
                 append_catalog(path, pending)
-        except OSError:
+        except (OSError, LogStoreError):
             with self._lock:
                 self._pending[path] = None
             raise

@@ -15,7 +15,12 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
-from logstore.errors import CorruptionError, LogStoreError, UnsupportedFormatError
+from logstore.errors import (
+    CorruptionError,
+    LogDirOfflineError,
+    LogStoreError,
+    UnsupportedFormatError,
+)
 from logstore.log import metadata
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
@@ -212,7 +217,7 @@ def _carry_out(
                 settled.failures.append((decision, failure))
             else:
                 settled.warnings.append(f"{first.path}: {decision.reason}, but: {failure}")
-        except (CorruptionError, UnsupportedFormatError) as error:
+        except (CorruptionError, UnsupportedFormatError, LogDirOfflineError) as error:
             settled.warnings.append(f"{first.path}: {decision.reason}, but: {error}")
     return settled
 
@@ -234,7 +239,7 @@ def _carry_out_one(
         return decision._replace(act=Act.LEAVE, replicas=(stray,), reason=reason)
     if act is Act.RESUME and first.is_caught_up:
         with this.at(log_dir):
-            acting.mark_copying(first)
+            acting.mark_copying(log_dir, first)
     if act is Act.PURGE:
         doomed = tuple(_prepare_purge(replicas, facts, this) for facts in decision.replicas)
         return decision._replace(replicas=doomed)
@@ -249,7 +254,7 @@ def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> Repli
             return acting.make_deleted(log_dir, facts)
         if facts.kind == "move" and facts.is_caught_up:
             try:
-                acting.mark_copying(facts)
+                acting.mark_copying(log_dir, facts)
             except OSError as error:
                 if verdict_of(error) is not Verdict.FULL:
                     raise
