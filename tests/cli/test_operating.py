@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from logstore import LogStore
 from support.command_line import Run, owner_of
+from support.moves import StagedMove
 
 
 def state_of(run: Run, path: str) -> str:
@@ -111,3 +115,75 @@ def test_an_owner_without_a_socket_is_named(run: Run, orders: list[str]) -> None
         assert result.exit_code == 1
         assert str(owner.pid) in result.stderr and len(result.stderr.splitlines()) == 1
     assert os.path.isdir(orders[1])
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_a_topic_is_deleted(run: Run, orders: list[str], is_owned: bool) -> None:
+    """By its owner when there is one; it is asked for, and what is not wished stays."""
+    with LogStore.open(orders) as store:
+        store.create("orders", 1)
+        store.create("audit", 0)
+    with owner_of(orders) if is_owned else contextlib.nullcontext():
+        refused = run("delete", "orders", stdin="n\n")
+        assert refused.exit_code == 1 and not refused.stdout
+        assert "orders-0, orders-1" in refused.stderr
+        assert run("delete", "nowhere", "--yes").exit_code == 1
+        assert run("delete", "orders-1", "--yes").stdout == "deleted orders-1\n"
+        result = run("delete", "orders", "0", "--format", "jsonl", stdin="y\n")
+        assert json.loads(result.stdout) == {"topic": "orders", "partition": 0}
+        rows = run("topics", "--format", "jsonl").stdout.splitlines()
+        assert [json.loads(row)["topic"] for row in rows] == ["audit"]
+
+
+def test_a_deletion_that_is_refused_says_what_went_before(run: Run, orders: list[str]) -> None:
+    """The replica of an offline log dir stays; its error is one line."""
+    with LogStore.open(orders) as store:
+        store.create("orders", 1, log_dir=orders[1])
+    with owner_of(orders):
+        run("take-offline", orders[1])
+        result = run("delete", "orders", "--yes")
+        assert result.exit_code == 1
+        assert result.stdout == "deleted orders-0\n"
+        assert orders[1] in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned: bool) -> None:
+    """It was read-only with what there is of it; from then on it is the live one."""
+    disks = [Path(path) for path in orders]
+    with LogStore.open(orders) as store:
+        store.create("half", 0, log_dir=orders[0]).append(b"x")
+    half = StagedMove(disks[0], disks[1], "half", 0, 1).name().copy()
+    shutil.rmtree(half.live)
+    with owner_of(orders) if is_owned else contextlib.nullcontext():
+        result = run("promote", "half", "0")
+        assert result.exit_code == 0, result.output
+        assert result.stdout == "half-0 is live, with what there is of it\n"
+    with LogStore.open(orders) as store:
+        assert store["half", 0].append(b"y") == 1
+    assert run("promote", "nowhere").exit_code == 1
+
+
+def test_a_dead_disk_is_given_up_and_another_replaced(run: Run, orders: list[str]) -> None:
+    """By its path: what was on it is named. An empty disk in its place is taken when told so."""
+    with LogStore.open(orders) as store:
+        store.create("audit", 0, log_dir=orders[1]).append(b"x")
+    with owner_of(orders):
+        refused = run("remove-dir", "--lost", orders[1])
+        assert refused.exit_code == 1 and "it serves" in refused.stderr
+        run("take-offline", orders[1])
+        os.rename(orders[1], orders[1] + ".dead")
+        os.mkdir(orders[1])
+        refused = run("reopen", orders[1])
+        assert refused.exit_code == 1 and "not formatted" in refused.stderr
+        result = run("reopen", orders[1], "--format-new")
+        assert result.exit_code == 0, result.output
+        assert state_of(run, orders[1]) == "online"
+        assert run("create", "audit", "0", "--log-dir", orders[1]).exit_code == 0
+        run("take-offline", orders[1])
+        result = run("remove-dir", "--lost", orders[1])
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines() == [
+            f"{orders[1]} is no longer a log dir of this store",
+            "  lost: audit-0",
+        ]

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,3 +142,33 @@ def test_a_silent_owner_is_given_up(tmp_path: Path) -> None:
     finally:
         gate.set()
         thread.join()
+
+
+def test_a_relative_path_is_the_clients(
+    dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner stands elsewhere; an id of a missing log dir is no path."""
+    with LogStore.open(dirs) as store:
+        owner = find_owner(dirs)
+        assert owner is not None
+        asked = []
+        answer = owner._answers
+
+        def look(request: dict[str, Any], timeout: float | None) -> Any:
+            asked.append(request)
+            return answer(request, timeout)
+
+        monkeypatch.setattr(owner, "_answers", look)
+        monkeypatch.chdir(tmp_path)
+        owner.call("add_dir", {"path": "c"})
+        owner.call("create", {"topic": "orders", "partition": 0, "log_dir": "./c"})
+        owner.call("describe_dirs", {"log_dirs": ["a", "c"]})
+        with pytest.raises(LogStoreError):
+            owner.call("remove_dir", {"path": "0" * 32, "lost": True})
+        assert [r.get("path") or r.get("log_dir") or r.get("log_dirs") for r in asked] == [
+            str(tmp_path / "c"),
+            str(tmp_path / "c"),
+            [str(tmp_path / "a"), str(tmp_path / "c")],
+            "0" * 32,
+        ]
+        assert store["orders", 0].log_dir == str(tmp_path / "c")

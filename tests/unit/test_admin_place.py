@@ -123,3 +123,38 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
         admin_place.listen(str(tmp_path / "taken.sock"))
     assert os.listdir(tmp_path) == ["taken.sock"]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_socket_that_never_got_its_name_is_swept_once_it_is_old(tmp_path: Path) -> None:
+    """Its owner was killed between bind and rename; one of this moment is about to be listened on.
+
+    One that somebody listens on stays, however old it is.
+    """
+    for name in ("old.new", "fresh.new", "living.new"):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(tmp_path / name))
+    (tmp_path / "living.new").unlink()
+    with admin_place.listen(str(tmp_path / "a.sock")):
+        os.rename(tmp_path / "a.sock", tmp_path / "living.new")
+        for name in ("old.new", "living.new"):
+            os.utime(tmp_path / name, (0, 0))
+        admin_place.sweep(str(tmp_path))
+        assert set(os.listdir(tmp_path)) == {"fresh.new", "living.new"}
+
+
+def test_what_a_killed_owner_left_outside_of_a_session_is_swept_within_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same user's next start looks at both places; a directory of somebody else is not ours."""
+    session, below_tmp = tmp_path / "session", tmp_path / f"logstore-{os.geteuid()}"
+    for directory in (session, below_tmp):
+        directory.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path))
+    for is_private in (False, True):
+        stale = str(below_tmp / "stale.sock")
+        below_tmp.chmod(0o700)
+        admin_place.listen(stale).close()
+        below_tmp.chmod(0o700 if is_private else 0o755)
+        with admin_place.listen(admin_place.choose_path()):
+            assert os.path.lexists(stale) is not is_private

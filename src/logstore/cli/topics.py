@@ -1,4 +1,4 @@
-"""Commands about topics: `topics`, `create`."""
+"""Commands about topics: `topics`, `create`, `delete`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from logstore.cli.options import (
     format_option,
     log_dirs_option,
     note,
+    partition_arguments,
     partitions_of,
     store_for_reading,
     wrong_usage,
@@ -191,4 +192,45 @@ def create(
                 print_rows(rows, [], output_format)
 
 
-COMMANDS: list[click.Command] = [topics, create]
+@click.command(short_help="Delete a topic or a partition.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete(
+    topic: str,
+    partition: int | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    yes: bool,
+) -> None:
+    """Delete all partitions of TOPIC, or one, with every record in them.
+
+    Their names are free at once, their files go in the background. A partition on a log dir that is
+    offline is refused, and those after it are left alone.
+
+    \b
+    Examples:
+      logstore delete orders
+      logstore delete orders-0 --yes
+    """
+    with store_for_reading(log_dirs, is_overview=True) as view:
+        names = partitions_of(view, topic, partition)
+    listed = ", ".join(map(str, names))
+    if not yes and not click.confirm(f"delete {listed} with all records?", err=True):
+        raise click.ClickException("nothing was deleted")
+    rows: list[Row] = []
+    with administered(log_dirs) as operator:
+        try:
+            for name in names:
+                arguments = {"topic": name.topic, "partition": name.partition}
+                rows.append(operator.call("delete", arguments))
+        finally:
+            if output_format == "table":
+                for row in rows:
+                    click.echo(f"deleted {row['topic']}-{row['partition']}")
+            else:
+                print_rows(rows, [], output_format)
+
+
+COMMANDS: list[click.Command] = [topics, create, delete]

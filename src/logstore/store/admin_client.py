@@ -12,12 +12,37 @@ from contextlib import suppress
 from typing import Any
 
 from logstore.disk.dir_lock import read_owner
+from logstore.disk.meta_properties import is_id
 from logstore.errors import LogStoreError
 from logstore.store import admin_place
 from logstore.store.admin_protocol import decode_error, decode_line, encode_line
 
 RECEIVE_BYTES = 1 << 16
 LOOK_SECONDS_MAX = 5.0  # a log dir whose lock cannot be read in this time hangs
+
+
+# The arguments of a store's own commands that are paths of log dirs.
+PATHS = {
+    "create": "log_dir",
+    "describe_dirs": "log_dirs",
+    **dict.fromkeys(("add_dir", "reopen_dir", "take_offline", "remove_dir"), "path"),
+    **dict.fromkeys(("cordon", "uncordon", "prefer_dir"), "path"),
+}
+
+
+def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Make the paths among arguments ones that the owner, who stands elsewhere, understands."""
+    name = PATHS.get(command, "")
+    given = arguments.get(name)
+    if isinstance(given, list | tuple):
+        return {**arguments, name: [_absolute(path) for path in given]}
+    return {**arguments, name: _absolute(given)} if given is not None else arguments
+
+
+def _absolute(path: Any) -> Any:
+    """Make a path absolute; the directory id of a missing log dir, or nonsense, stays."""
+    is_path = isinstance(path, str) and path != "" and not is_id(path)
+    return os.path.abspath(path) if is_path else path
 
 
 class AdminClient:
@@ -46,7 +71,7 @@ class AdminClient:
         """Have the owner run a command, and give its result.
 
         Args:
-            arguments: what JSON has words for.
+            arguments: what JSON has words for; a log dir's path may be relative to this process.
             progress: called with what the command tells on the way.
             timeout: seconds without a word from the owner; None waits, as a move takes its time.
 
@@ -54,7 +79,8 @@ class AdminClient:
             LogStoreError: what the owner raised; or it has gone, or said nothing for too long.
             ValueError, TypeError: the arguments are wrong.
         """
-        for answer in self._answers({**(arguments or {}), "command": command}, timeout):
+        request = {**resolved(command, arguments or {}), "command": command}
+        for answer in self._answers(request, timeout):
             if "error" in answer:
                 raise decode_error(answer["error"])
             if "progress" not in answer:

@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -18,6 +19,8 @@ from logstore.disk import files
 
 ADDRESS_BYTES_MAX = 107  # of sun_path, without the zero that ends it
 SUFFIX = ".sock"
+NEW_SUFFIX = ".new"
+NEW_SECONDS_MAX = 60  # between bind and listen: two calls in a row
 BACKLOG = 64
 TEMPORARY = "/tmp"  # not TMPDIR: often long, and removed by those who set it
 
@@ -38,13 +41,18 @@ def _private_dir() -> str:
     if os.path.isabs(session) and _is_private(session):
         path = os.path.join(session, "logstore")
     else:
-        path = os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
+        path = _below_tmp()
     with suppress(FileExistsError):
         files.mkdir(path, 0o700)
     if not _is_private(path):  # somebody else was there first: go where nobody can have been
         path = f"{path}-{os.urandom(6).hex()}"
         files.mkdir(path, 0o700)
     return path
+
+
+def _below_tmp() -> str:
+    """Give the directory for sockets of who has no session."""
+    return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
 def _is_private(path: str) -> bool:
@@ -76,8 +84,8 @@ def listen(path: str) -> socket.socket:
 
     It gets its name when it listens already, so a name with nobody behind it is always a stale one.
     """
-    sweep(os.path.dirname(path))
-    temporary = path.removesuffix(SUFFIX) + ".new"
+    _sweep_all(os.path.dirname(path))
+    temporary = path.removesuffix(SUFFIX) + NEW_SUFFIX
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         os.fchmod(listener.fileno(), 0o600)  # the mode that bind gives to the file
@@ -106,11 +114,25 @@ def connect(path: str) -> socket.socket:
 
 
 def sweep(directory: str) -> None:
-    """Remove the sockets that nobody listens on: their owners were killed."""
+    """Remove the sockets that nobody listens on: their owners were killed.
+
+    One that has no name yet (`*.new`) is about to be listened on, so it goes when it is old.
+    """
+    old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):
         path = os.path.join(directory, entry.name)
-        if entry.name.endswith(SUFFIX) and _is_stale(path):
+        is_new = entry.name.endswith(NEW_SUFFIX) and entry.mtime_ns < old_ns
+        if (is_new or entry.name.endswith(SUFFIX)) and _is_stale(path):
             files.remove_if_there(path)
+
+
+def _sweep_all(directory: str) -> None:
+    """Sweep the directory of a new socket, and the other one that this user may have used."""
+    sweep(directory)
+    other = _below_tmp()
+    if other != directory and _is_private(other):
+        with suppress(OSError):
+            sweep(other)
 
 
 def _is_stale(path: str) -> bool:
