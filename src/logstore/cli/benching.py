@@ -49,10 +49,13 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
     if len(paths) > 1:
         cases += moves(PLANS[plan])
 
-    def tell(_case: str, number: int, count: int) -> None:
-        show(number, count)
-
     with held() as interrupts, kept_from_owners(paths):
+
+        def tell(_case: str, number: int, count: int) -> None:
+            show(number, count)
+            if interrupts.asked:  # raised where Python raises nothing, as while it frees memory
+                raise KeyboardInterrupt(interrupts.number)
+
         layout = layout_of(paths)
         bed = Bed(paths)
         try:
