@@ -59,8 +59,7 @@ bench-kafka-spark: $(VENV)/stamp-bench-kafka-spark ## Spark over a broker's dire
 	@$(BIN)/python -m benchmarks.bench_kafka_spark
 
 spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches; a commit cut at every call
-	@$(SPARK_KILL_RUN) $(PYTEST) -s -o faulthandler_timeout=0 \
-	  tests/spark/kill_drivers.py tests/spark/test_commits.py
+	@$(SPARK_KILL_RUN) $(PYTEST) -s tests/spark/kill_drivers.py tests/spark/test_commits.py
 
 spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master with two workers
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py

@@ -37,6 +37,8 @@ APPENDS = Unit("appends/s", 1)
 GIGABYTES = Unit("GB/s", 1e-9)
 MICROSECONDS = Unit("us each", 1e6, is_rate=False)
 SECONDS = Unit("s", 1, is_rate=False)
+# By their labels: where the engine is the better one if the ratio to a peer is small.
+LESS_IS_BETTER = {each.label for each in (MICROSECONDS, SECONDS)}
 
 
 def _nothing(*_: Any) -> None:
@@ -104,11 +106,11 @@ def rows_of(question: str, unit: Unit, engine: Side, peers: Sequence[Side]) -> l
     rows = []
     for peer in peers:
         others = [unit.figure(peer.amount, seconds) for seconds in peer.seconds]
-        ratio = median(ours / theirs for ours, theirs in zip(figures, others, strict=True))
+        ratios = tuple(ours / theirs for ours, theirs in zip(figures, others, strict=True))
         rows.append(
             Row(
-                question, unit.label, median(figures), peer.name, median(others), ratio,
-                peer.goal, peer.note,
+                question, unit.label, median(figures), peer.name, median(others), median(ratios),
+                peer.goal, peer.note, ratios,
             )
         )  # fmt: skip
     return rows

@@ -40,7 +40,11 @@ def at_most(bound: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Carry one line of the table."""
+    """Carry one line of the table.
+
+    Attributes:
+        rounds: the ratio of each round; `ratio` is their median.
+    """
 
     question: str
     unit: str
@@ -50,6 +54,7 @@ class Row:
     ratio: float | None = None
     goal: Goal | None = None
     note: str = ""
+    rounds: tuple[float, ...] = ()
 
     @property
     def shortfall(self) -> float:
