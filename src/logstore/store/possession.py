@@ -2,8 +2,7 @@
 
 Each step is taken with all of them at once and bounded in time. Who does not end it in time is
 offline, and his thread is left behind: once it is back it looks, finds that nobody waits for it,
-writes nothing more and gives the lock back. Until then it holds the lock, so that nobody else can
-own the dir while one of its calls is still to come back.
+writes nothing more and gives the lock back.
 """
 
 from __future__ import annotations

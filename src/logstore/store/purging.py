@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
-from logstore.names import TopicPartition, parse_dir_name
+from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
 from logstore.store.facts import facts_of_open
 from logstore.store.replicas import Doomed, Replicas
 from logstore.store.startup import ReplicaFacts, is_covered
@@ -103,9 +103,13 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Tell whether a directory may be a replica's: a long name is cut, so by its beginning."""
-    name = parse_dir_name(os.path.basename(path))
-    return name is not None and name.partition == key.partition and key.topic.startswith(name.topic)
+    """Tell whether a directory may be a replica's; of a name that was cut only the beginning."""
+    base = os.path.basename(path)
+    name = parse_dir_name(base)
+    if name is None or name.partition != key.partition:
+        return False
+    is_cut = len(base) == NAME_BYTES_MAX
+    return name.topic == key.topic or (is_cut and key.topic.startswith(name.topic))
 
 
 def forget_companions(replicas: Replicas, key: TopicPartition) -> None:
