@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +12,12 @@ import numpy as np
 import pytest
 
 from logstore import LogStore, TopicPartition
-from logstore.format import kafka
+from logstore.format import kafka, kafka_sound
 from logstore.format.kafka_files import ABORTED_ENTRY, INDEX_ENTRY, TIME_ENTRY
+from logstore.format.prefix import walk
+from logstore.log.offset_index import OffsetIndex
+from logstore.log.scan import Scan
+from logstore.log.time_index import TimeIndex
 from support.kafka_golden import log_dirs
 
 META = "version=1\nnode.id=1\ncluster.id=x\n"
@@ -204,3 +210,54 @@ def test_leader_epochs_that_go_back_are_found(tmp_path: Path) -> None:
     with LogStore.open_kafka(dirs) as store:
         problems = store[TopicPartition("segments", 0)].verify()
     assert [problem.offset for problem in problems] == [3, 4]
+
+
+# --- batches checked many at once -----------------------------------------------------------------
+
+
+def told_of(dirs: list[Path], together_min: int) -> list[object]:
+    """Give all that is found, and all that a scan keeps, with so many batches checked at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_sound, "TOGETHER_MIN", together_min)
+        found: list[object] = []
+        with LogStore.open_kafka(dirs) as store:
+            found += [problem for key in store for problem in store[key].verify()]
+        for path in sorted(path for each in dirs for path in each.glob("*/*.log")):
+            index, times = OffsetIndex(), TimeIndex()
+            scan = Scan(int(path.stem), index=index, time_index=times, interval_bytes=300)
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                found += [scan.run(fd, path.stat().st_size), index.to_bytes(), times.to_bytes()]
+            finally:
+                os.close(fd)
+            found += [scan.position, scan.offset, scan.epochs, scan.max_timestamp, scan.batches]
+            found += [scan.records, scan.last_position, scan.indexed_position, scan.magic]
+    return found
+
+
+def test_many_at_once_is_told_as_one_by_one(tmp_path: Path) -> None:
+    """Whatever byte of a segment or an index is changed, in a log that lost batches too."""
+    rng = random.Random(1)
+    places: list[list[Path]] = [log_dirs("stopped", tmp_path)]
+    for number, every in enumerate((10**9, 5)):
+        place = tmp_path / f"made-{number}"
+        place.mkdir()
+        made = Made(place, drop=lambda batch, every=every: batch % every == 1)  # type: ignore[misc]
+        made.check(made.offsets, made.stamps)
+        places.append([place])
+    assert told_of(places[1], 0) == told_of(places[1], 10**9)
+    for dirs in places:
+        paths = [path for each in dirs for path in each.glob("*/*.*index")]
+        paths += [path for each in dirs for path in each.glob("*/*.log")]
+        paths = sorted(path for path in paths if path.stat().st_size)
+        for _ in range(15):
+            path = rng.choice(paths)
+            data = bytearray(path.read_bytes())
+            at = rng.randrange(len(data))
+            if path.suffix == ".log" and rng.random() < 0.7:  # headers are small
+                at = rng.choice([span.position for span in walk(bytes(data))]) + rng.randrange(61)
+            old, data[at] = data[at], rng.choice((0, 255, data[at] ^ 1, data[at] ^ 2))
+            path.write_bytes(data)
+            assert told_of(dirs, 0) == told_of(dirs, 10**9), (path, at, old, data[at])
+            data[at] = old
+            path.write_bytes(data)

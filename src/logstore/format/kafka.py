@@ -16,19 +16,21 @@ import numpy as np
 from crc32c import crc32c
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
+from logstore.format.batch import BatchHeader, Columns, RecordBatch
 from logstore.format.columns import Buffer, decode_column
 from logstore.format.kafka_decode import decode_many, decode_rows
-from logstore.format.kafka_encode import CRC_AT, CRC_END, KafkaPayload, build_payload
+from logstore.format.kafka_encode import CRC_AT, KafkaPayload, build_payload
 from logstore.format.kafka_header import (
     ATTRIBUTES_KNOWN,
     CODEC_MASK,
     CONTROL,
+    CRC_END,
     HEADER,
     HEADER_BYTES,
     MAGIC,
     RECORD_BYTES_MIN,
 )
+from logstore.format.kafka_sound import sound_header, sound_headers, sound_run
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "reframe",
     "require",
     "sound_header",
+    "sound_headers",
     "sound_run",
     "stamp",
 ]
@@ -95,63 +98,6 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
     if is_plain and count * RECORD_BYTES_MIN > header.stored_bytes:
         return f"{count} records cannot be in {header.stored_bytes} bytes"
     return None
-
-
-def sound_header(
-    data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
-) -> BatchHeader | None:
-    """Check the batch at `position` in as few steps as there are; None when anything is off.
-
-    A batch may begin behind `expected_offset`; the caller asks the one that follows whether that
-    can be. Who gets None asks `layouts.fault` what it is. Give a memoryview: its slices are no
-    copies.
-    """
-    if position + HEADER_BYTES > end:
-        return None
-    (
-        base_offset, length, epoch, magic, crc, attributes, last_delta, base_timestamp,
-        max_timestamp, producer_id, producer_epoch, sequence, count,
-    ) = _unpack_header(data, position)  # fmt: skip
-    batch_end = position + length + LENGTH_OVERHEAD_BYTES
-    stored = batch_end - position - HEADER_BYTES
-    if (
-        base_offset < expected_offset
-        or magic != MAGIC
-        or stored < 0
-        or batch_end > end
-        or not 0 <= count <= last_delta + 1
-        or last_delta < 0
-        or (count * RECORD_BYTES_MIN > stored and not attributes & CODEC_MASK)
-    ):
-        return None
-    if not is_verified and crc32c(data[position + CRC_END : batch_end]) != crc:
-        return None
-    return new_tuple(
-        BatchHeader,
-        (
-            base_offset, length + LENGTH_OVERHEAD_BYTES, epoch, magic, attributes, count,
-            base_offset + last_delta, stored, base_timestamp, max_timestamp, producer_id,
-            producer_epoch, sequence, 0 if attributes & CODEC_MASK else stored,
-        ),
-    )  # fmt: skip
-
-
-def sound_run(
-    data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
-) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-    """Check batches from `position` on; see `sound.sound_run`. It ends before a gap of offsets."""
-    found: list[tuple[int, BatchHeader]] = []
-    end = len(data)
-    while position < end:
-        at = start + position
-        is_verified = bool(verified[at >> 8] >> (at >> 5 & 7) & 1)
-        header = sound_header(data, position, end, expected_offset, is_verified)
-        if header is None or header.base_offset != expected_offset or header.last_offset < offset:
-            break
-        verified[at >> 8] |= 1 << (at >> 5 & 7)
-        found.append((position, header))
-        position, expected_offset = position + header.size_bytes, header.last_offset + 1
-    return found, position, expected_offset
 
 
 def checksum(data: Buffer, position: int, size_bytes: int) -> int:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from logstore.format.batch import BatchHeader, Headers
 from logstore.format.kafka_header import (
     CODEC_MASK,
+    CRC_END,
     DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
@@ -31,7 +32,6 @@ from logstore.format.prefix import BATCH_BYTES_MAX
 
 NO_TIMESTAMP = -1
 CRC_AT = 17
-CRC_END = 21
 LAST_DELTA_AT = 23
 PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24

@@ -72,9 +72,8 @@ def _rows(
     """Read whole entries up to the zeros behind the last one."""
     size = kind.itemsize
     rows = np.frombuffer(data, kind, len(data) // size)
-    octets = np.frombuffer(data, np.uint8, len(rows) * size)
-    used = np.flatnonzero(octets)
-    count = int(used[-1]) // size + 1 if len(used) else 0
+    used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
+    count = -(-used_bytes // size)
     if count == 0 and len(rows) == 1:
         count = 1  # the record at 1970-01-01
     if len(data) % size:

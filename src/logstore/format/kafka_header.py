@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 MAGIC = 2
 HEADER = struct.Struct(
     ">"
@@ -23,6 +25,27 @@ HEADER = struct.Struct(
 )
 HEADER_BYTES = 61
 assert HEADER.size == HEADER_BYTES
+
+CRC_END = 21
+# The same as a type of NumPy's.
+HEADER_FIELDS = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "u1"),
+        ("crc", ">u4"),
+        ("attributes", ">u2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert HEADER_FIELDS.itemsize == HEADER_BYTES
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

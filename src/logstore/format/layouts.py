@@ -25,6 +25,7 @@ from logstore.format.prefix import (
 
 if TYPE_CHECKING:
     from logstore.format.kafka import KafkaPayload
+    from logstore.format.kafka_sound import SoundHeaders
 
 AnyPayload = Union[Payload, "KafkaPayload"]
 
@@ -101,6 +102,14 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
         return sound.sound_run
     sound_run: Callable[..., Found] = layout.sound_run
     return sound_run
+
+
+def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
+    """Check many small batches of Kafka's at once; None where none or too few of them stand."""
+    if len(data) - position <= MAGIC_AT or data[position + MAGIC_AT] != KAFKA_MAGIC:
+        return None
+    found: SoundHeaders | None = kafka_layout().sound_headers(data, position, expected_offset)
+    return found
 
 
 def decoder_of(data: Buffer, position: int, path: str) -> Callable[..., RecordBatch]:

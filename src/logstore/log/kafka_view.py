@@ -8,7 +8,7 @@ first, a torn tail ends the log, what compaction left half done is read as Kafka
     X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
     X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
 
-`verify` holds all of them against the segments (see `kafka_checking`).
+`verify` holds all of them against the segments (see `kafka_side_scan`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
 from logstore.log import kafka_checking
 from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
-from logstore.log.kafka_checking import SideScan
+from logstore.log.kafka_side_scan import SideScan, read_if_there
 from logstore.log.listing import SegmentFiles
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.offset_index import OffsetIndex
@@ -146,7 +146,7 @@ def _end_offset(path: str, row: SegmentFiles) -> int:
 
 def read_topic_id(directory: str) -> bytes:
     """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
-    data = kafka_checking.read_if_there(os.path.join(directory, METADATA_NAME))
+    data = read_if_there(os.path.join(directory, METADATA_NAME))
     return bytes(16) if data is None else parse_topic_id(data) or bytes(16)
 
 
@@ -247,7 +247,7 @@ class KafkaLogView(LogView):
         try:
             problems += kafka_checking.check_files(self, scans)
             path = os.path.join(self._directory, METADATA_NAME)
-            data = kafka_checking.read_if_there(path)
+            data = read_if_there(path)
         except OSError as error:
             raise self._failed(error) from error
         if data is not None and parse_topic_id(data) is None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from logstore.disk import files
 from logstore.format import columnar, layouts
@@ -19,6 +21,9 @@ from logstore.format.layouts import framed_header
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from logstore.format.kafka_sound import SoundHeaders
 
 # Other threads run while a window is read, and behind so many batches within one: none waits for
 # longer than it takes to check that much. A batch that is longer than a window is hashed at once,
@@ -125,8 +130,11 @@ class Scan:
 
     def _window(self, data: memoryview, fd: int) -> str | None:
         """Walk the whole batches of one window; give what stopped it before its end."""
-        at, start, end, quiet = 0, self.position, len(data), 0
-        sound_header = layouts.sound_header_of(data, 0) if self.is_checked else framed_header
+        start, end, quiet = self.position, len(data), 0
+        if self.is_checked:
+            self._together(data)
+        at = self.position - start
+        sound_header = layouts.sound_header_of(data, at) if self.is_checked else framed_header
         while at < end:
             header = sound_header(data, at, end, self.offset)
             if header is None:
@@ -145,6 +153,56 @@ class Scan:
                 time.sleep(0)
                 quiet = 0
         return None
+
+    def _together(self, data: memoryview) -> None:
+        """Walk over the small batches of Kafka's that a window begins with, many at a time."""
+        start = self.position
+        while (
+            found := layouts.sound_headers(data, self.position - start, self.offset)
+        ) is not None:
+            count = int(np.searchsorted(found.last_offsets, self.limit_offset))
+            # One behind a gap may stand there if the batch behind it says so: not asked here.
+            if count == len(found.last_offsets):
+                before = found.last_offsets[-2] if count > 1 else self.offset - 1
+                count -= int(found.base_offsets[-1]) != before + 1
+            found = found.until(count)
+            if not count or not self._note_many(found, start):
+                return
+            if self.position > start:
+                time.sleep(0)
+            self.position = self.good_end = start + int(found.positions[-1])
+
+    def _note_many(self, found: SoundHeaders, start: int) -> bool:
+        """Note batches as `_note` does; False when that is to be done one by one instead.
+
+        Args:
+            start: where in the file their window begins.
+        """
+        latest = np.maximum.accumulate(found.max_timestamps)
+        positions, base_offsets = found.positions[:-1] + start, found.base_offsets
+        if self.index is not None:
+            before = np.maximum(np.concatenate(([-1], latest[:-1])), self.max_timestamp)
+            self._index_many(positions.tolist(), base_offsets.tolist(), before.tolist())
+        self.max_timestamp = max(self.max_timestamp, int(latest[-1]))
+        epochs = found.leader_epochs
+        for number in np.flatnonzero(np.diff(epochs, prepend=self.last_epoch)).tolist():
+            self.epochs.append((int(epochs[number]), int(base_offsets[number])))
+        self.last_epoch, self.magic = int(epochs[-1]), layouts.KAFKA_MAGIC
+        self.last_position = int(positions[-1])
+        self.offset = int(found.last_offsets[-1]) + 1
+        self.batches += len(epochs)
+        self.records += int(found.record_counts.sum())
+        return True
+
+    def _index_many(self, positions: list[int], offsets: list[int], times: list[int]) -> None:
+        """Give batches entries in the indexes; `times` are the latest before each."""
+        assert self.index is not None
+        for position, base_offset, time_before in zip(positions, offsets, times, strict=True):
+            if position - self.indexed_position >= self.interval_bytes:
+                self.index.append(base_offset - self.base_offset, position)
+                if self.time_index is not None and position:
+                    self.time_index.append(time_before, base_offset - self.base_offset)
+                self.indexed_position = position
 
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
         """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
