@@ -148,7 +148,7 @@ def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
 
         patch.setattr(Replica, "_retry", retry)
         patch.setattr(files, "sync_names", sync_names)
-        patch.setattr(files, "write_atomically", lambda path, data: None)
+        patch.setattr(files, "write_atomically", lambda *arguments: None)
         threads = [threading.Thread(target=truncate)]
         threads[0].start()
         assert began.wait(10)
