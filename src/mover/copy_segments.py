@@ -1,8 +1,9 @@
 """Copy one segment's batches to a file of the target, in the kernel, and check each on the way.
 
 The bytes stand at the same positions in both files. Each chunk is read back from the page cache as
-soon as it is there and walked batch by batch, which also makes the indexes; then the disk is asked
-to take it, so that the sync at the end is short. Nothing here holds a lock of the log.
+soon as it is there and walked batch by batch, which also makes the indexes (unverified, where the
+batches are large, their frames alone are read); then the disk is asked to take it, so that the sync
+at the end is short. Nothing here holds a lock of the log.
 
 Invariant: `scan.good_end <= position`; what stands before `good_end` was checked.
 """

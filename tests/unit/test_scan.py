@@ -51,6 +51,34 @@ def test_a_whole_file_is_walked_to_its_end(
     assert sum(seen) == COUNT * SIZE
 
 
+def facts(scan: Scan, fd: int, end: int) -> tuple[object, ...]:
+    """Give all that a walk to an end finds."""
+    reason = scan.run(fd, end)
+    assert scan.index is not None and scan.time_index is not None
+    entries = [*zip(scan.index.offsets, scan.index.positions, strict=True)]
+    times = [*zip(scan.time_index.offsets, scan.time_index.timestamps, strict=True)]
+    frame = (scan.position, scan.good_end, scan.offset, scan.last_position, scan.batches)
+    return reason, frame, scan.records, scan.epochs, scan.max_timestamp, entries, times
+
+
+@pytest.mark.parametrize("limit_offset", [2**63, 120])
+@pytest.mark.parametrize("garbage_at", [None, 7 * SIZE, COUNT * SIZE - SIZE // 2])
+@pytest.mark.parametrize("end", [COUNT * SIZE, COUNT * SIZE - 3])
+def test_frames_tell_the_same_by_themselves(
+    fd: int, monkeypatch: pytest.MonkeyPatch, end: int, garbage_at: int | None, limit_offset: int
+) -> None:
+    """Unchecked, a walk from frame to frame finds what one through all bytes finds."""
+    if garbage_at is not None:
+        os.pwrite(fd, b"garbage of more bytes than a frame's first fields have", garbage_at)
+    found = []
+    for stride in (1, 2**63):
+        monkeypatch.setattr(scans, "STRIDE_BYTES", stride)
+        scan = Scan(100, interval_bytes=4 * SIZE, limit_offset=limit_offset)
+        scan.index, scan.time_index, scan.is_checked = OffsetIndex(), TimeIndex(), False
+        found.append(facts(scan, fd, end))
+    assert found[0] == found[1]
+
+
 def test_indexes_are_made_on_the_way(fd: int) -> None:
     """An entry each so many bytes, the first at 0, and none of the time there."""
     index, time_index = OffsetIndex(), TimeIndex()

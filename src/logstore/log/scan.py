@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of hashing.)
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
+STRIDE_BYTES = 16 << 10  # behind a batch of so many no more than the next one's frame is read
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 Progress = Callable[[int], None]  # called with the bytes done since the last call
@@ -86,6 +87,7 @@ class Scan:
         self.last_position = 0
         self.magic = 0  # the layout of the batches found; 0 before the first
         self.is_checked = True
+        self.batch_bytes = 0  # of the last batch
         self.batches = 0
         self.records = 0
 
@@ -103,8 +105,11 @@ class Scan:
         """
         while self.position < min(end, pause_at):
             started = self.position
-            data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
-            reason = self._window(memoryview(data), fd)
+            if self.is_checked or self.batch_bytes < STRIDE_BYTES or not self._stride(fd, end):
+                data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
+                reason = self._window(memoryview(data), fd)
+            else:
+                reason = None
             if reason is not None and self.position > started:
                 reason = None  # the next window begins with the batch that sticks out of this one
             elif reason is not None and started + PREFIX_BYTES <= end:
@@ -116,6 +121,12 @@ class Scan:
             if reason is not None:
                 return reason
         return None
+
+    def _stride(self, fd: int, end: int) -> bool:
+        """Step over one batch by its frame alone; False when it takes a closer look."""
+        head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
+        header = framed_header(head, 0, end - self.position, self.offset)
+        return header is not None and self._take(header, fd) is None
 
     def _single(self, fd: int, end: int) -> str | None:
         """Look at one batch alone."""
@@ -139,15 +150,9 @@ class Scan:
             header = sound_header(data, at, end, self.offset)
             if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
-            if header.base_offset != self.offset and not self._fits(header, start + at, fd):
-                return f"the batch's base offset {header.base_offset} is not the one it was given"
-            if header.last_offset >= self.limit_offset:
-                return (
-                    f"the batch reaches into the next segment, which begins at {self.limit_offset}"
-                )
-            self._note(header, start + at)
+            if (reason := self._take(header, fd)) is not None:
+                return reason
             at += header.size_bytes
-            self.position = self.good_end = start + at
             quiet += 1
             if quiet == YIELD_BATCHES:
                 time.sleep(0)
@@ -204,6 +209,17 @@ class Scan:
                     self.time_index.append(time_before, base_offset - self.base_offset)
                 self.indexed_position = position
 
+    def _take(self, header: BatchHeader, fd: int) -> str | None:
+        """Step over a whole batch; give why it cannot stand here, if so."""
+        position = self.position
+        if header.base_offset != self.offset and not self._fits(header, position, fd):
+            return f"the batch's base offset {header.base_offset} is not the one it was given"
+        if header.last_offset >= self.limit_offset:
+            return f"the batch reaches into the next segment, which begins at {self.limit_offset}"
+        self._note(header, position)
+        self.position = self.good_end = position + header.size_bytes
+        return None
+
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
         """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
         following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
@@ -221,7 +237,7 @@ class Scan:
         if header.leader_epoch != self.last_epoch:
             self.epochs.append((header.leader_epoch, base_offset))
             self.last_epoch = header.leader_epoch
-        self.last_position = position
+        self.last_position, self.batch_bytes = position, header.size_bytes
         self.offset = header.last_offset + 1
         self.batches += 1
         self.records += header.record_count
