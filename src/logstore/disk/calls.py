@@ -8,18 +8,30 @@ leaves the position it writes at in the log (see `log.custody`).
 
 Ctrl-C may come between the lines here, and keep a call from being struck out. So the set does not
 keep calls alive: one that nobody is in any more is none, and no disk is said to hang for it.
+
+A process that is stopped, or whose machine is paused or asleep, finds all its calls old when it
+goes on, and no disk is to blame. Whoever looks at ages does so in short waits, `wait_awake`: one
+that takes far too long shows such a nap, and no age has naps in it.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from typing import Self
+from collections import deque
+from collections.abc import Callable
+from typing import Self, TypeVar
 from weakref import ref
+
+Waited = TypeVar("Waited")
 
 # How much longer than an ordinary call these may take.
 SYNCING = 3.0
 WORKING = 12.0
+
+NAP_SECONDS_MIN = 1.0  # a wait may be late by less, on a machine that is busy
+NAPS_MAX = 64
 
 
 class call:  # noqa: N801 - it is used as a statement
@@ -77,7 +89,40 @@ def calls_to(path: str) -> list[call]:
 def longest_seconds(path: str) -> float:
     """Say how long the oldest call to something below `path` has been under way; 0.0: none is."""
     now = time.monotonic()
-    return max((now - one.since for one in calls_to(path)), default=0.0)
+    return max((awake_seconds(one.since, now) for one in calls_to(path)), default=0.0)
 
 
-os.register_at_fork(after_in_child=under_way.clear)
+# --- time in which this process did not run -------------------------------------------------------
+
+# From when to when, in order; monotonic seconds.
+naps: deque[tuple[float, float]] = deque(maxlen=NAPS_MAX)
+_noting = threading.Lock()
+
+
+def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
+    """Wait for a short time, by `wait`, and note how much longer it took than a wait can."""
+    due = time.monotonic() + seconds
+    waited = wait(seconds)
+    now = time.monotonic()
+    if now - due > NAP_SECONDS_MIN:
+        with _noting:
+            if naps and naps[-1][1] > due:  # another thread saw the same one
+                due = min(due, naps.pop()[0])
+            naps.append((due, now))
+    return waited
+
+
+def awake_seconds(since: float, now: float) -> float:
+    """Say how long this process ran between two moments of the monotonic clock."""
+    asleep = sum(max(0.0, min(end, now) - max(start, since)) for start, end in tuple(naps))
+    return now - since - asleep
+
+
+def _forget() -> None:
+    """Begin anew in a child: its parent's threads are not there."""
+    global _noting  # noqa: PLW0603 - the parent's may have been held
+    under_way.clear()
+    _noting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

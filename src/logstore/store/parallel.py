@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from logstore.disk.calls import SYNCING, call, longest_seconds
+from logstore.disk.calls import SYNCING, call, longest_seconds, wait_awake
 
 Item = TypeVar("Item")
 
@@ -114,9 +114,10 @@ def _wait(
     """Wait for a thread, until the deadline or until it is given up."""
     while thread.is_alive():
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if is_given_up is not None:
-            seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
-        thread.join(seconds)
+        if is_given_up is None:
+            thread.join(seconds)
+        else:
+            wait_awake(thread.join, LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS))
         if deadline is not None and time.monotonic() >= deadline:
             return
         if is_given_up is not None and is_given_up():

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore.disk.calls import calls_to, longest_seconds
+from logstore.disk.calls import calls_to, longest_seconds, wait_awake
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError, LogStoreError
@@ -106,7 +106,7 @@ def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
         if seconds > store.patience_seconds or time.monotonic() > deadline:
             reason = f"a call of before to it has not come back for {seconds:.0f} s: it hangs"
             raise LogDirOfflineError(path=path, reason=reason)
-        time.sleep(parallel.LOOK_SECONDS)
+        wait_awake(time.sleep, parallel.LOOK_SECONDS)
 
 
 def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:

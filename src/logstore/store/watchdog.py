@@ -5,7 +5,8 @@
     good probes in a row, and no call is stuck        the dir serves again
 
 The bound is the configuration's `log_dir_suspect_ms`; calls that wait for the disk to write may
-take three times as long, work on a whole log twelve times. Nothing here waits for anybody.
+take three times as long, work on a whole log twelve times. Time in which the process itself did
+not run is not counted. Nothing here waits for anybody.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from logstore.disk.calls import calls_under_way
+from logstore.disk.calls import awake_seconds, calls_under_way, wait_awake
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 from logstore.log.custody import NOT_WRITING, Relief, is_free
@@ -72,7 +73,7 @@ class Watchdog:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._pause()):
+        while not wait_awake(self._stopped.wait, self._pause()):
             self.look(time.monotonic())
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
@@ -88,7 +89,9 @@ class Watchdog:
 
     def look(self, now: float) -> None:
         """Look at every log dir, at `now` of the monotonic clock."""
-        calls = [(call.path, now - call.since, call.patience) for call in calls_under_way()]
+        calls = [
+            (call.path, awake_seconds(call.since, now), call.patience) for call in calls_under_way()
+        ]
         appending: dict[Log, _Appending] = {}
         for log_dir in self._replicas.log_dirs:
             logs = self._replicas.on(log_dir)
@@ -118,7 +121,7 @@ class Watchdog:
             if before is None or before.position != position:
                 before = _Appending(position, now)
             seen[log] = before
-            oldest = max(oldest, Stuck(now - before.since, log.directory))
+            oldest = max(oldest, Stuck(awake_seconds(before.since, now), log.directory))
         return oldest
 
     def _judge(self, log_dir: LogDir, logs: list[Log], stuck: Stuck) -> None:
