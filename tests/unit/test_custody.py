@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from types import FrameType
@@ -17,7 +18,8 @@ from logstore.log.custody import NOT_WRITING, keeping, take_into_custody
 class Owner:
     """A thing with one lock, which a thread holds over a call that hangs until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_hand: bool = False) -> None:
+        self.by_hand, self._kept = by_hand, ""
         self._lock = threading.Lock()
         self._in_custody: set[str] = set()
         self._keepers: set[ref[keeping]] = set()
@@ -29,10 +31,25 @@ class Owner:
         assert self.hangs.wait(10)
 
     def _hold(self) -> None:
-        with self._lock, keeping(self, "_lock"):
-            self.hangs.set()
-            self.may_go.wait(10)
+        with self._lock, contextlib.nullcontext() if self.by_hand else keeping(self, "_lock"):
+            if self.by_hand:
+                self._keep_by_hand()
+            else:
+                self._hang()
         self.is_decided.set()
+
+    def _hang(self) -> None:
+        self.hangs.set()
+        self.may_go.wait(10)
+
+    def _keep_by_hand(self) -> None:
+        self._kept = "_lock"
+        try:
+            self._hang()
+        finally:
+            self._kept = ""
+            if self._in_custody:
+                custody.reclaim(self, ("_lock",))
 
     def come_back(self) -> None:
         """Let the call that hangs return, and wait until nothing more comes of it by itself."""
@@ -59,12 +76,13 @@ def interrupted_at(line: int, act: Any) -> Any:
     return on_call
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("line", range(1, 9))
 def test_regression_another_holders_lock_is_left_to_him(
-    line: int, monkeypatch: pytest.MonkeyPatch
+    line: int, by_hand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who came back at that very moment had let the next one in, whose lock was then released."""
-    owner, holders = Owner(), []
+    owner, holders = Owner(by_hand=by_hand), []
     reclaim = custody.reclaim
 
     def note(*arguments: Any) -> None:
@@ -94,9 +112,10 @@ def test_regression_another_holders_lock_is_left_to_him(
     assert owner._lock.acquire(timeout=10)
 
 
-def test_who_hangs_is_relieved_and_takes_the_lock_back() -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_who_hangs_is_relieved_and_takes_the_lock_back(by_hand: bool) -> None:
     """The others get in meanwhile; he waits until they are out."""
-    owner = Owner()
+    owner = Owner(by_hand=by_hand)
     take_into_custody(owner, "_lock")
     assert owner._in_custody == {"_lock"}
     with owner._lock:

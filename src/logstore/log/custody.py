@@ -20,8 +20,10 @@ So if the watchdog finds it kept, the holder is still to look, and takes it back
 another's by now, and stays as it is.
 
 Rules for whoever calls the disk under `_lock` or `_flush_lock`: ask `_check` after taking it and
-before changing anything, and do the rest inside `held`. An append does by hand what `held` does:
-`_writing` says that it keeps `_lock`.
+before changing anything, and do the rest inside `held`. An append does by hand what `held` does: an
+object for each lock costs a durable one a microsecond: `_writing` says that it keeps `_lock`,
+`_kept` that it keeps the lock of a commit or of a flush. `_kept` is not set by who finds something
+in custody: the lock he got may be free because of that.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Owner(Protocol):
     # Weak, as the calls under way: who was interrupted on his way in is in nobody's way.
     _keepers: set[ref[keeping]]
     _writing: int
+    # The lock that a durable append keeps by hand, or "": at most one of an owner's locks is.
+    _kept: str
 
 
 class keeping:  # noqa: N801 - it is used as a statement
@@ -105,7 +109,11 @@ def is_kept(owner: Owner, name: str) -> bool:
     """Tell whether who holds a lock will look for it before he releases it."""
     keepers = [entry() for entry in tuple(owner._keepers)]
     is_appending = name == "_lock" and owner._writing != NOT_WRITING
-    return is_appending or any(one is not None and name in one.names for one in keepers)
+    return (
+        is_appending
+        or name == owner._kept
+        or any(one is not None and name in one.names for one in keepers)
+    )
 
 
 def take_into_custody(owner: Owner, name: str) -> None:

@@ -15,7 +15,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
-from logstore.log.custody import keeping
+from logstore.log.custody import keeping, reclaim
 from logstore.log.sealing import seal
 from logstore.log.segment import Segment
 
@@ -30,9 +30,20 @@ def flush_to(log: LogWriter, offset: int) -> None:
     """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
     # Not `held`: each call to the disk below registers by itself.
-    with log._flush_lock, keeping(log, "_flush_lock"):
-        if log._recovery_point < offset or log._names_changed:
-            _flush(log, outer)
+    with log._flush_lock:
+        if log._recovery_point >= offset and not log._names_changed:
+            return
+        if log._in_custody:
+            with keeping(log, "_flush_lock"):
+                _flush(log, outer)
+        else:
+            log._kept = "_flush_lock"
+            try:
+                _flush(log, outer)
+            finally:
+                log._kept = ""
+                if log._in_custody:
+                    reclaim(log, ("_flush_lock",))
 
 
 def _flush(log: LogWriter, outer: BaseException | None) -> None:

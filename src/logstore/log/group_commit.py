@@ -22,7 +22,7 @@ from weakref import ref
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
-from logstore.log.custody import NOT_WRITING, keeping
+from logstore.log.custody import NOT_WRITING, keeping, reclaim
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -94,6 +94,7 @@ class GroupCommit:
         self._in_custody: set[str] = set()
         self._keepers: set[ref[keeping]] = set()
         self._writing = NOT_WRITING
+        self._kept = ""
 
     def append(
         self,
@@ -108,13 +109,17 @@ class GroupCommit:
             log._check()
         is_alone = not self._waiting and self._leaving.count <= 0
         if is_alone and not self._commit_lock.locked():
-            offset = -1
-            with self._commit_lock, keeping(self, "_commit_lock"):
-                if not self._waiting:
-                    offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
-                    log._flush_appended(offset + 1)
-            if offset >= 0:
-                return offset
+            with self._commit_lock:
+                if not self._waiting and not self._in_custody:
+                    self._kept = "_commit_lock"
+                    try:
+                        offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
+                        log._flush_appended(offset + 1)
+                    finally:
+                        self._kept = ""
+                        if self._in_custody:
+                            reclaim(self, ("_commit_lock",))
+                    return offset
         value = encode.check_cell(value, "value")
         key = encode.check_cell(key, "key")
         timestamp = log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)

@@ -85,6 +85,7 @@ class LogWriter(LogReader):
         self._writing = NOT_WRITING
         self._in_custody: set[str] = set()
         self._keepers: set[ref[keeping]] = set()
+        self._kept = ""
         # Set with `_unavailable`: only its log dir is gone, and a move may still save the log.
         self._is_left_by_dir = False
         # Set by a close that flushed everything: there is nothing left to do for this log then.
