@@ -121,6 +121,9 @@ class Replica:
     def _refresh(self) -> None:
         """Look for what another process has changed; the owner knows already."""
 
+    def _look_anew(self) -> None:
+        """Look again, whatever is known already: a file was gone that was there."""
+
     def _stale(self, segment: Segment) -> None:
         """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
         if segment in self._view[0]:

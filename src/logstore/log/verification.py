@@ -166,8 +166,7 @@ class SegmentCheck:
             self.found.append(SegmentDamage(error.position, segment.base_offset, error.reason))
         except FileNotFoundError as error:
             self.is_done = True
-            log._seen = None  # type: ignore[attr-defined]
-            log._refresh()
+            log._look_anew()
             if segment in log._view[0] and not segment.is_dropped:
                 raise log._failed(error) from error
         except OSError as error:

@@ -131,8 +131,7 @@ class LogView(LogReader):
     def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
         """Look at the directory anew: what seemed damaged may have been about to change."""
         before = self._facts_of(offset)
-        self._seen = None
-        self._refresh()
+        self._look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
         if self._view is seen and self._facts_of(offset) == before:
@@ -294,13 +293,15 @@ class LogView(LogReader):
         """Read the checksum of the last batch walked over."""
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
-    def _stale(self, segment: Segment) -> None:
+    def _look_anew(self) -> None:
         self._seen = None
         self._refresh()
 
+    def _stale(self, segment: Segment) -> None:
+        self._look_anew()
+
     def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        self._seen = None
-        self._refresh()
+        self._look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
         if segment in self._view[0] and not segment.is_dropped:

@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, cast
 
+from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
-from logstore.errors import (
-    LogDirOfflineError,
-    LogStoreError,
-    ReplicaOfflineError,
-)
+from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
@@ -306,7 +303,18 @@ class Loader:
             if replica is not None and not replica.log_dir.is_offline:
                 return
             with call(log_dir.path, SYNCING) as work:
-                self._open(key, log_dir, facts, work)
+                if not self._was_deleted(key, log_dir, facts):
+                    self._open(key, log_dir, facts, work)
+
+    def _was_deleted(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> bool:
+        """Tell whether a replica was opened and deleted by its users since it was listed."""
+        if self.replicas.catalog.directory_of(key) == log_dir.directory_id:
+            return False
+        path = os.path.join(log_dir.path, facts.dir_name)
+        try:
+            return not files.exists(path)
+        except OSError as error:
+            raise log_dir.failed(error, path, *key) from error
 
     def _open(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None

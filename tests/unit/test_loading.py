@@ -1,0 +1,37 @@
+"""A log dir that comes back is loaded beside its users, who may be faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logstore import LogStore, UnknownPartitionError
+from logstore.disk.log_dir import LogDir
+from logstore.names import TopicPartition
+from logstore.store.loading import Loader
+from logstore.store.startup import ReplicaFacts
+from support.hanging import QUIET
+
+
+def test_a_replica_that_is_deleted_as_its_dir_comes_back_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user opened it before its turn had come, and deleted it: it is not offline."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    real = Loader._open_beside_callers
+
+    def late(loader: Loader, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
+        real(loader, key, log_dir, facts)
+        store.delete(*key)
+        real(loader, key, log_dir, facts)
+
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        store.create("orders", 1, log_dir=dirs[1]).append(b"x")
+        store.take_offline(dirs[1])
+        monkeypatch.setattr(Loader, "_open_beside_callers", late)
+        store.reopen_dir(dirs[1])
+        with pytest.raises(UnknownPartitionError):
+            store.log("orders", 1)
+        assert store.metrics().OfflineReplicaCount == 0
+        assert store.create("orders", 1, log_dir=dirs[1]).append(b"anew") == 0
