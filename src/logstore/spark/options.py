@@ -177,7 +177,7 @@ def _selection(
         return (), text, ()
     chosen = _json(text, "assign", '{"orders": [0, 1]}')
     try:
-        keys = {TopicPartition(str(t), int(p)) for t, numbers in chosen.items() for p in numbers}
+        keys = {TopicPartition(str(t), _whole(p)) for t, numbers in chosen.items() for p in numbers}
     except (AttributeError, TypeError, ValueError):
         raise ValueError(f'assign is like {{"orders": [0, 1]}}, not {text!r}') from None
     if not keys:
@@ -220,7 +220,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
     found = _json(text, name, example)
     try:
         values = {
-            TopicPartition(str(topic), int(partition)): int(value)
+            TopicPartition(str(topic), _whole(partition)): _whole(value)
             for topic, by_partition in found.items()
             for partition, value in by_partition.items()
         }
@@ -230,6 +230,13 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
         if value < least:
             raise ValueError(f"{name}: {value} of {key} is less than {least}")
     return values
+
+
+def _whole(value: Any) -> int:
+    """Take a whole number out of JSON, where keys are texts; raises ValueError."""
+    if isinstance(value, bool | float):
+        raise ValueError(value)
+    return int(value)
 
 
 def _values(bound: Bound) -> set[int]:

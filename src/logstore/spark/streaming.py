@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition
 from logstore.spark.options import PartitionOffsets, ReadOptions
 from logstore.spark.planning import Piece, Span, look, lost, pieces_of, select, starts_of
@@ -64,12 +64,23 @@ def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> Par
     return reached
 
 
+def gone(key: TopicPartition, offset: int, what: str) -> UnknownPartitionError:
+    """Make the error of a partition that a stream can no longer follow."""
+    return UnknownPartitionError(
+        f"{key}: the stream has read it up to offset {offset}, and it {what}. Begin with a new "
+        "checkpoint, or set failOnDataLoss=false to go on at that offset, should it come",
+        topic=key.topic,
+        partition=key.partition,
+    )
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Read a stream; one object plans all its batches, copies of it read the pieces in tasks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: PartitionOffsets | None = None
+        self._topic_ids: dict[TopicPartition, bytes] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give where a new stream begins."""
@@ -88,12 +99,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give where the next batch ends."""
         begun = from_document(start)
         spans = self._look(begun)
-        if self._target is not None:
-            ends = {key: end for key, end in self._target.items() if key in spans}
-            # A restart may find the checkpoint ahead of a partition that was not seen again.
-            ends |= {key: offset for key, offset in begun.items() if key not in ends}
-        else:
-            ends = {key: span.end for key, span in spans.items()}
+        reached = self._target
+        if reached is None:
+            reached = {key: span.end for key, span in spans.items()}
+        ends = {key: end for key, end in reached.items() if key in spans}
+        # One that is not seen now keeps its place: its disk may come back.
+        ends |= {key: offset for key, offset in begun.items() if key not in ends}
         starts = {key: begun.get(key, spans[key].start if key in spans else 0) for key in ends}
         if isinstance(limit, ReadMaxRows):
             ends = limited(starts, ends, limit.max_rows)
@@ -110,6 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_strict = self._options.fails_on_data_loss
         spans = look(store, sorted(ends), self._options)
         starts = {key: begun.get(key, span.start) for key, span in spans.items()}
+        if is_strict:
+            self._check({key: begun[key] for key in spans if key in begun}, spans)
         for key, span in spans.items():
             if is_strict and starts[key] < min(span.start, ends[key]):
                 raise lost(key, starts[key], span.start, span.end, "the stream")
@@ -134,12 +147,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except LogStoreError:
             forget(options.place)
             spans = self._look_once()
-        for key, offset in (begun or {}).items():
-            span = spans.get(key)
-            if options.fails_on_data_loss and (span is None or span.end < offset):
-                end = -1 if span is None else span.end
-                raise lost(key, offset, -1 if span is None else span.start, end, "the stream")
+        if options.fails_on_data_loss:
+            self._check(begun or {}, spans)
+        # Of the topics that were seen first, whoever asks: none is forgotten before it is compared.
+        self._topic_ids = {key: span.log.topic_id for key, span in spans.items()} | self._topic_ids
         return spans
+
+    def _check(self, begun: PartitionOffsets, spans: Mapping[TopicPartition, Span]) -> None:
+        """Refuse to go on where what the stream has read is no longer what is there."""
+        for key, offset in begun.items():
+            span = spans.get(key)
+            if span is None:
+                raise gone(key, offset, "is no longer there")
+            if self._topic_ids.get(key, span.log.topic_id) != span.log.topic_id:
+                raise gone(key, offset, "was deleted and created anew")
+            if span.end < offset:
+                raise lost(key, offset, span.start, span.end, "the stream")
 
     def _look_once(self) -> dict[TopicPartition, Span]:
         store = view_of(self._options.place)
