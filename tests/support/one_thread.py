@@ -6,6 +6,7 @@ each log dir at each step of the start, the keepers, the watchdog. The steps are
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -30,11 +31,15 @@ class _AtOnce:
     def is_alive(self) -> bool:
         return False
 
+    def join(self, timeout: float | None = None) -> None:
+        """Nothing is left to wait for."""
+
 
 @contextmanager
 def steps_in_one_thread() -> Iterator[None]:
     """Let what is done for several log dirs at once be done for one after the other."""
-    with patch.object(parallel, "threading", SimpleNamespace(Thread=_AtOnce)):
+    names = SimpleNamespace(**{**vars(threading), "Thread": _AtOnce})
+    with patch.object(parallel, "threading", names):
         yield
 
 
