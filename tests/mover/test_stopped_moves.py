@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logstore import Log, LogStore, UnknownPartitionError
+from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 from mover import (
     IllegalTransitionError,
+    Move,
     MoveCancelledError,
     MoveError,
     MoveState,
@@ -172,9 +176,9 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
         check_whole(store["orders", 0], base, "b")
 
 
-@pytest.mark.parametrize("where", ["a", "b"])
-def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, where: str) -> None:
-    """It keeps what was copied, and goes on by itself once the disk answers."""
+@contextmanager
+def held_up(store: LogStore, base: Path, where: str) -> Iterator[tuple[Gate, Move, LogDir]]:
+    """Start a move and have a disk hang in the middle of it, until it is paused."""
     (hanging,) = (d for d in store._replicas.log_dirs if d.path == str(base / where))
     with gated(store) as (mover, gate):
         gate.hold(after=5)
@@ -184,6 +188,13 @@ def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, 
         gate.open()
         with mover.changed:
             assert mover.changed.wait_for(lambda: move.state is PAUSED, SECONDS_MAX)
+        yield gate, move, hanging
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, where: str) -> None:
+    """It keeps what was copied, and goes on by itself once the disk answers."""
+    with held_up(store, base, where) as (gate, move, hanging):
         assert (move.error, gate.passed) == (None, 6)
         hanging.change(Event.ANSWERED)
         store._log_dir_answered()
@@ -194,15 +205,7 @@ def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, 
 
 def test_a_user_who_pauses_a_held_up_move_is_obeyed(store: LogStore, log: Log, base: Path) -> None:
     """What was paused by its user does not go on because a disk answers; what he resumes does."""
-    hanging = store._replicas.log_dirs[0]
-    with gated(store) as (mover, gate):
-        gate.hold(after=5)
-        move = mover.move("orders", 0, base / "b")
-        gate.wait_until_held()
-        hanging.change(Event.STUCK, "as a test has it")
-        gate.open()
-        with mover.changed:
-            assert mover.changed.wait_for(lambda: move.state is PAUSED, SECONDS_MAX)
+    with held_up(store, base, "a") as (_, move, hanging):
         move.pause()
         hanging.change(Event.ANSWERED)
         store._log_dir_answered()
