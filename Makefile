@@ -100,7 +100,7 @@ hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start, and o
 	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py tests/startup/test_hanging_return.py -s
 
 io-errors: $(VENV)/stamp-test ## every call to the disk fails, every kind of error, no call left out
-	@LOGSTORE_STRIDE=1 $(PYTEST) tests/io_errors -s
+	@LOGSTORE_STRIDE=1 $(PYTEST) tests/io_errors -n auto --dist worksteal -rP --log-level ERROR
 
 build: $(VENV)/stamp-build ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .
