@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.kafka.__main__ import Comparison
 
 BATCH_BYTES = 1 << 20
+TURNS, TURN_BATCHES = 16, 25
 CONFIG = LogConfig(record_format="kafka", segment_bytes="1GiB")
 
 
@@ -93,16 +94,20 @@ def run_encoded(store: LogStore, place: str) -> tuple[float, float]:
     values = [os.urandom(1000)] * (BATCH_BYTES // 1010)
     payload = kafka.build_payload(values, None, 5, None)
     raw = b"".join(kafka.frame(payload, 0, 0))
-    count = 400
-    started = time.perf_counter()
-    for _ in range(count):
-        log.append_encoded(raw)
-    encoded = count * len(raw) / (time.perf_counter() - started) / 1e9
     fd = os.open(os.path.join(place, "bare"), os.O_CREAT | os.O_RDWR)
+    seconds = [0.0, 0.0]
+    os.sync()
     try:
-        started = time.perf_counter()
-        for number in range(count):
-            os.pwrite(fd, raw, number * len(raw))
-        return encoded, count * len(raw) / (time.perf_counter() - started) / 1e9
+        for turn in range(TURNS):  # whoever is second finds more dirty pages: each is so in turn
+            for is_bare in (turn % 2, 1 - turn % 2):
+                started = time.perf_counter()
+                for number in range(TURN_BATCHES):
+                    if is_bare:
+                        os.pwrite(fd, raw, (turn * TURN_BATCHES + number) * len(raw))
+                    else:
+                        log.append_encoded(raw)
+                seconds[is_bare] += time.perf_counter() - started
     finally:
         os.close(fd)
+    size_bytes = TURNS * TURN_BATCHES * len(raw)
+    return size_bytes / seconds[0] / 1e9, size_bytes / seconds[1] / 1e9

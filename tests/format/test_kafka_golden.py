@@ -15,6 +15,7 @@ from logstore import (
     LogStore,
     ReadOnlyStoreError,
     ReplicaIncompleteError,
+    TopicPartition,
     UnknownPartitionError,
     UnsupportedFormatError,
 )
@@ -74,6 +75,26 @@ def test_what_is_not_read_is_named(tmp_path: Path) -> None:
         assert recovery.cut_bytes > 8000 and "did not end in order" in recovery.cut_reason
         with pytest.raises(UnknownPartitionError):
             store.log("doomed", 0)
+
+
+def test_a_stray_replica_is_named_and_not_read(tmp_path: Path) -> None:
+    """A broker puts a replica of no topic aside under its partition's name; nothing serves it."""
+    dirs = log_dirs("stopped", tmp_path)
+    stray = dirs[1] / "gone-3.746e9e92827d4f7f9401708659533f19-stray"
+    shutil.copytree(dirs[1] / "stamped-0", stray)
+    shutil.copytree(dirs[1] / "stamped-0", dirs[0] / stray.name.replace("gone-3", "stamped-0"))
+    before = contents(tmp_path)
+    with LogStore.open_kafka(dirs) as store:
+        text = str(store.recovery_report)
+        assert text.count("-stray: a replica that the broker found to be of no topic") == 2
+        assert stray.name in text and ("gone", 3) not in store
+        with pytest.raises(UnknownPartitionError):
+            store.log("gone", 3)
+        # The live replica of the same name is served as if nothing stood beside it.
+        expected = given("stopped")[TopicPartition("stamped", 0)]
+        assert [record[:5] for record in store.log("stamped", 0)] == expected.uncommitted
+        assert not [problem for key in store for problem in store[key].verify()]
+    assert contents(tmp_path) == before
 
 
 def test_one_disk_of_a_broker_is_read_alone(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.format.columns import check_column, decode_column, encode_cells, encode_column
+from logstore.format.columns import (
+    BytesColumn,
+    check_column,
+    decode_column,
+    encode_cells,
+    encode_column,
+    together,
+)
 
 CELLS = st.one_of(
     st.lists(st.one_of(st.none(), st.binary(max_size=20))),
@@ -53,3 +60,16 @@ def test_what_is_no_bytes_is_refused(cells: Any) -> None:
     """Text, numbers, arrays of wider items; beside nulls as well."""
     with pytest.raises(TypeError):
         encode_cells(cells)
+
+
+def test_columns_that_follow_one_another_become_one() -> None:
+    """Cells of one size in one buffer, without a copy; all others stay as they are."""
+    buffer = b"abcdefgh"
+    parts = [BytesColumn(buffer, 2, 1, 0, 0, at, at + 2) for at in (0, 2, 6)]
+    other = BytesColumn(bytes(buffer[:2]) + b"x", 2, 1, 0, 0, 0, 2)
+    mixed = decode_column(data := b"".join(encode_cells([b"a", b"bc"])), 0, len(data), 2)[0]
+    found = list(together([*parts, other, mixed, mixed]))
+    assert [column.to_list() for column in found] == [
+        [b"a", b"b", b"c", b"d"], [b"g", b"h"], [b"a", b"b"], [b"a", b"bc"], [b"a", b"bc"],
+    ]  # fmt: skip
+    assert found[0]._buffer is buffer and list(together([])) == []

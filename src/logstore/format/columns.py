@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -289,6 +289,28 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
         raise ValueError("a column ends behind the end of its batch")
     column = BytesColumn(buffer, count, cell_bytes, starts_at, validity_at, position, data_end)
     return column, padded(data_end)
+
+
+def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
+    """Give columns again, those as one whose cells are of one size and follow one another."""
+    held: BytesColumn | None = None
+    for column in columns:
+        if (
+            held is not None
+            and held._buffer is column._buffer
+            and held._data_end == column._data_start
+            and held.cell_bytes == column.cell_bytes < VARIABLE_WITH_NULLS
+        ):
+            held = BytesColumn(
+                held._buffer, held.cell_count + column.cell_count, held.cell_bytes, 0, 0,
+                held._data_start, column._data_end,
+            )  # fmt: skip
+            continue
+        if held is not None:
+            yield held
+        held = column
+    if held is not None:
+        yield held
 
 
 def encode_column(column: BytesColumn) -> list[Buffer]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logstore.arrow import _binary, _headers, _nulls
 from logstore.format.batch import RecordBatch
+from logstore.format.columns import together
 from logstore.format.payload import LOG_APPEND_TIME
 
 SPARK_TYPES = {
@@ -128,7 +129,7 @@ def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _values(batches: Batches) -> pa.Array:
-    return _joined([_binary(batch.values) for batch in batches])
+    return _joined([_binary(column) for column in together(batch.values for batch in batches)])
 
 
 def _keys(batches: Batches) -> pa.Array:
