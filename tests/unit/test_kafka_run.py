@@ -206,3 +206,17 @@ def test_of_many_bombs_one_is_restored_at_a_time(monkeypatch: pytest.MonkeyPatch
     for number, batch in enumerate(kafka.decode_run(segment, run_of(segment)), 1):
         assert len(restored) == number
         assert batch.values.to_list() == [bytes(60_000)] and batch.header.attributes & CODEC_MASK
+
+
+def test_regression_records_in_no_bytes_are_refused() -> None:
+    """A compressed batch may be restored to nothing at all: no batch without records is given."""
+    good = b"".join(kafka.frame(kafka.build_payload([b"x"], None, 5, None), 0, 0))
+    data = bytearray(good[:HEADER_BYTES]) + kafka_codecs.compress(1, b"")
+    data[22] = 1
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    segment = good + bytes(data)
+    decoded = kafka.decode_run(segment, run_of(segment))
+    assert next(decoded).values.to_list() == [b"x"]
+    with pytest.raises(ValueError, match="1 records cannot be in 0 bytes"):
+        next(decoded)

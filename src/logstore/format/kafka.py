@@ -162,6 +162,8 @@ def decode_run(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[Rec
         if header.record_count and not header.attributes & CONTROL:
             try:
                 part = _records(look, position, header)
+                if not len(part):
+                    raise ValueError(f"{header.record_count} records cannot be in 0 bytes")
             except (ValueError, UnsupportedFormatError):
                 yield from _decoded(headers, parts)
                 raise
