@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,6 @@ from support.crash_model import Image, Op
 from support.gate import SECONDS_MAX
 from support.keepers import wait_for_keepers
 from support.one_thread import nothing_behind, steps_in_one_thread
-from support.places import fast_directory
 from support.recorder import lay_out
 
 STEPS = 6
@@ -166,19 +166,21 @@ class Explored(NamedTuple):
     violation: str
 
 
-def explore_seed(seed: int) -> Explored:
+def explore_seed(base: Path, seed: int) -> Explored:
     """Record the history of a seed, and look at every cut of it."""
-    with fast_directory() as base:
-        explorer, violation = MoveExplorer(base, seed), ""
-        try:
-            explorer.explore(record(base / "history", seed, STEPS), STATES_EACH)
-        except PowerCutViolation as error:
-            violation = f"seed {seed} (tests/crash/move_cut.py): {error}"
-        return Explored(seed, explorer.states, explorer.images, violation)
+    explorer, violation = MoveExplorer(base, seed), ""
+    try:
+        explorer.explore(record(base / f"history-{seed}", seed, STEPS), STATES_EACH)
+    except PowerCutViolation as error:
+        violation = f"seed {seed} (tests/crash/move_cut.py): {error}"
+    return Explored(seed, explorer.states, explorer.images, violation)
 
 
 @contextmanager
-def exploring(seeds: Iterable[int]) -> Iterator[Iterator[Explored]]:
-    """Explore histories in a process for each processor; gives them in the order of the seeds."""
+def exploring(base: Path, seeds: Iterable[int]) -> Iterator[Iterator[Explored]]:
+    """Explore histories in a process for each processor; gives them in the order of the seeds.
+
+    At the end the processes are killed: what they leave in `base` is the caller's to remove.
+    """
     with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
-        yield pool.imap(explore_seed, seeds)
+        yield pool.imap(partial(explore_seed, base), seeds)

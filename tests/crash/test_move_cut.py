@@ -50,10 +50,10 @@ def histories() -> Callable[[int, bool], list[Op]]:
 
 
 @pytest.mark.timeout(7200 if STATES_MIN > 100_000 else 600)
-def test_a_power_cut_in_a_move_takes_nothing() -> None:
+def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
     """At every call and for every subset of what was not synced there is one whole log."""
     states = images = 0
-    with exploring(SEEDS) as found:
+    with exploring(base, SEEDS) as found:
         for one in found:
             assert not one.violation
             states, images = states + one.states, images + one.images
