@@ -52,6 +52,7 @@ class MoveCommands:
     def __init__(self, store: LogStore) -> None:
         self._store = weakref.ref(store)
         self.mover: ReplicaMover | None = None
+        self._making = threading.Lock()
 
     def register(self) -> None:
         """Offer the commands."""
@@ -76,11 +77,12 @@ class MoveCommands:
 
     def _mover(self, threads: int | None = None, rate: Rate = None) -> ReplicaMover:
         """Give the store's mover, or make it; a new one begins with what was left."""
-        if self.mover is None or self.mover.is_closed:
-            from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
+        from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
 
-            self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
-        return self.mover
+        with self._making:  # requests run side by side: the store is to have one mover
+            if self.mover is None or self.mover.is_closed:
+                self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
+            return self.mover
 
     # --- the commands -----------------------------------------------------------------------------
 

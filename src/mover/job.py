@@ -21,6 +21,7 @@ from logstore.errors import (
 from logstore.log import moving
 from logstore.log.log import Log
 from logstore.log.metadata import Moving
+from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 from mover.catch_up import copy_all
 from mover.copy_segments import Ends, StoppedError
@@ -159,6 +160,14 @@ class Job:
     def leave(self) -> None:
         """Keep the copy, to be gone on with."""
         self.target.let_go()
+
+
+def unmark(replicas: Replicas, key: TopicPartition) -> None:
+    """Have the live copy, if there is one, name no move any more."""
+    replica = replicas.opened.get(key)
+    if replica is not None:
+        with suppress(LogStoreError):
+            moving.set_moving(replica.log, None)
 
 
 End = Callable[[Move, MoveState, "LogStoreError | None"], None]

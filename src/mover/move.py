@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from logstore.arguments import timeout_of
-from logstore.errors import LogStoreError
+from logstore.errors import LogClosedError, LogStoreError
 from logstore.names import TopicPartition
+from logstore.store.forking import REASON
 from mover.errors import IllegalTransitionError, MoveError
 from mover.state import MoveState, check_transition
 from mover.throttle import MoveThrottle, Rate
@@ -87,6 +88,7 @@ class Move:
         throttle: MoveThrottle,
         size_bytes: int,
     ) -> None:
+        self.key = key
         self.topic, self.partition = key
         self.source_dir = source_dir
         self.target_dir = target_dir
@@ -102,6 +104,7 @@ class Move:
         # Whether it is paused because a log dir hangs, and not by anybody's wish.
         self.is_held_up = False
         self._controller = controller
+        self._pid = os.getpid()
         self._changed = controller.changed
         self._state = MoveState.PLANNED
         self._is_ending = False
@@ -112,11 +115,6 @@ class Move:
             f"<Move {self.topic}-{self.partition} {self.source_dir} -> {self.target_dir} "
             f"{self.state.value}, {self.bytes_done} of {self.bytes_total} bytes>"
         )
-
-    @property
-    def key(self) -> TopicPartition:
-        """The replica that it moves."""
-        return TopicPartition(self.topic, self.partition)
 
     # --- how far it is ----------------------------------------------------------------------------
 
@@ -181,6 +179,7 @@ class Move:
     def wait(self, timeout: float | None = None) -> MoveState:
         """Wait until it has ended, or its mover was closed; give the state that it is in."""
         timeout = timeout_of(timeout)
+        self._check_process()
         with self._changed:
             self._changed.wait_for(lambda: self._state.is_end or self._is_left, timeout)
             return self._state
@@ -195,6 +194,7 @@ class Move:
         Raises:
             IllegalTransitionError: it has ended.
         """
+        self._check_process()
         with self._changed:
             if self._state is MoveState.PAUSED:
                 self.is_held_up = False
@@ -216,6 +216,7 @@ class Move:
             IllegalTransitionError: it has ended.
             MoveError: its mover was closed; the next one goes on with it.
         """
+        self._check_process()
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
@@ -239,6 +240,7 @@ class Move:
         Raises:
             MoveError: its mover was closed; the next one goes on with it.
         """
+        self._check_process()
         while True:
             with self._changed:
                 if self._state.is_end:
@@ -255,6 +257,11 @@ class Move:
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     @property
+    def is_ending(self) -> bool:
+        """Tell whether somebody cancels it, or has, while no thread ran it."""
+        return self._is_ending
+
+    @property
     def is_idle(self) -> bool:
         """Tell whether no thread runs it and nobody is ending it."""
         return not self._state.is_running and not self._is_ending
@@ -263,6 +270,11 @@ class Move:
         if not is_held:
             reason = "the mover was closed: the next one goes on with its moves"
             raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
+
+    def _check_process(self) -> None:
+        """Refuse a forked child, where nobody would ever answer; takes no lock."""
+        if self._pid != os.getpid():
+            raise LogClosedError(reason=REASON)
 
     def stop(self, reason: str) -> None:
         """Cancel it because of something else, as the deletion of its partition."""
@@ -275,6 +287,7 @@ class Move:
             IllegalTransitionError: it has not failed.
             MoveError: its mover was closed.
         """
+        self._check_process()
         with self._changed:
             self._check(MoveState.PLANNED, only_from=MoveState.FAILED)
             self._check_held(not self._controller.is_closed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -73,6 +74,7 @@ class ReplicaMover:
         self.changed = threading.Condition()
         self.is_closed = False
         self.throttle = Throttle(intra_broker_throttled_rate, pilot=Pilot(store))
+        self._pid = os.getpid()
         self._replicas = store._replicas
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
@@ -188,9 +190,13 @@ class ReplicaMover:
             if not move.waits_for_room:
                 self._reservations.reserve(move, target)
         except LogStoreError as error:
-            self._end(move, MoveState.FAILED, error)
+            with self.changed:
+                if move.is_idle:  # else somebody cancels it as it is let in
+                    self._end(move, MoveState.FAILED, error)
             return
         self.enqueue(move)
+        if move.is_ending:
+            self._reservations.release(move)
 
     # --- what the moves ask for -------------------------------------------------------------------
 
@@ -220,8 +226,10 @@ class ReplicaMover:
 
     def discard(self, move: Move) -> None:
         """Cancel a move that no thread runs, and remove what there is of it."""
-        with suppress(LogStoreError):
+        try:
             self._job(move).give_up()
+        except LogStoreError:  # its target is no log dir any more, or its replica is not open
+            jobs.unmark(self._replicas, move.key)
         self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
 
     def wake(self) -> None:
@@ -236,9 +244,8 @@ class ReplicaMover:
             with self.changed:
                 if self.is_closed:
                     return None
-                queued = sorted(
-                    (move for move in self._queue if not move.waits_for_room), key=self._order
-                )
+                own = [move for move in self._queue if not move.waits_for_room]
+                queued = sorted(own, key=self._order)
                 queued += [move for move in self._queue if move.waits_for_room]
             for move in queued:
                 if not self._may_run(move):
@@ -269,23 +276,17 @@ class ReplicaMover:
 
     def _has_room(self, move: Move) -> bool:
         """Hold room for a move of a plan; one that nothing will make room for any more fails."""
-        target = self._replicas.dir_of(move.target_dir)
         is_last_try = not any(one.state.is_running for one in self._moves)
         if is_last_try:
             for keeper in list(self.store._keepers.values()):
                 keeper.wait_idle(PURGE_SECONDS_MAX)  # what was moved away is being purged
         try:
-            self._reservations.reserve(move, target)
-        except TargetFullError as error:
-            if is_last_try:
+            self._reservations.reserve(move, self._replicas.dir_of(move.target_dir))
+        except LogStoreError as error:
+            if is_last_try or not isinstance(error, TargetFullError):
                 self._dequeue(move)
                 self._end(move, MoveState.FAILED, error)
                 self._pool.wake()
-            return False
-        except LogStoreError as error:
-            self._dequeue(move)
-            self._end(move, MoveState.FAILED, error)
-            self._pool.wake()
             return False
         return True
 
@@ -327,7 +328,7 @@ class ReplicaMover:
     def _go_on(self) -> None:
         """Resume the moves that were held up by log dirs of which none hangs any more."""
         hanging = {log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_suspect}
-        for move in self.moves():
+        for move in [move for move in self._moves if move.is_held_up]:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
                 move.go_on()
 
@@ -363,6 +364,8 @@ class ReplicaMover:
 
     def close(self) -> None:
         """Pause what runs, and end the threads; twice is fine. The next mover goes on."""
+        if self._pid != os.getpid():
+            return  # a forked child: the moves, and the threads, are its parent's
         with self.changed:
             if self.is_closed:
                 return

@@ -18,7 +18,7 @@ from logstore.log.listing import list_partition
 from logstore.log.metadata import CAUGHT_UP, COPYING, FILE_NAME, MoveRecord, PartitionMetadata
 from logstore.log.segment import Segment
 from logstore.log.writer import RECOVERY_POINT_LIMIT
-from logstore.names import TopicPartition, move_dir_name, parse_dir_name
+from logstore.names import NAME_BYTES_MAX, TopicPartition, move_dir_name, parse_dir_name
 from mover.copy_segments import Ends, SegmentCopy
 
 
@@ -60,12 +60,24 @@ class Target:
 
     def _remove_strangers(self) -> None:
         """Remove what earlier moves of this replica left here when the disk did not let them."""
-        for entry in files.entries(self.log_dir.path):
-            parsed = parse_dir_name(entry.name)
-            is_same = parsed is not None and (parsed.topic, parsed.partition) == self.key
-            path = os.path.join(self.log_dir.path, entry.name)
-            if is_same and parsed is not None and parsed.kind == "move" and path != self.path:
-                files.remove_tree(path)
+        ours = os.path.basename(self.path)
+        beginning, end = ours.split(self.move_id)
+        # By name first: with thousands of replicas no other entry is worth a call to the disk.
+        for name in files.names(self.log_dir.path):
+            if name.startswith(beginning) and name.endswith(end) and name != ours:
+                path = os.path.join(self.log_dir.path, name)
+                if parse_dir_name(name) is not None and self._is_of_this_topic(path):
+                    files.remove_tree(path)
+
+    def _is_of_this_topic(self, path: str) -> bool:
+        """Tell whether a copy is of this replica; long topics are cut in the names of copies."""
+        if len(os.path.basename(path)) < NAME_BYTES_MAX:
+            return True
+        try:
+            found = PartitionMetadata.read(path)
+        except CorruptCheckpointError:
+            return False  # the next start sees to it
+        return found is not None and found.topic == self.key.topic
 
     def _is_ours(self, expected: PartitionMetadata) -> bool:
         try:

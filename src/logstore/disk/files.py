@@ -317,6 +317,12 @@ def entries(path: str) -> list[Entry]:
     return found
 
 
+def names(path: str) -> list[str]:
+    """List a directory by its names alone."""
+    with scandir(path) as found:
+        return [entry.name for entry in found]
+
+
 def make_dir(path: str) -> None:
     """Make a directory whose name survives a power cut (R3)."""
     mkdir(path)

@@ -14,14 +14,9 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.log.log import Log
-from logstore.names import (
-    TopicPartition,
-    partition_named,
-    validate_partition,
-    validate_topic,
-)
+from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.catalog import Catalog
 from logstore.store.figures import DirFigures
 from logstore.store.startup import ReplicaFacts
@@ -352,9 +347,10 @@ class Replicas:
         return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
-        """Give the log dir of a path that came from one."""
+        """Give the log dir of a path that came from one; raises LogDirError once it was removed."""
         log_dir = self.find_dir(path)
-        assert log_dir is not None
+        if log_dir is None:
+            raise LogDirError(path=path, reason="it is no log dir of this store any more")
         return log_dir
 
     def _check_answers(self, key: TopicPartition) -> None:
