@@ -127,7 +127,8 @@ def test_a_topic_is_deleted(run: Run, orders: list[str], is_owned: bool) -> None
         refused = run("delete", "orders", stdin="n\n")
         assert refused.exit_code == 1 and not refused.stdout
         assert "orders-0, orders-1" in refused.stderr
-        assert run("delete", "nowhere", "--yes").exit_code == 1
+        for unknown in ("nowhere", "orders-01", "orders-\N{SUPERSCRIPT TWO}"):
+            assert run("delete", unknown, "--yes").exit_code == 1
         assert run("delete", "orders-1", "--yes").stdout == "deleted orders-1\n"
         result = run("delete", "orders", "0", "--format", "jsonl", stdin="y\n")
         assert json.loads(result.stdout) == {"topic": "orders", "partition": 0}

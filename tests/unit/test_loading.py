@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore import LogStore, UnknownPartitionError
+from logstore import LogDirOfflineError, LogStore, UnknownPartitionError
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 from logstore.store.loading import Loader
@@ -35,3 +35,25 @@ def test_a_replica_that_is_deleted_as_its_dir_comes_back_is_unknown(
             store.log("orders", 1)
         assert store.metrics().OfflineReplicaCount == 0
         assert store.create("orders", 1, log_dir=dirs[1]).append(b"anew") == 0
+
+
+def test_a_return_that_ctrl_c_broke_off_leaves_the_dir_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half loaded and with nobody to keep house it does not serve, and can be reopened."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+
+    def interrupted(loader: Loader, log_dir: LogDir) -> None:
+        raise KeyboardInterrupt
+
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        store.create("orders", 1, log_dir=dirs[1]).append(b"x")
+        store.take_offline(dirs[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(Loader, "load_dir", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.reopen_dir(dirs[1])
+        with pytest.raises(LogDirOfflineError):
+            store.log("orders", 1)
+        store.reopen_dir(dirs[1])
+        assert store.log("orders", 1).append(b"y") == 1

@@ -55,6 +55,23 @@ def test_the_nearest_mount_point_counts(tables: Tables) -> None:
     assert unmounted_point("/database") is None
 
 
+def test_a_disk_that_is_mounted_below_one_that_is_not_is_there(tables: Tables) -> None:
+    """What was mounted by hand, or by a unit, further down is the disk that the path is on."""
+    tables.name("/data", "/data/d1/logs")
+    tables.mount("/data/d1", "/data/d2")
+    assert unmounted_point("/data/d2/logs") is None
+    assert unmounted_point("/data/d1") is None
+    assert unmounted_point("/data/d1/logs/x") == "/data/d1/logs"
+    assert unmounted_point("/data/d3") == "/data"
+
+
+def test_a_directory_in_place_of_a_table_tells_nothing(tables: Tables) -> None:
+    """As a container gets it that is to share a file which its host does not have."""
+    tables.fstab.unlink()
+    tables.fstab.mkdir()
+    assert unmounted_point("/data/d1") is None
+
+
 def test_a_mount_point_behind_a_symlink_is_the_one_it_leads_to(
     tables: Tables, tmp_path: Path
 ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from logstore import LogStore
 from logstore.disk import calls
 from logstore.disk.calls import NAP_SECONDS_MIN, awake_seconds, call, longest_seconds, wait_awake
+from logstore.store import returning
 from support.hanging import LATE, QUIET, Caller, Watch, hang
 
 
@@ -26,6 +29,8 @@ class Clock:
     def wait(self, seconds: float) -> bool:
         self.now += seconds + self.late
         return True
+
+    sleep = wait
 
 
 @pytest.fixture
@@ -71,6 +76,20 @@ def test_a_nap_that_two_threads_see_is_one(clock: Clock) -> None:
     assert awake_seconds(end, end + 2.0) == 2.0
 
 
+def test_a_nap_that_spans_two_others_counts_once(clock: Clock) -> None:
+    """One thread got to run for a moment in between, the other did not."""
+
+    def wait_through_both(seconds: float) -> None:
+        for _ in range(2):
+            clock.late = 5.0
+            wait_awake(clock.wait, 0.1)
+
+    began = clock.now
+    wait_awake(wait_through_both, 0.5)
+    assert list(calls.naps) == [(began + 0.1, clock.now)]
+    assert awake_seconds(began, clock.now) == pytest.approx(0.1)
+
+
 def test_naps_of_long_ago_are_forgotten(clock: Clock) -> None:
     """A process that is stopped again and again keeps a bounded list."""
     clock.late = 2.0
@@ -78,6 +97,21 @@ def test_naps_of_long_ago_are_forgotten(clock: Clock) -> None:
         wait_awake(clock.wait, 0.1)
         clock.now += 1.0
     assert len(calls.naps) == calls.NAPS_MAX
+
+
+def test_a_return_that_was_stopped_goes_on_waiting(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calls of before have as much time to come back as if there had been no nap."""
+    monkeypatch.setattr(returning, "time", clock)
+    looks = iter([True, True, False])
+    monkeypatch.setattr(returning, "calls_to", lambda path: next(looks))
+    store = SimpleNamespace(
+        patience_seconds=10.0, _replicas=SimpleNamespace(find_dir=lambda path: None)
+    )
+    clock.late = 100.0
+    returning._wait_until_quiet(cast(LogStore, store), "/disk")
+    assert next(looks, None) is None
 
 
 def test_a_process_that_was_stopped_blames_no_disk(

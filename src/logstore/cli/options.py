@@ -164,8 +164,9 @@ def partitions_of(
     found = [name for name in every if name.topic == topic]
     if not found:
         head, dash, tail = topic.rpartition("-")
-        if dash and tail.isdigit() and (head, int(tail)) in every:
-            return [TopicPartition(head, int(tail))]
+        named = [name for name in every if name.topic == head and str(name.partition) == tail]
+        if dash and named:
+            return named
         raise UnknownPartitionError(
             f"there is no topic {topic} in this store", topic=topic, partition=0
         )

@@ -106,7 +106,7 @@ def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
     now = time.monotonic()
     if now - due > NAP_SECONDS_MIN:
         with _noting:
-            if naps and naps[-1][1] > due:  # another thread saw the same one
+            while naps and naps[-1][1] > due:  # another thread saw the same one, or parts of it
                 due = min(due, naps.pop()[0])
             naps.append((due, now))
     return waited

@@ -5,13 +5,15 @@
 
 Both are a line per file system, fields apart by blanks, the second one the mount point; blanks in a
 name are written in octal. Only the nearest mount point that fstab names at or above a directory
-says where it ought to be. What no fstab names (a mount unit, a container) cannot be told.
+says where it ought to be, unless something is mounted nearer still, by hand or by a unit. What no
+fstab names (a mount unit, a container) cannot be told.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from logstore.disk import files
 
@@ -44,9 +46,14 @@ def unmounted_point(path: str) -> str | None:
     if not mounted:  # it is not known what is mounted, or nothing ought to be
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
-    above = [point for point in resolved if path == point or path.startswith(f"{point}/")]
-    nearest = max(above, key=len, default=None)
-    return None if nearest in mounted else nearest
+    nearest = _nearest(path, resolved)
+    return nearest if len(nearest) > len(_nearest(path, mounted)) else None
+
+
+def _nearest(path: str, points: Iterable[str]) -> str:
+    """Give the last mount point on the way to a path; "" for none but the root."""
+    above = (point for point in points if path == point or path.startswith(f"{point}/"))
+    return max(above, key=len, default="")
 
 
 def _read(path: str) -> bytes:
@@ -57,5 +64,7 @@ def _read(path: str) -> bytes:
         return b""
     try:
         return files.read_up_to(fd, TABLE_BYTES_MAX, 0)
+    except IsADirectoryError:  # a container was given a file that its host does not have
+        return b""
     finally:
         files.close(fd)

@@ -44,6 +44,7 @@ def each(
         when: for the reason of one that hangs.
     """
     is_broken_off = threading.Event()
+    ended: set[LogDir] = set()  # noted before its thread looks, and read after it is taken offline
 
     def take(log_dir: LogDir) -> None:
         try:
@@ -51,6 +52,7 @@ def each(
         except BaseException:
             log_dir.release()
             raise
+        ended.add(log_dir)
         if log_dir.is_offline or is_broken_off.is_set():  # it failed, or nobody waits any more
             log_dir.release()
 
@@ -60,6 +62,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s; {REMEDY}"
                 outcome.item.take_offline(reason)
+                if outcome.item in ended:  # at that very moment: its thread may have seen nothing
+                    outcome.item.release()
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logstore.disk.calls import calls_to, longest_seconds, wait_awake
+from logstore.disk.calls import awake_seconds, calls_to, longest_seconds, wait_awake
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
-from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError, LogStoreError
+from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError
 from logstore.log.custody import NOT_WRITING
 from logstore.store import parallel, possession
 from logstore.store.purging import forget_postponed
@@ -47,12 +47,12 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     try:
         loader = store._loader(report)
         loader.load_dir(log_dir)
-    except LogStoreError as error:
-        log_dir.take_offline(f"bringing it in broke off: {error}")
+        log_dir.check()
+    except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
+        log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
         raise
     finally:
         replicas.returning.discard(log_dir)
-    log_dir.check()
     store._keep(log_dir).start()
     forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
@@ -98,12 +98,13 @@ def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
     Raises:
         LogDirOfflineError: one hangs.
     """
-    deadline = time.monotonic() + store.patience_seconds
+    began = time.monotonic()
     before = store._replicas.find_dir(path)
     logs = [] if before is None else store._replicas.on(before)
     while calls_to(path) or any(log._writing != NOT_WRITING for log in logs):
         seconds = longest_seconds(path)
-        if seconds > store.patience_seconds or time.monotonic() > deadline:
+        waited = awake_seconds(began, time.monotonic())
+        if max(seconds, waited) > store.patience_seconds:
             reason = f"a call of before to it has not come back for {seconds:.0f} s: it hangs"
             raise LogDirOfflineError(path=path, reason=reason)
         wait_awake(time.sleep, parallel.LOOK_SECONDS)
