@@ -261,10 +261,15 @@ def left_moves(store: LogStore) -> list[Row]:
 
 
 def located(store: LogStore, plan: MovePlan) -> MovePlan:
-    """Complete a plan that was only read: where each replica is now, and how large."""
+    """Complete a plan that was only read: where each replica is now, and how large.
+
+    Raises:
+        LogStoreError: a replica or a log dir is not there; of such a plan nothing is begun.
+    """
     moves = []
     for move in plan.moves:
         log = store.log(move.topic, move.partition)
+        store._dir_named(move.target)
         moves.append(move._replace(source=log.log_dir, size_bytes=log.size_bytes))
     return plan._replace(moves=tuple(moves))
 

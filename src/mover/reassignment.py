@@ -70,7 +70,7 @@ def _skipped(entry: _Entry, reason: str) -> SkippedMove:
 def _partitions(text: str | bytes) -> list[Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"this is no JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
         raise ValueError('this is no reassignment: it has no list "partitions"')

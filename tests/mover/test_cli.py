@@ -239,6 +239,54 @@ def test_what_was_left_can_be_cancelled(
     assert places(log_dirs)[0] == log_dirs[0]
 
 
+def test_a_reassignment_that_names_other_brokers_is_cancelled(
+    run: Run, log_dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries of this store's broker count, as they do where it is executed."""
+    entry = {
+        "topic": "orders",
+        "partition": 0,
+        "replicas": [7, 0],
+        "log_dirs": ["any", log_dirs[1]],
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
+    run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
+    monkeypatch.undo()
+    assert run("reassign", "--cancel", str(file)).exit_code == 0
+    assert run("move", "status").stdout == "no moves\n"
+    assert places(log_dirs)[0] == log_dirs[0]
+
+
+def test_nothing_is_begun_of_a_reassignment_with_a_wrong_dir(
+    run: Run, log_dirs: list[str], tmp_path: Path
+) -> None:
+    """The log dir that is not the store's is named before the first move, in a dry run too."""
+    entries = [
+        {"topic": "orders", "partition": n, "replicas": [0], "log_dirs": [path]}
+        for n, path in enumerate((log_dirs[1], "/nowhere"))
+    ]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"version": 1, "partitions": entries}))
+    for options in ([], ["--dry-run"]):
+        result = run("reassign", "--execute", str(file), *options)
+        assert result.exit_code == 1
+        assert "/nowhere" in result.stderr
+        assert "current replica assignment" not in result.stderr
+    assert run("move", "status").stdout == "no moves\n"
+    assert spread(log_dirs) == [COUNT, 0]
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_document_is_wrong_usage(run: Run, tmp_path: Path, text: bytes) -> None:
+    """Bytes that are no text, and brackets without end, are said and not thrown."""
+    file = tmp_path / "plan.json"
+    file.write_bytes(text)
+    for command in (["reassign", "--execute"], ["reassign", "--verify"], ["move", "run", "--plan"]):
+        assert run(*command, str(file)).exit_code == 2
+
+
 def test_the_view_shows_bytes_rate_time_lag_and_throttle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from logstore.cli.options import (
 )
 from logstore.cli.owner import absolute
 from logstore.store.admin_client import find_owner
-from mover.cli.operating import exit_code_of, finish, moves_of
+from mover.cli.operating import exit_code_of, finish, moves_of, text_of
 from mover.cli.tables import print_outcome, print_plan
 
 PLAN_OPTIONS = [
@@ -127,7 +127,7 @@ def run(
         if topic is not None:
             asked["moves"] = [[topic, partition, absolute(target)]]
         elif plan_file is not None:
-            asked["reassignment"] = plan_file.read()
+            asked["reassignment"] = text_of(plan_file)
         else:
             paths = [absolute(path) for path in evacuate]
             made = caller.call("plan", tolerance=tolerance, evacuate=paths)

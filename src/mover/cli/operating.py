@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -58,6 +58,14 @@ def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
         except KeyboardInterrupt:
             note("what was under way is kept: go on with `logstore move resume`, or `cancel` it")
             raise
+
+
+def text_of(file: IO[str]) -> str:
+    """Read a document; one that is no text is wrong usage."""
+    try:
+        return file.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file.name} is no text in UTF-8: {error}") from None
 
 
 def exit_code_of(facts: Row) -> int:

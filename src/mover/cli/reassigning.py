@@ -19,7 +19,7 @@ from logstore.disk import files
 from logstore.errors import LogStoreError
 from mover.cli.live import name_of
 from mover.cli.moving import THROTTLE_HELP
-from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of
+from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of, text_of
 from mover.cli.tables import print_outcome, print_plan
 from mover.plan import MovePlan
 
@@ -62,7 +62,7 @@ def reassign(
     """
     if action is None:
         raise click.UsageError("say what to do: --execute, --verify or --cancel")
-    text = file.read()
+    text = text_of(file)
     if action == "verify":
         verify(log_dirs, text, output_format)
     elif action == "cancel":
@@ -139,8 +139,9 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
 
 def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
     """Cancel the moves under way that a reassignment asked for; those that ended stay ended."""
-    with wrong_usage():
-        wanted = {(one.topic, one.partition): one.target for one in MovePlan.from_json(text).moves}
+    with store_for_reading(log_dirs) as store, wrong_usage():
+        plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
+    wanted = {(one.topic, one.partition): one.target for one in plan.moves}
     with moves_of(log_dirs) as caller:
         moves: list[dict[str, Any]] = caller.call("status")["moves"]
         chosen = [
