@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from logstore.arguments import flag, path_of
 from logstore.config import StoreConfig
@@ -35,6 +36,10 @@ StrPath = str | os.PathLike[str]
 DROP_SECONDS_MAX = 5.0
 
 
+class Claim:
+    """One change of a log dir that is under way."""
+
+
 class StoreAdministration(StoreFailures):
     """The part of a store that changes its log dirs."""
 
@@ -47,7 +52,8 @@ class StoreAdministration(StoreFailures):
         """Use `LogStore.open`."""
         super().__init__(on_log_dir_failure)
         self._changing = threading.Lock()
-        self._changed: set[str] = set()
+        # Weak: who was interrupted on his way in or out claims nothing any more.
+        self._changed: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
         """Take a further log dir into the store, or one of its own that was missing.
@@ -251,16 +257,17 @@ class StoreAdministration(StoreFailures):
     @contextmanager
     def _change_of(self, path: str) -> Iterator[str]:
         """Keep others from changing the same log dir; who comes second is told so."""
+        mine = Claim()
         with self._changing:
             if path in self._changed:
                 raise LogDirError(
                     path=path, reason="another change of it is under way", retriable=True
                 )
-            self._changed.add(path)
+            self._changed[path] = mine
         try:
             yield path
         except OSError as error:  # of a step before the log dir could answer for its disk
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:
-                self._changed.discard(path)
+                del self._changed[path], mine

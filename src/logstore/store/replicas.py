@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
@@ -48,10 +49,11 @@ class OfflineReplica(NamedTuple):
     open_again: Callable[[], None] | None = None
 
 
-class Reservation(NamedTuple):
-    """A replica that one thread keeps others from creating or deleting; each is another object."""
+class Reservation:
+    """A replica that one thread keeps others from creating or deleting; held by its frame alone."""
 
-    key: TopicPartition
+    def __init__(self, key: TopicPartition) -> None:
+        self.key = key
 
 
 class RunningMove(Protocol):
@@ -122,8 +124,10 @@ class Replicas:
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
         # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        self._changes = threading.Condition()
-        self._reserved: dict[TopicPartition, Reservation] = {}
+        self._changing = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
+        self._changes = threading.Condition(self._changing)
+        # Weak, as the calls under way: who was interrupted on his way in or out is in nobody's way.
+        self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
         # Logs that a move has brought, by the path of their log dir: the scrubber takes them first.
         self._arrived: dict[str, list[Log]] = {}
 
@@ -378,7 +382,7 @@ class Replicas:
     def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
         """Keep others from creating or deleting the same replica meanwhile."""
         mine = Reservation(key)
-        with self._changes:
+        with self._changing:
             while key in self._reserved:
                 self._changes.wait(WAIT_SECONDS)
                 self._check_answers(key)
@@ -390,7 +394,7 @@ class Replicas:
 
     def give_up(self, reservation: Reservation) -> None:
         """Let others have a replica: who reserved it is done, or hangs and changes nothing more."""
-        with self._changes:
+        with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]
                 self._changes.notify_all()
