@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,11 +177,23 @@ def explore_seed(base: Path, seed: int) -> Explored:
     return Explored(seed, explorer.states, explorer.images, violation)
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that began it is killed, and not some minutes later."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def exploring(base: Path, seeds: Iterable[int]) -> Iterator[Iterator[Explored]]:
     """Explore histories in a process for each processor; gives them in the order of the seeds.
 
     At the end the processes are killed: what they leave in `base` is the caller's to remove.
     """
-    with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+    with get_context("spawn").Pool(len(os.sched_getaffinity(0)), _end_with_parent) as pool:
         yield pool.imap(partial(explore_seed, base), seeds)
