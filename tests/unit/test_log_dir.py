@@ -158,6 +158,34 @@ def test_a_full_disk_at_the_start_costs_the_next_start_a_recovery(
     log_dir.release()
 
 
+def test_a_marker_that_stays_lets_no_start_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash of that start would look like the orderly close of the one before."""
+    log_dir = LogDir(str(tmp_path))
+    log_dir.belong("a" * 32, "b" * 32)
+    log_dir.lock.acquire()
+    log_dir.begin("1" * 32)
+    log_dir.lock.mark_clean(log_dir.start_id)
+    log_dir.release()
+
+    def fail(path: str) -> None:
+        raise error_of(errno.ENOSPC)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "unlink", fail)
+        second = LogDir(str(tmp_path))
+        second.lock.acquire()
+        with pytest.raises(OSError, match="No space"):
+            second.begin("2" * 32)
+        second.release()
+    third = LogDir(str(tmp_path))
+    third.lock.acquire()
+    third.begin("3" * 32)
+    assert third.was_clean
+    third.release()
+
+
 def test_the_space_of_the_disk_is_remembered(tmp_path: Path) -> None:
     """Usable bytes are those an ordinary user gets."""
     log_dir = LogDir(str(tmp_path))

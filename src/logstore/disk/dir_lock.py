@@ -99,6 +99,7 @@ class DirLock:
 
     Attributes:
         admin_socket: where the owner is to be reached; written by `begin`.
+        may_be_marked: the marker of the last owner's orderly close may still stand.
     """
 
     def __init__(self, dir_path: str) -> None:
@@ -106,6 +107,7 @@ class DirLock:
         self.path = os.path.join(dir_path, LOCK_NAME)
         self.marker_path = os.path.join(dir_path, MARKER_NAME)
         self.admin_socket: str | None = None
+        self.may_be_marked = True
         self._fd = -1
 
     @property
@@ -155,6 +157,7 @@ class DirLock:
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
             pass  # not there, or something that is never taken for a marker
+        self.may_be_marked = False
         check()
         document = {
             "version": VERSION,

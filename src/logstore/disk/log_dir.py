@@ -224,8 +224,8 @@ class LogDir(Health):
             was_clean = self.lock.begin(start_id, cluster_id, directory_id, self.check)
             self.was_clean, self.start_id = was_clean or is_new, start_id
         except OSError as error:
-            if verdict_of(error) is not Verdict.FULL:
-                raise
+            if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
+                raise  # with the old marker there, a crash of ours would look like an orderly close
             self.warnings.append(
                 f"{self.path}: the disk is full: the lock file names no owner, and the next "
                 "start recovers"

@@ -66,6 +66,7 @@ class StoreAdministration(StoreFailures):
                 /etc/fstab names is not mounted.
             LogDirLockedError: another process has it.
             LogDirOfflineError: its disk failed on the way; the store is what it was.
+            LogDirError: retriable: this process is short of descriptors or memory.
         """
         from logstore.store.returning import bring_in
 
@@ -75,7 +76,14 @@ class StoreAdministration(StoreFailures):
             if self._replicas.find_dir(resolved) is not None:
                 reason = "it is a log dir of this store already; reopen_dir brings an offline one"
                 raise LogDirError(path=resolved, reason=f"{reason} back")
-            return bring_in(self, self._membership.admit(resolved, format_new=format_new))
+            try:
+                return bring_in(self, self._membership.admit(resolved, format_new=format_new))
+            except LogDirError as error:
+                half_added = self._replicas.find_dir(resolved)
+                if error.retriable and half_added is not None:  # no disk's fault: as one not given
+                    self._wait_for_seers(DROP_SECONDS_MAX)
+                    self._drop_dir(half_added)
+                raise
 
     def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
         """Bring an offline log dir back, with its replicas, while the others serve.
