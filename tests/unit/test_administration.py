@@ -258,22 +258,6 @@ def test_a_further_dir_joins(store: LogStore, dirs: list[str], tmp_path: Path) -
         assert after.metrics().OfflineLogDirectoryCount == 1
 
 
-def test_a_dir_is_not_half_added_for_want_of_descriptors(
-    store: LogStore, dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The shortage shows at another log dir; neither is blamed, and the same call works later."""
-    new, real = str(tmp_path / "disk3"), files.entries
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "entries", failing("entries", dirs[0], errno.EMFILE))
-        with pytest.raises(LogDirError) as raised:
-            store.add_dir(new)
-    assert raised.value.retriable and real is files.entries
-    assert states(store) == ["online"] * 3
-    store.add_dir(new)
-    assert states(store) == ["online"] * 4
-    assert store.create("fresh", 0, log_dir=new).append(b"x", durable=True) == 0
-
-
 def test_a_dir_that_was_missing_is_added_with_what_it_holds(dirs: list[str]) -> None:
     """A store that began without it serves its replicas."""
     with LogStore.open(dirs[:2]) as store:

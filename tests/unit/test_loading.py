@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from logstore import LogDirOfflineError, LogStore, UnknownPartitionError
+from logstore import LogDirError, LogDirOfflineError, LogStore, UnknownPartitionError
+from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 from logstore.store.loading import Loader
 from logstore.store.startup import ReplicaFacts
+from support.bad_disk import failing
 from support.hanging import QUIET
 
 
@@ -57,3 +60,19 @@ def test_a_return_that_ctrl_c_broke_off_leaves_the_dir_offline(
             store.log("orders", 1)
         store.reopen_dir(dirs[1])
         assert store.log("orders", 1).append(b"y") == 1
+
+
+def test_a_dir_is_not_half_added_for_want_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shortage shows at another log dir; neither is blamed, and the same call works later."""
+    old, new = str(tmp_path / "a"), str(tmp_path / "b")
+    with LogStore.open([old], config=QUIET, admin_socket=False) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "entries", failing("entries", old, errno.EMFILE))
+            with pytest.raises(LogDirError) as raised:
+                store.add_dir(new)
+        assert raised.value.retriable
+        assert [entry.path for entry in store._replicas.log_dirs if entry.is_offline] == []
+        store.add_dir(new)
+        assert store.create("fresh", 0, log_dir=new).append(b"x", durable=True) == 0
