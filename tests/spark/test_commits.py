@@ -167,11 +167,9 @@ def test_records_of_commits_are_in_every_log_dir_and_the_newest_counts(tmp_path:
     assert read_records(store.log_dirs)[QUERY].last_batch_id == 1
 
 
-def test_a_staged_file_that_is_gone_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A cut commit whose records were thrown away says so, and how to go on."""
-    store = make_store(tmp_path)
+def cut_first_commit(base: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Kill a query in its first commit, before its first record; give what it had staged."""
+    store = make_store(base)
     runs = stage(store, values_of(0))
 
     def killed(*_: object) -> None:
@@ -181,6 +179,14 @@ def test_a_staged_file_that_is_gone_is_named(
         patched.setattr("logstore.spark.commits.append_part", killed)
         commit(store, QUERY, 0, runs)
     die(store)
+    return runs
+
+
+def test_a_staged_file_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut commit whose records were thrown away says so, and how to go on."""
+    runs = cut_first_commit(tmp_path, monkeypatch)
     Path(runs[0].path).unlink()
     with make_store(tmp_path) as store, pytest.raises(LogStoreError, match="cannot be completed"):
         commit(store, QUERY, 1, stage(store, values_of(1)))
@@ -190,16 +196,7 @@ def test_a_cut_commit_is_completed_beside_a_task_of_the_same_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another query completes it, and leaves alone what the query that was cut stages anew."""
-    store = make_store(tmp_path)
-    runs = stage(store, values_of(0))
-
-    def killed(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("logstore.spark.commits.append_part", killed)
-        commit(store, QUERY, 0, runs)
-    die(store)
+    runs = cut_first_commit(tmp_path, monkeypatch)
     with make_store(tmp_path) as store:
         task = Stage(store, QUERY, "t", 0)
         task._sort(pa.record_batch([pa.array(values_of(0))], names=["value"]))

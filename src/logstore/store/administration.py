@@ -80,7 +80,8 @@ class StoreAdministration(StoreFailures):
                 return bring_in(self, self._membership.admit(resolved, format_new=format_new))
             except LogDirError as error:
                 half_added = self._replicas.find_dir(resolved)
-                if error.retriable and half_added is not None:  # no disk's fault: as one not given
+                is_shortage = error.retriable and type(error) is LogDirError  # no disk's fault
+                if is_shortage and half_added is not None:  # as if it had not been given
                     self._wait_for_seers(DROP_SECONDS_MAX)
                     self._drop_dir(half_added)
                 raise
