@@ -184,15 +184,14 @@ def test_what_vanishes_while_it_is_listed_is_not_there(
 
     make_replica(tmp_path / "orders-0")
     make_replica(tmp_path / f"orders-1.{UNIQUE}.delete", **{DELETION: DELETED_BY_USER})
-    entries = files.entries
+    entry_of = files.entry_of
 
-    def list_then_lose(path: str) -> list[files.Entry]:
-        found = entries(path)
-        for entry in found:
-            shutil.rmtree(tmp_path / entry.name, ignore_errors=True)
+    def look_then_lose(path: str, name: str) -> files.Entry | None:
+        found = entry_of(path, name)
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
         return found
 
-    monkeypatch.setattr(files, "entries", list_then_lose)
+    monkeypatch.setattr(files, "entry_of", look_then_lose)
     listing = list_log_dir(LogDir(str(tmp_path)))
     assert [facts.kind for facts in listing.replicas] == ["delete"]
     assert listing.warnings == []

@@ -69,10 +69,33 @@ def test_a_dir_is_not_half_added_for_want_of_descriptors(
     old, new = str(tmp_path / "a"), str(tmp_path / "b")
     with LogStore.open([old], config=QUIET, admin_socket=False) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(files, "entries", failing("entries", old, errno.EMFILE))
+            patch.setattr(files, "names", failing("names", old, errno.EMFILE))
             with pytest.raises(LogDirError) as raised:
                 store.add_dir(new)
         assert raised.value.retriable
         assert [entry.path for entry in store._replicas.log_dirs if entry.is_offline] == []
         store.add_dir(new)
         assert store.create("fresh", 0, log_dir=new).append(b"x", durable=True) == 0
+
+
+def test_what_is_open_elsewhere_is_not_looked_at_when_a_dir_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at each of a thousand replicas would slow the appends to them for as long."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    looked: list[str] = []
+    real = files.entry_of
+
+    def watched(path: str, name: str) -> files.Entry | None:
+        if path == dirs[0]:
+            looked.append(name)
+        return real(path, name)
+
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        for number in range(4):
+            store.create("orders", number, log_dir=dirs[number % 2]).append(b"x")
+        store.take_offline(dirs[1])
+        monkeypatch.setattr(files, "entry_of", watched)
+        store.reopen_dir(dirs[1])
+        assert "meta.properties" in looked and not {"orders-0", "orders-2"} & {*looked}
+        assert [store.log("orders", number)[0].value for number in range(4)] == [b"x"] * 4

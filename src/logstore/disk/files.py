@@ -295,26 +295,26 @@ def exists(path: str) -> bool:
 
 def entries(path: str) -> list[Entry]:
     """List a directory with kinds and sizes; a name that vanishes meanwhile is left out."""
-    found = []
-    with scandir(path) as names:
-        for name in names:
-            try:
-                facts = lstat(os.path.join(path, name.name))
-            except FileNotFoundError:
-                continue
-            mode = facts.st_mode
-            found.append(
-                Entry(
-                    name.name,
-                    stat_module.S_ISDIR(mode),
-                    stat_module.S_ISREG(mode),
-                    stat_module.S_ISLNK(mode),
-                    facts.st_size,
-                    facts.st_ino,
-                    facts.st_mtime_ns,
-                )
-            )
-    return found
+    found = (entry_of(path, name) for name in names(path))
+    return [entry for entry in found if entry is not None]
+
+
+def entry_of(path: str, name: str) -> Entry | None:
+    """Look at one name in a directory; None when it vanished."""
+    try:
+        facts = lstat(os.path.join(path, name))
+    except FileNotFoundError:
+        return None
+    mode = facts.st_mode
+    return Entry(
+        name,
+        stat_module.S_ISDIR(mode),
+        stat_module.S_ISREG(mode),
+        stat_module.S_ISLNK(mode),
+        facts.st_size,
+        facts.st_ino,
+        facts.st_mtime_ns,
+    )
 
 
 def names(path: str) -> list[str]:

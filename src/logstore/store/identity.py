@@ -78,7 +78,7 @@ def resolve(
         if outcome.error is not None:
             raise outcome.error
         if not outcome.is_finished:
-            reason = f"it does not answer within {patience_seconds or 0:.0f} s"
+            reason = f"it hangs: no answer within {patience_seconds or 0:.0f} s"
             found[outcome.item] = _Resolved(os.path.abspath(outcome.item), bad=reason)
     bad: dict[str, str] = {}
     given: dict[str, str] = {}

@@ -6,7 +6,8 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -53,18 +54,29 @@ class Listing(NamedTuple):
     warnings: list[str]
 
 
-def list_log_dir(log_dir: LogDir, beat: Callable[[], object] = lambda: None) -> Listing:
+def list_log_dir(
+    log_dir: LogDir,
+    beat: Callable[[], object] = lambda: None,
+    known: Mapping[str, ReplicaFacts] = MappingProxyType({}),
+) -> Listing:
     """List a log dir without changing it.
 
     Args:
         beat: called before each entry is looked at: a slow disk of many replicas does not hang.
+        known: by name, what this process has open in it; those are not looked at.
 
     Raises:
         OSError: the disk failed.
     """
     listing = Listing([], [], [], [])
-    for entry in files.entries(log_dir.path):
+    for name in files.names(log_dir.path):
+        if name in known:
+            listing.replicas.append(known[name])
+            continue
         beat()
+        entry = files.entry_of(log_dir.path, name)
+        if entry is None:
+            continue
         path = os.path.join(log_dir.path, entry.name)
         parsed = parse_dir_name(entry.name)
         if entry.is_dir and parsed is not None:

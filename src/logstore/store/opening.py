@@ -166,7 +166,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
         if outcome.error is not None:
             raise outcome.error
     found = {outcome.item: found[outcome.item] for outcome in outcomes if outcome.is_finished}
-    hangs = f"it does not answer within {patience_seconds:.0f} s"
+    hangs = f"it hangs: no answer within {patience_seconds:.0f} s"
     return [found.get(path) or DirFacts(path, Found.BAD, reason=hangs) for path in configured.paths]
 
 

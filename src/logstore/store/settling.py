@@ -8,6 +8,7 @@ again and decided anew. Nothing is opened here and nothing is purged.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -77,15 +78,17 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
     not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
     """
+    known: dict[str, dict[str, ReplicaFacts]] = defaultdict(dict)
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
-        listing = list_log_dir(log_dir, beat)
+        listing = list_log_dir(log_dir, beat, {} if log_dir is back else known[log_dir.path])
         if log_dir is back:
             remove_leftovers(listing, log_dir)
             log_dir.warnings += log_dir.checkpoints.load()
         return listing
 
     def once(this: Pass) -> Settled | None:
+        known.update(_open_by_name(replicas))
         listings = _list_all(replicas, list_one, [back])
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
@@ -170,6 +173,21 @@ def _list_all(
     _all_serve([outcome.item for outcome in outcomes if not outcome.is_finished], opening)
     in_time = {outcome.item for outcome in outcomes if outcome.is_finished}
     return {d: listings[d] for d in replicas.log_dirs if d in in_time and d in listings}
+
+
+def _open_by_name(replicas: Replicas) -> dict[str, dict[str, ReplicaFacts]]:
+    """Give what is open by log dir and name, as a listing has it.
+
+    So it need not be looked at: a thousand calls to twelve disks, each of which gives the
+    interpreter's lock away and takes it again, made the appends beside them four times as slow.
+    """
+    opened: dict[str, dict[str, ReplicaFacts]] = defaultdict(dict)
+    for key, (log, log_dir) in list(replicas.opened.items()):
+        name = log.directory[len(log_dir.path) + 1 :]
+        opened[log_dir.path][name] = ReplicaFacts(
+            log_dir.path, name, *key, "live", directory_id=log_dir.directory_id
+        )
+    return opened
 
 
 def _of_interest(
