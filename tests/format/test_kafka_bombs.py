@@ -12,9 +12,10 @@ import pytest
 from crc32c import crc32c
 
 from logstore import CorruptRecordBatchError, LogStore
-from logstore.format import kafka, kafka_codecs
+from logstore.format import compression, kafka, kafka_codecs
 from logstore.format.compression import CODEC_IDS
 from logstore.format.kafka_encode import KafkaPayload
+from logstore.log import cursor, reader
 
 META = "version=1\nnode.id=1\ncluster.id=x\n"
 GIB = 1 << 30
@@ -98,7 +99,8 @@ def test_a_claim_takes_no_memory(tmp_path: Path, codec: str, size_bytes: int) ->
 
 def test_what_becomes_too_large_is_given_up_at_the_bound(tmp_path: Path) -> None:
     """16 KiB that are 512 MiB: the memory taken is the bound's, twice at most."""
-    packed = kafka_codecs.compress(CODEC_IDS["zstd"], bytes(2 * kafka_codecs.PAYLOAD_BYTES_MAX))
+    bomb = bytes(2 * kafka_codecs.PAYLOAD_BYTES_MAX)
+    packed = compression.compress(CODEC_IDS["zstd"], bomb)
     assert len(packed) < 100_000
     place = broker_dir(tmp_path, *(batch_of(at, "zstd", packed) for at in range(3)))
     count, reason, grown = read_apart(place)
@@ -119,3 +121,20 @@ def test_more_records_than_bytes_are_refused(tmp_path: Path) -> None:
         pytest.raises(CorruptRecordBatchError, match="cannot be in 9 bytes"),
     ):
         list(store["t", 0].read_batches())
+
+
+def test_a_read_holds_no_heap_of_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call gives a bounded part of what small batches are restored to, a point read one."""
+    payload = kafka.build_payload([bytes(100_000)], None, 1, None, codec_id=CODEC_IDS["gzip"])
+    place = broker_dir(tmp_path, *(b"".join(kafka.frame(payload, at, 0)) for at in range(20)))
+    monkeypatch.setattr(reader, "HELD_BYTES_MAX", 350_000)
+    monkeypatch.setattr(cursor, "BLOCK_BYTES_MAX", 350_000)
+    with LogStore.open_kafka(place) as store:
+        log = store["t", 0]
+        assert [record.offset for record in log.read(2, max_bytes=10_000)] == [2, 3, 4]
+        assert len(log.read(2, max_bytes=1_000_000)) == 10
+        assert [log[at].offset for at in range(20)] == list(range(20))
+        blocks = log._environment.blocks
+        assert blocks.weight == 0
+        monkeypatch.undo()
+        assert log[5].offset == 5 and blocks.weight > 20 * 100_000

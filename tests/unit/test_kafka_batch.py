@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore import UnsupportedFormatError
-from logstore.format import kafka, kafka_codecs, layouts
+from logstore.format import kafka, kafka_codecs, kafka_decode, kafka_encode, layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.compression import CODEC_IDS
 from logstore.format.kafka_bounds import varint
@@ -210,6 +210,55 @@ def test_headers_that_cannot_be_are_refused() -> None:
     for data in (b"\x08\x02", b"\x02\x01\x01", b"\x02\x02a"):
         with pytest.raises(ValueError, match=r"headers cannot be|no name|not end"):
             read_headers(data, 0, len(data))
+
+
+@pytest.mark.parametrize("copies", [1, 40])
+def test_regression_a_name_that_is_no_text_is_read_as_java_reads_it(copies: int) -> None:
+    """A producer may send any bytes as the name of a header; nobody is stopped by them."""
+    names = [b"\xff\xfea", b"good", b"\xc3", b"\xa9"]
+    headers = written(len(names)) + b"".join(written(len(name)) + name + b"\1" for name in names)
+    rows = b""
+    for number in range(copies):
+        row = b"\0\0" + written(number) + b"\1\1" + headers
+        rows += written(len(row)) + row
+    batch = kafka.decode(signed(rows, copies), 0)
+    expected = tuple((name, None) for name in ("\ufffd\ufffda", "good", "\ufffd", "\ufffd"))
+    assert batch.headers == [expected] * copies
+    assert batch.to_arrow()["headers"][0][0]["key"].as_py() == "\ufffd\ufffda"
+
+
+@pytest.mark.parametrize("copies", [1, 30])
+def test_more_headers_than_anybody_has_are_refused(
+    monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """Two bytes make a header, and a header an object: of the records of a batch all count."""
+    headers = [((("a", None),) * (60 // copies))] * copies
+    data = framed(kafka.build_payload([b"v"] * copies, None, 1, headers, codec_id=1))
+    monkeypatch.setattr(kafka_encode, "HEADERS_MAX", 59)
+    monkeypatch.setattr(kafka_decode, "HEADERS_MAX", 59)
+    with pytest.raises(ValueError, match="append fewer"):
+        kafka.build_payload([b"v"] * copies, None, 1, headers)
+    monkeypatch.setattr(read_headers, "__defaults__", (59,))
+    with pytest.raises(ValueError, match="more than 59 headers"):
+        kafka.decode(data, 0)
+
+
+@pytest.mark.parametrize("codec_id", CODECS[1:])
+def test_regression_nothing_is_compressed_that_would_not_be_restored(
+    monkeypatch: pytest.MonkeyPatch, codec_id: int
+) -> None:
+    """What is read up to a bound is written up to it: in bytes, and in records."""
+    monkeypatch.setattr(kafka_codecs, "PAYLOAD_BYTES_MAX", 9_999)
+    with pytest.raises(ValueError, match="append fewer"):
+        kafka.build_payload([bytes(9_999)], None, 1, None, codec_id=codec_id)
+    assert decoded(framed(kafka.build_payload([bytes(9_980)], None, 1, None, codec_id=codec_id)))
+    data = framed(kafka.build_payload([b"x"] * 20, None, 1, None, codec_id=codec_id))
+    monkeypatch.setattr(kafka_encode, "COMPRESSED_RECORDS_MAX", 19)
+    monkeypatch.setattr(kafka_decode, "COMPRESSED_RECORDS_MAX", 19)
+    with pytest.raises(ValueError, match="append fewer"):
+        kafka.build_payload([b"x"] * 20, None, 1, None, codec_id=codec_id)
+    with pytest.raises(ValueError, match="20 records"):
+        kafka.decode(data, 0)
 
 
 @pytest.mark.parametrize(("library", "codec"), [("crc32c", "none"), ("cramjam", "snappy")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore import LogStore
 from logstore.format import kafka, kafka_bounds, kafka_codecs, kafka_decode
 from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.kafka_encode import varint as written
 from logstore.format.kafka_header import CODEC_MASK, CONTROL, HEADER_BYTES
 from logstore.format.prefix import walk
 from support.kafka_golden import GOLDEN
@@ -220,3 +223,26 @@ def test_regression_records_in_no_bytes_are_refused() -> None:
     assert next(decoded).values.to_list() == [b"x"]
     with pytest.raises(ValueError, match="1 records cannot be in 0 bytes"):
         next(decoded)
+
+
+@pytest.mark.parametrize("copies", [5, 40])
+def test_regression_deltas_go_round_no_corner(copies: int) -> None:
+    """Offset deltas whose differences leave 64 bits increase by no reckoning."""
+    deltas = [0, 2**63 - 1, -(2**63), -1, *range(5, copies + 1)]
+    rows = b"".join(row_of([b"\0", b"\0", written(delta), b"\1", b"\1", b"\0"]) for delta in deltas)
+    header = kafka.read_header(random_batch(random.Random(1), 0) + bytes(61), 0)
+    header = header._replace(record_count=len(deltas), last_offset=header.base_offset + copies)
+    with pytest.raises(ValueError, match="do not increase"):
+        kafka_decode.decode_rows(rows, header)
+
+
+def test_regression_a_base_offset_near_the_end_of_all_is_damage(tmp_path: Path) -> None:
+    """Of many batches checked at once one whose offsets would leave 64 bits is found."""
+    payload = kafka.build_payload([b"x"], None, 5, None)
+    batches = [b"".join(kafka.frame(payload, at, 0)) for at in range(40)]
+    batches[20] = b"".join(kafka.frame(payload.spanning(5), 2**63 - 2, 0))
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with LogStore.open_kafka(tmp_path) as store:
+        problems = store["t", 0].verify()
+    assert [(problem.offset, problem.end_offset) for problem in problems] == [(20, 21)]

@@ -14,6 +14,8 @@ from logstore.format.columns import BytesColumn, decode_column, encode_arrays
 if TYPE_CHECKING:
     import pyarrow
 
+CODEC_MASK = 0x07  # of the attributes, in every layout
+
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
@@ -167,6 +169,15 @@ class RecordBatch:
         pairs = list(zip(texts, cells.to_list(), strict=True))
         starts = columns.header_starts.tolist()
         return [tuple(pairs[a:b]) for a, b in pairwise(starts)]
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that it takes: of the stored batch, or of what its keys and values came to."""
+        size_bytes = self.header.size_bytes
+        if not self.header.attributes & CODEC_MASK:
+            return size_bytes
+        values, keys = self._columns.values, self._columns.keys
+        return max(size_bytes, len(values.data) + (0 if keys is None else len(keys.data)))
 
     def offset_at(self, index: int) -> int:
         """Give the offset of the record at `index`, counted from 0."""

@@ -45,7 +45,16 @@ def require(codec_id: int) -> None:
 
 
 def compress(codec_id: int, data: bytes) -> bytes:
-    """Compress the records of one batch as Kafka's own producers do."""
+    """Compress the records of one batch as Kafka's own producers do.
+
+    Raises:
+        ValueError: they are more than `decompress` would restore.
+    """
+    if len(data) > PAYLOAD_BYTES_MAX:
+        raise ValueError(
+            f"{len(data)} bytes of records are more than one compressed batch can hold "
+            f"({PAYLOAD_BYTES_MAX}): append fewer at once"
+        )
     if codec_id == CODEC_IDS["gzip"]:
         maker = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
         return maker.compress(data) + maker.flush()

@@ -29,7 +29,13 @@ from logstore.format.kafka_bounds import (
     varint,
 )
 from logstore.format.kafka_cells import column_of, columns_of
-from logstore.format.kafka_header import LOG_APPEND_TIME, RECORD_BYTES_MIN
+from logstore.format.kafka_header import (
+    CODEC_MASK,
+    COMPRESSED_RECORDS_MAX,
+    HEADERS_MAX,
+    LOG_APPEND_TIME,
+    RECORD_BYTES_MIN,
+)
 
 ROWS_PLAIN_MAX = 24
 TIME_DELTA_MAX = 2**62
@@ -66,6 +72,8 @@ def decode_many(parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> list
     for part, header in zip(parts, headers, strict=True):
         if header.record_count * RECORD_BYTES_MIN > len(part):
             raise ValueError(f"{header.record_count} records cannot be in {len(part)} bytes")
+        if header.attributes & CODEC_MASK and header.record_count > COMPRESSED_RECORDS_MAX:
+            raise ValueError(f"{header.record_count} records are more than are taken compressed")
     counts = np.array([header.record_count for header in headers], np.int64)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])
@@ -82,7 +90,8 @@ def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> li
     lasts = deltas[firsts[1:] - 1]
     steps = np.diff(deltas)
     steps[firsts[1:-1] - 1] = 1  # from one batch to the next
-    if bool((steps < 1).any() or (deltas[firsts[:-1]] < 0).any() or (lasts > last_deltas).any()):
+    # Of deltas that are all 0 or more no difference leaves 64 bits.
+    if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
         raise ValueError("offset deltas do not increase up to the last one")
     times = rows.time_deltas
     if int(times.min()) <= -TIME_DELTA_MAX or int(times.max()) >= TIME_DELTA_MAX:
@@ -120,7 +129,10 @@ def _header_columns(
     starts = np.zeros(len(headers) + 1, np.uint32)
     np.cumsum([len(pairs) for pairs in headers], out=starts[1:])
     pairs = [pair for row in headers for pair in row]
-    return starts, column_of([name for name, _ in pairs]), column_of([cell for _, cell in pairs])
+    # A name that is no UTF-8 is read as Java reads it, with a mark for what cannot be.
+    texts = {name: name.decode(errors="replace").encode() for name, _ in pairs}
+    names = column_of([texts[name] for name, _ in pairs])
+    return starts, names, column_of([cell for _, cell in pairs])
 
 
 # --- the plain way --------------------------------------------------------------------------------
@@ -135,11 +147,13 @@ def _cell(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[position : position + size], position + size
 
 
-def read_headers(data: bytes, position: int, end: int) -> Pairs:
+def read_headers(data: bytes, position: int, end: int, count_max: int = HEADERS_MAX) -> Pairs:
     """Read the headers of one record, which must end where it does."""
     count, position = varint(data, position)
     if not 0 <= count <= (end - position) // 2:
         raise ValueError(f"{count} headers cannot be in {end - position} bytes")
+    if count > count_max:
+        raise ValueError(f"the records of a batch have more than {HEADERS_MAX} headers")
     found = []
     for _ in range(count):
         name, position = _cell(data, position, end)
@@ -155,6 +169,7 @@ def read_headers(data: bytes, position: int, end: int) -> Pairs:
 def _plain(batches: Batches) -> Rows:
     """Read batches record by record."""
     rows = Rows([], [], np.empty(0, np.int64), np.empty(0, np.int64), [])
+    left = HEADERS_MAX
     times: list[int] = []
     deltas: list[int] = []
     assert rows.headers is not None
@@ -175,7 +190,8 @@ def _plain(batches: Batches) -> Rows:
             deltas.append(delta)
             keys.append(key)
             values.append(value)
-            rows.headers.append(read_headers(batches.data, position, end))
+            rows.headers.append(read_headers(batches.data, position, end, left))
+            left -= len(rows.headers[-1])
         if end != stop:
             raise ValueError("bytes are left behind the last record")
         rows.values.append(column_of(values))
@@ -205,10 +221,12 @@ def _bulk(batches: Batches) -> Rows:
     headers = None
     is_bare = (octets[position] == 0) & (position + 1 == ends)
     if not is_bare.all():
-        places = zip(position.tolist(), ends.tolist(), is_bare.tolist(), strict=True)
-        headers = [
-            [] if is_none else read_headers(batches.data, at, end) for at, end, is_none in places
-        ]
+        headers, left = [], HEADERS_MAX
+        for at, end, is_none in zip(
+            position.tolist(), ends.tolist(), is_bare.tolist(), strict=True
+        ):
+            headers.append([] if is_none else read_headers(batches.data, at, end, left))
+            left -= len(headers[-1])
     values = columns_of(batches, value_starts, value_sizes)
     return Rows(values, columns_of(batches, key_starts, key_sizes), times, deltas, headers)
 

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from logstore.format.batch import BatchHeader, Headers
 from logstore.format.kafka_header import (
     CODEC_MASK,
+    COMPRESSED_RECORDS_MAX,
     CRC_END,
     DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
+    HEADERS_MAX,
     LOG_APPEND_TIME,
     MAGIC,
 )
@@ -81,6 +83,7 @@ def build_payload(
         header: of the batch that these records are a part of; its producer and bits are kept.
     """
     count = len(values)
+    _check_bounds(count, headers, codec_id)
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
     producer = (-1, -1, -1)
     if header is not None:
@@ -118,6 +121,17 @@ def build_payload(
     crc = crc32c(rows, crc32c(rest))
     body = b"".join((struct.pack(">BI", MAGIC, crc), rest, rows))
     return KafkaPayload(body, count, last_delta, max_timestamp)
+
+
+def _check_bounds(count: int, headers: Sequence[Headers] | None, codec_id: int) -> None:
+    """Refuse what would not be read again; raises ValueError."""
+    if headers is not None and sum(map(len, headers)) > HEADERS_MAX:
+        raise ValueError(f"one batch holds {HEADERS_MAX} record headers: append fewer at once")
+    if codec_id and count > COMPRESSED_RECORDS_MAX:
+        raise ValueError(
+            f"{count} records are more than one compressed batch can hold "
+            f"({COMPRESSED_RECORDS_MAX}): append fewer at once"
+        )
 
 
 def _plain(

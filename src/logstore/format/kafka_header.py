@@ -56,3 +56,7 @@ ATTRIBUTES_KNOWN = 0x7F
 
 # Length, attributes, timestamp and offset deltas, sizes of key and value, count of headers.
 RECORD_BYTES_MIN = 7
+# More are not in a batch of any use; they are what a few bytes, compressed, are restored to when
+# somebody wants to take a reader's memory.
+HEADERS_MAX = 1 << 22
+COMPRESSED_RECORDS_MAX = 1 << 23

@@ -136,6 +136,7 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     counts, attributes = columns["record_count"], columns["attributes"]
     last_offsets = base_offsets + last_deltas
     is_good = (rows["magic"] == MAGIC) & (last_deltas >= 0)
+    is_good &= last_offsets >= base_offsets  # else the sum left 64 bits
     is_good &= (counts >= 0) & (counts <= last_deltas + 1)
     is_good &= (counts * RECORD_BYTES_MIN <= stored) | (attributes & CODEC_MASK != 0)
     is_good &= base_offsets >= np.concatenate(([expected_offset], last_offsets[:-1] + 1))

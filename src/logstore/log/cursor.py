@@ -23,6 +23,9 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.scan import find_batch, magic_of
 from logstore.log.segment import Block, Segment
 
+# What small batches, compressed, are restored to is not all held for a read that wants one record.
+BLOCK_BYTES_MAX = 64 << 20
+
 # A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
@@ -228,14 +231,20 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
     first = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
     try:
         cursor = Cursor(segment, first, environment)
-        found = []
+        found: list[RecordBatch] = []
+        weight = 512
         for data, _, run in cursor.runs(end_position - start):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path)
-            found += [decode(data, at, header) for at, header in run]
+            for at, header in run:
+                found.append(decode(data, at, header))
+                weight += 512 + found[-1].held_bytes
+                if weight > BLOCK_BYTES_MAX and len(found) > 1:
+                    raise ValueError("too much to hold at once")
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # Damage somewhere in the block: give the batch that holds the offset, if that one is whole.
+        # Damage somewhere in the block, or little that was compressed and is much: give the batch
+        # that holds the offset, if that one is whole.
         for data, _, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path)
             return Block([decode(data, *run[0])], offset + 1)
@@ -245,6 +254,5 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         return block  # the index led astray: the entry has another number now
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
-    weight = 512 + sum(batch.header.size_bytes + 512 for batch in found)
     environment.blocks.put(segment.cached, key, block, weight)
     return block

@@ -21,6 +21,7 @@ from logstore.log.segment import INDEX, Block, Segment
 from logstore.log.slice import LogSlice, bound
 
 SCAN_WINDOW_BYTES = 1 << 20
+HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
@@ -149,7 +150,8 @@ class LogReader(Replica):
         Args:
             isolation_level: "read_committed" leaves out what transactions of Kafka's producers
                 aborted, and ends where the first one that is open begins.
-            max_bytes: stop before the batch that would pass it; one batch is always read.
+            max_bytes: stop before the batch that would pass it; one batch is always read. Batches
+                count as they are stored; of what they are restored to 64 MiB are given, or this.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or behind the log end.
@@ -160,14 +162,15 @@ class LogReader(Replica):
             max_records = whole(max_records, "max_records", 1)
         max_bytes = size_of(max_bytes, "max_bytes")
         records: list[Record] = []
-        taken = 0
+        taken = held = 0
         window = min(max(max_bytes, 4096), SCAN_WINDOW_BYTES)
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
         try:
             for batch in self._isolated(isolation_level, offset, None, window_bytes=window):
                 taken += batch.header.size_bytes
-                if records and taken > max_bytes:
+                held += batch.held_bytes
+                if records and (taken > max_bytes or held > max(max_bytes, HELD_BYTES_MAX)):
                     break
                 if max_records is not None:
                     batch = batch.slice(0, max_records - len(records))
