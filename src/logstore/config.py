@@ -280,7 +280,7 @@ class StoreConfig(_Config):
 
     Args:
         broker_id: this store among those that will replicate to each other.
-        num_recovery_threads_per_data_dir: logs recovered at once in each log dir.
+        num_recovery_threads_per_data_dir: logs recovered at once in each log dir at a start.
         log_flush_scheduler_interval_ms: how often `flush_ms` is looked at.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.

@@ -12,7 +12,7 @@ start reads them once. It is a hint: the directories are the truth.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -62,15 +62,21 @@ def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
     return b"".join(lines)
 
 
-def decode_catalog(data: bytes) -> CatalogFile:
-    """Read a catalog as far as its lines check out; one of a later version says nothing."""
+def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> CatalogFile:
+    """Read a catalog as far as its lines check out; one of a later version says nothing.
+
+    Args:
+        turn: called after each hundred lines, to let others go on.
+    """
     digest = xxhash.xxh3_64_intdigest
     places: dict[TopicPartition, Place] = {}
     lines = data.split(b"\n")
     is_whole = lines.pop() == b"" and len(lines) > 0 and lines[0] + b"\n" == _line(str(VERSION))
     if not lines or lines[0] + b"\n" != _line(str(VERSION)):
         return CatalogFile({}, 0, is_whole=False)
-    for line in lines[1:]:
+    for number, line in enumerate(lines[1:], 1):
+        if number % 100 == 0:
+            turn()
         text = line[17:]
         try:
             if line[:17] != b"%016x " % digest(text):

@@ -10,7 +10,7 @@ Threads: entries change one by one under the lock; lookups take none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.catalog_file import (
@@ -80,8 +80,17 @@ class Catalog:
 
     # --- the files --------------------------------------------------------------------------------
 
-    def load(self, log_dirs: Iterable[LogDir], *, is_a_dir_bad: bool) -> list[str]:
+    def load(
+        self,
+        log_dirs: Iterable[LogDir],
+        *,
+        is_a_dir_bad: bool,
+        turn: Callable[[], object] = lambda: None,
+    ) -> list[str]:
         """Read the catalogs of log dirs, the newest entry counts; gives what is odd.
+
+        Args:
+            turn: called between parts of the work, to let others go on.
 
         Raises:
             LogDirError: retriable; this process is short of something.
@@ -91,7 +100,7 @@ class Catalog:
         of = _read_all(list(log_dirs))
         for path, data in of.items():
             if data is not None and data not in read:
-                read[data] = decode_catalog(data)
+                read[data] = decode_catalog(data, turn)
             if data is not None and not read[data].is_whole:
                 warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is written anew")
         with self._lock:

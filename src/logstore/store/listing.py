@@ -6,8 +6,7 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -57,13 +56,13 @@ class Listing(NamedTuple):
 def list_log_dir(
     log_dir: LogDir,
     beat: Callable[[], object] = lambda: None,
-    known: Mapping[str, ReplicaFacts] = MappingProxyType({}),
+    known: Container[str] = (),
 ) -> Listing:
     """List a log dir without changing it.
 
     Args:
         beat: called before each entry is looked at: a slow disk of many replicas does not hang.
-        known: by name, what this process has open in it; those are not looked at.
+        known: names in it that are left out, and not looked at.
 
     Raises:
         OSError: the disk failed.
@@ -71,7 +70,6 @@ def list_log_dir(
     listing = Listing([], [], [], [])
     for name in files.names(log_dir.path):
         if name in known:
-            listing.replicas.append(known[name])
             continue
         beat()
         entry = files.entry_of(log_dir.path, name)

@@ -23,7 +23,7 @@ from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.acting import make_live
 from logstore.store.creating import is_deleted, rename_away
-from logstore.store.parallel import for_each
+from logstore.store.parallel import TURN_SECONDS, for_each
 from logstore.store.purging import doomed
 from logstore.store.recovery_report import OfflineDir, OfflineEntry, RecoveryReport
 from logstore.store.replicas import (
@@ -36,10 +36,6 @@ from logstore.store.replicas import (
 )
 from logstore.store.settling import Settled, settle, settle_returned
 from logstore.store.startup import Act, Decision, ReplicaFacts
-
-# Between two logs of a dir that comes back, the callers of the other dirs get their turn: opening
-# a log is mostly Python, and without a pause appends elsewhere took three times as long.
-TURN_SECONDS = 0.001
 
 
 class RecoveryProgress(NamedTuple):
@@ -134,7 +130,9 @@ class Loader:
         self._is_serving = True
         is_a_dir_bad = self.replicas.is_a_dir_bad()
         catalog = self.replicas.catalog
-        self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_a_dir_bad)
+        self.report.warnings += catalog.load(
+            [log_dir], is_a_dir_bad=is_a_dir_bad, turn=partial(time.sleep, TURN_SECONDS)
+        )
         self._load(settle_returned(self.replicas, self.environment, log_dir))
         for key, replica in before.items():
             if self.replicas.opened.get(key) is replica:  # it was here, and is no more
@@ -233,11 +231,12 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs, several threads per dir; a dir that fails stops its own queue only."""
-        # A clean dir is all Python and no disk: more threads would only wait for each other.
+        # A clean dir is all Python and no disk: more threads would only wait for each other; and
+        # beside callers they would keep the interpreter's lock among themselves.
         lanes = [
             log_dir
             for log_dir in good
-            for _ in range(1 if log_dir.was_clean else self.threads_per_dir)
+            for _ in range(1 if log_dir.was_clean or self._is_serving else self.threads_per_dir)
             if queues[log_dir.path]
         ]
         outcomes = for_each(

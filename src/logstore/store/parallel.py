@@ -13,6 +13,10 @@ from logstore.disk.calls import SYNCING, call, longest_seconds, wait_awake
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
+# Work in the background of a store that serves is mostly Python, and who calls a quick system call
+# takes the interpreter's lock again before anybody who waits for it is awake: so it sleeps so long
+# between its parts, or appends elsewhere take as long as a part each time they need the lock.
+TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):

@@ -8,6 +8,7 @@ again and decided anew. Nothing is opened here and nothing is purged.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -28,9 +29,9 @@ from logstore.names import TopicPartition
 from logstore.store import acting
 from logstore.store.facts import complete, facts_of_open
 from logstore.store.listing import Listing, list_log_dir, remove_leftovers
-from logstore.store.parallel import for_each
+from logstore.store.parallel import TURN_SECONDS, for_each
 from logstore.store.passing import Pass
-from logstore.store.replicas import Replicas
+from logstore.store.replicas import Replica, Replicas
 from logstore.store.startup import Act, Decision, ReplicaFacts, decide
 
 
@@ -78,21 +79,29 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
     not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
     """
-    known: dict[str, dict[str, ReplicaFacts]] = defaultdict(dict)
+    others = [log_dir for log_dir in replicas.log_dirs if log_dir is not back]
+    open_names: dict[str, set[str]] = defaultdict(set)
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
-        listing = list_log_dir(log_dir, beat, {} if log_dir is back else known[log_dir.path])
-        if log_dir is back:
-            remove_leftovers(listing, log_dir)
-            log_dir.warnings += log_dir.checkpoints.load()
+        if log_dir in others:
+            time.sleep(TURN_SECONDS * others.index(log_dir))
+            return list_log_dir(log_dir, beat, open_names[log_dir.path])
+        listing = list_log_dir(log_dir, beat)
+        remove_leftovers(listing, log_dir)
+        log_dir.warnings += log_dir.checkpoints.load()
         return listing
 
     def once(this: Pass) -> Settled | None:
-        known.update(_open_by_name(replicas))
+        before = dict(replicas.opened)
+        open_names.clear()
+        open_names.update(_names_by_dir(before.values()))
         listings = _list_all(replicas, list_one, [back])
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
-        found, is_open = _of_interest(replicas, found, back)
+        interesting = _of_interest(replicas, found, back)
+        found, is_open = _with_open(replicas, found, interesting, back)
+        if any(before.get(key) is not replicas.opened.get(key) for key in interesting):
+            return None  # what was left out of the listings as open is open no more
         found = complete(found, good, environment, this.at)
         decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
 
@@ -111,9 +120,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
 
 
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
-    """Go over the log dirs until none of them failed or hung meanwhile.
+    """Go over the log dirs until none of them failed or hung meanwhile, and nothing was moved.
 
-    Each time there is one less to look at, so it comes to an end.
+    Each time there is one log dir less to look at, or a user was faster: it comes to an end.
     """
     while True:
         this = Pass()
@@ -175,32 +184,39 @@ def _list_all(
     return {d: listings[d] for d in replicas.log_dirs if d in in_time and d in listings}
 
 
-def _open_by_name(replicas: Replicas) -> dict[str, dict[str, ReplicaFacts]]:
-    """Give what is open by log dir and name, as a listing has it.
+def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
+    """Give the names of what is open by log dir: what need not be looked at.
 
-    So it need not be looked at: a thousand calls to twelve disks, each of which gives the
-    interpreter's lock away and takes it again, made the appends beside them four times as slow.
+    A thousand calls to twelve disks, each of which gives the interpreter's lock away and takes it
+    again, made the appends beside them four times as slow.
     """
-    opened: dict[str, dict[str, ReplicaFacts]] = defaultdict(dict)
-    for key, (log, log_dir) in list(replicas.opened.items()):
-        name = log.directory[len(log_dir.path) + 1 :]
-        opened[log_dir.path][name] = ReplicaFacts(
-            log_dir.path, name, *key, "live", directory_id=log_dir.directory_id
-        )
-    return opened
+    names: dict[str, set[str]] = defaultdict(set)
+    for log, log_dir in opened:
+        names[log_dir.path].add(log.directory.rpartition("/")[2])
+    return names
 
 
 def _of_interest(
     replicas: Replicas, found: Iterable[ReplicaFacts], back: LogDir
+) -> set[TopicPartition]:
+    """Name the replicas that a returned dir may change."""
+    interesting = {*replicas.offline, *replicas.incomplete}
+    for facts in found:
+        if facts.log_dir == back.path or facts.is_deleted_by_user:
+            interesting.add(TopicPartition(facts.topic, facts.partition))
+    return interesting
+
+
+def _with_open(
+    replicas: Replicas,
+    found: Iterable[ReplicaFacts],
+    interesting: set[TopicPartition],
+    back: LogDir,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Keep the facts of replicas that a returned dir may change; put in what is open of them."""
-    found = list(found)
-    interesting = {(facts.topic, facts.partition) for facts in found if facts.log_dir == back.path}
-    interesting |= {(facts.topic, facts.partition) for facts in found if facts.is_deleted_by_user}
-    interesting |= {*replicas.offline, *replicas.incomplete}
+    """Keep the facts of the replicas of interest; put in what is open of them."""
     opened: dict[str, ReplicaFacts] = {}
-    for topic, partition in interesting:
-        replica = replicas.opened.get(TopicPartition(topic, partition))
+    for key in interesting:
+        replica = replicas.opened.get(key)
         if replica is not None and replica.log_dir.path != back.path:
             facts = facts_of_open(replica)
             opened[facts.path] = facts
