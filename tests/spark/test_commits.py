@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections import Counter
 from pathlib import Path
@@ -116,9 +117,12 @@ def run_batches(root: Path, killer: Killer, first_cut: int | None, second_cut: i
         found = contents(store)
         found.pop(b"from elsewhere", None)
         assert found == expected
-        assert commit(store, QUERY, 1, stage(store, values_of(1))) is False
-        assert not any((root / name / ".spark" / "staged" / QUERY).exists() for name in "ab")
+        again = stage(store, values_of(1))
+        assert commit(store, QUERY, 1, again) is False
+        assert not any(Path(run.path).exists() for run in again)
         assert sum(contents(store).values()) - contents(store)[b"from elsewhere"] == 240
+        assert commit(store, QUERY, 2, stage(store, values_of(2)))
+        assert not any((root / name / ".spark" / "staged" / QUERY).exists() for name in "ab")
     return is_cut
 
 
@@ -208,6 +212,60 @@ def test_a_cut_commit_is_completed_beside_a_task_of_the_same_query(
         assert not commit(store, QUERY, 0, task.message.runs)
         assert not any(tmp_path.rglob("*.batches"))
         assert contents(store) == Counter(values_of(0) + values_of(7))
+
+
+def test_a_driver_that_was_left_behind_takes_nothing_from_the_one_that_went_on(
+    tmp_path: Path,
+) -> None:
+    """Its commit waited for the lock meanwhile: its batch is dropped, and its own file alone."""
+    with make_store(tmp_path) as store:
+        assert commit(store, QUERY, 0, stage(store, values_of(0)))
+        late = stage(store, values_of(0))
+        live = stage(store, values_of(1))
+        assert not commit(store, QUERY, 0, late)
+        assert commit(store, QUERY, 1, live)
+        assert not any(tmp_path.rglob("*.batches"))
+        assert contents(store) == Counter(values_of(0) + values_of(1))
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_what_is_not_all_there_is_not_begun(tmp_path: Path, is_gone: bool) -> None:
+    """A commit that was begun and cannot be completed would stop all others."""
+    with make_store(tmp_path) as store:
+        runs = stage(store, values_of(0))
+        path = Path(runs[0].path)
+        if is_gone:
+            path.unlink()
+        else:
+            os.truncate(path, path.stat().st_size - 1)
+        with pytest.raises(LogStoreError, match=r"nothing was appended: .*\.batches cannot"):
+            commit(store, QUERY, 0, runs)
+        assert commit(store, "another", 0, stage(store, values_of(7)))
+        assert commit(store, QUERY, 0, stage(store, values_of(0)))
+        assert contents(store) == Counter(values_of(0) + values_of(7))
+
+
+def test_what_a_dead_driver_staged_may_be_removed_when_no_commit_is_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/SPARK.md tells it: a document shows a commit under way, the next write ends it."""
+
+    def pending() -> list[bool]:
+        documents = tmp_path.glob("*/.spark/commits/*")
+        return ['"pending": null' not in path.read_text() for path in documents]
+
+    cut_first_commit(tmp_path, monkeypatch)
+    assert all(pending()) and len(pending()) == 2
+    with make_store(tmp_path) as store:
+        left = stage(store, values_of(5))  # of a driver that dies before its commit
+        other = Stage(store, "another", "t", 0)
+        other.write([pa.record_batch([pa.array(values_of(7))], names=["value"])])
+        commit(store, "another", 0, other.message.runs)
+        assert not any(pending()) and Path(left[0].path).exists()
+        for name in "ab":
+            shutil.rmtree(tmp_path / name / ".spark" / "staged", ignore_errors=True)
+        assert commit(store, QUERY, 1, stage(store, values_of(1)))
+        assert contents(store) == Counter(values_of(0) + values_of(1) + values_of(7))
 
 
 def test_what_spark_keeps_in_a_log_dir_is_no_stranger(tmp_path: Path) -> None:

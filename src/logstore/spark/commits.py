@@ -199,9 +199,14 @@ class CommitLog:
         if record.query_id.startswith(ONCE_PREFIX):
             self.remove_staged(record.query_id)
             return
-        for path in {run.path for part in record.pending.parts for run in part.runs}:
-            with suppress(OSError):
-                files.remove_if_there(path)
+        remove_files(run for part in record.pending.parts for run in part.runs)
+
+
+def remove_files(runs: Iterable[Run]) -> None:
+    """Remove the staged files of some runs; a failure leaves them to the next commit."""
+    for path in {run.path for run in runs}:
+        with suppress(OSError):
+            files.remove_if_there(path)
 
 
 # --- one commit -----------------------------------------------------------------------------------
@@ -221,10 +226,36 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
     record = log.read().get(query_id, QueryRecord(query_id))
     is_new = batch_id > record.last_batch_id
     if is_new and runs:
+        check_staged(runs)
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
-    log.remove_staged(query_id)
+    remove_files(runs)
+    if is_new:  # else a driver that went on from there may be staging the next batch
+        log.remove_staged(query_id)
     return is_new
+
+
+def check_staged(runs: Sequence[Run]) -> None:
+    """Refuse to begin what could not be completed: a commit that was begun stops all others.
+
+    Raises:
+        LogStoreError: a staged file is not there, or not all of it; nothing was appended.
+    """
+    sizes: dict[str, int] = {}
+    for run in runs:
+        sizes[run.path] = max(run.position + run.size_bytes, sizes.get(run.path, 0))
+    for path, size_bytes in sizes.items():
+        why = ""
+        try:
+            if files.lstat(path).st_size < size_bytes:
+                why = "it is too short"
+        except OSError as error:
+            why = str(error.strerror)
+        if why:
+            raise LogStoreError(
+                f"nothing was appended: the staged file {path} cannot be read ({why}). Somebody "
+                "removed it, or its disk is away; run the write again, a stream from its checkpoint"
+            )
 
 
 def _parts(store: LogStore, runs: Sequence[Run]) -> Iterable[Part]:
