@@ -278,7 +278,9 @@ def _header_rows(array: pa.Array) -> list[Headers]:
     ):
         raise TypeError(f"column 'headers' is {kind}, not a list of structs of key and value")
     rows = array.to_pylist()
-    return [check_headers([(pair["key"], pair["value"]) for pair in row or ()]) for row in rows]
+    return [
+        check_headers([pair and (pair["key"], pair["value"]) for pair in row or ()]) for row in rows
+    ]
 
 
 def _list_of(array: pa.Array, name: str) -> list[bytes | None]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from logstore import LogStore, LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
-from logstore.spark.options import read_options
+from logstore.spark import streaming, views
+from logstore.spark.options import ReadOptions, read_options
+from logstore.spark.planning import survey
 from logstore.spark.streaming import StreamReader
 from logstore.spark.views import forget
 
@@ -74,6 +77,24 @@ def test_a_log_dir_that_comes_back_is_read_from_where_it_was(
     assert read(reader, first, second) == [(1, 5)]
 
 
+def test_a_stream_that_runs_sees_a_log_dir_come_back(
+    store: LogStore, follow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With failOnDataLoss=false, after a while and by itself."""
+    now = 100.0
+    monkeypatch.setattr(views, "time", SimpleNamespace(monotonic=lambda: now))
+    store.close()
+    reader = follow(subscribe="t", failOnDataLoss="false")
+    start = reader.initialOffset()
+    (tmp_path / "b").rename(tmp_path / "away")
+    end = reader.latestOffset(start, ALL)
+    assert (end["t"]["0"], end["t"]["1"]) == (5, 0)
+    (tmp_path / "away").rename(tmp_path / "b")
+    assert reader.latestOffset(end, ALL) == end
+    now += views.AWAY_SECONDS + 1
+    assert reader.latestOffset(end, ALL)["t"]["1"] == 5
+
+
 @pytest.mark.parametrize("how", [{"subscribe": "t"}, {"subscribePattern": "t|u"}])
 def test_a_topic_created_anew_is_not_the_one_that_was_followed(
     store: LogStore, follow: Any, how: dict[str, str]
@@ -88,8 +109,81 @@ def test_a_topic_created_anew_is_not_the_one_that_was_followed(
         reader.latestOffset(end, ALL)
     with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created anew"):
         reader.partitions(end, {"t": {"0": 5, "1": 9}})
+    restarted = follow(**how)
+    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created anew"):
+        restarted.latestOffset(end, ALL)
     lossy = follow(**how, failOnDataLoss="false")
-    assert read(lossy, end, lossy.latestOffset(end, ALL)) == [(1, n) for n in range(5, 9)]
+    last = lossy.latestOffset(end, ALL)
+    assert read(lossy, end, last) == [(1, n) for n in range(9)]
+    assert lossy.latestOffset(last, ALL) == last
+    restarted.partitions(last, last)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_with(store: LogStore, follow: Any) -> None:
+    """It has no topic ids: they stand there from the next batch on."""
+    reader = follow(subscribe="t")
+    store["t", 0].append(b"new")
+    old = {"t": {"0": 5, "1": 5}}
+    end = reader.latestOffset(old, ALL)
+    assert read(reader, old, end) == [(0, 5)]
+    assert end.pop("topic ids") == {
+        "t": {str(n): store["t", n].topic_id.hex()[:16] for n in range(2)}
+    }
+    assert end == {"t": {"0": 6, "1": 5}}
+
+
+def test_what_a_new_partition_has_lost_already_is_noticed(store: LogStore, follow: Any) -> None:
+    """Retention took records of a partition before the stream saw it."""
+    reader = follow(subscribe="t")
+    start = reader.initialOffset()
+    store.create("t", 2).extend([b"new"] * 5)
+    end = reader.latestOffset(start, ALL)
+    store["t", 2].delete_records_before(2)
+    told = r"t-2: .* new, wants offset 0, .* 2\.\.5"
+    with pytest.raises(OffsetOutOfRangeError, match=told):
+        reader.latestOffset(start, ALL)
+    with pytest.raises(OffsetOutOfRangeError, match=told):
+        reader.partitions(start, end)
+    lossy = follow(subscribe="t", failOnDataLoss="false")
+    assert read(lossy, start, end)[-3:] == [(2, 2), (2, 3), (2, 4)]
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever(
+    store: LogStore, follow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka's source: the first one does not, nor a stream that ends with what is there."""
+    now = 100.0
+    monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
+    reader = follow(subscribe="t", minOffsetsPerTrigger="3", maxTriggerDelay="20s")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    store["t", 0].extend([b"new"] * 2)
+    assert reader.latestOffset(first, ALL) == first
+    store["t", 1].append(b"new")
+    second = reader.latestOffset(first, ALL)
+    assert (second["t"]["0"], second["t"]["1"]) == (7, 6)
+    store["t", 1].append(b"new")
+    now += 19
+    assert reader.latestOffset(second, ALL) == second
+    now += 2
+    assert reader.latestOffset(second, ALL)["t"]["1"] == 7
+    store["t", 1].append(b"new")
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(second, ALL)["t"]["1"] == 8
+
+
+def test_an_open_transaction_takes_no_stream_back(store: LogStore, follow: Any) -> None:
+    """A stream that read uncommitted records and now reads committed ones stays where it is."""
+    reader = follow(subscribe="t", **{"kafka.isolation.level": "read_committed"})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+
+    def surveyed(options: ReadOptions) -> dict[Any, Any]:
+        return {key: span._replace(end=2) for key, span in survey(options).items()}
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(streaming, "survey", surveyed)
+        assert reader.latestOffset(end, ALL) == end
+        assert reader.latestOffset(start, ALL)["t"] == {"0": 2, "1": 2}
 
 
 def test_a_partition_that_is_gone_is_named(store: LogStore, follow: Any) -> None:

@@ -51,6 +51,30 @@ def test_offsets_are_read_as_those_of_kafka() -> None:
     assert options.ending_times == {("t", 0): 7, ("t", 1): 8}
 
 
+def test_rates_and_sizes_are_those_of_kafka() -> None:
+    """Each has Kafka's name, form and default."""
+    given = {"logDirs": "/a", "subscribePattern": " t.* "}
+    options = read_options(given, is_stream=True)
+    assert options.pattern == "t.*"
+    assert options.offsets_per_trigger_max is options.records_per_piece_max is None
+    assert (options.offsets_per_trigger_min, options.trigger_delay_ms_max) == (0, 900_000)
+    given |= {"minOffsetsPerTrigger": "5", "maxRecordsPerPartition": "7"}
+    for text, milliseconds in (("90", 90), ("2 h", 7_200_000), ("1MIN", 60_000), ("5s", 5000)):
+        options = read_options(given | {"maxTriggerDelay": text}, is_stream=True)
+        assert options.trigger_delay_ms_max == milliseconds
+    assert (options.offsets_per_trigger_min, options.records_per_piece_max) == (5, 7)
+
+
+def test_a_time_goes_before_offsets_whatever_these_say() -> None:
+    """As in Kafka's source, offsets that do not count are not looked at."""
+    given = {"logDirs": "/a", "subscribe": "t", "startingOffsets": "latest"}
+    given |= {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "LATEST"}
+    given |= {"endingOffsets": "earliest", "endingTimestamp": "6"}
+    options = read_options(given, is_stream=False)
+    assert (options.starting_times, options.ending_times) == (5, 6)
+    assert options.is_late_start_latest
+
+
 def test_options_survive_a_trip_to_another_process() -> None:
     """They are pickled to every task."""
     options = read_options({"logDirs": "/a", "subscribePattern": "t.*"}, is_stream=False)
@@ -72,6 +96,13 @@ def test_options_survive_a_trip_to_another_process() -> None:
         ({"subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is less than -2"),
         ({"subscribe": "t", "minPartitions": "0"}, "minPartitions 0 is less than 1"),
         ({"subscribe": "t", "minPartitions": "x"}, "a whole number"),
+        ({"subscribePattern": " "}, "subscribePattern is empty"),
+        (
+            {"subscribe": "t", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            "minOffsetsPerTrigger 6 is more than maxOffsetsPerTrigger 5",
+        ),
+        ({"subscribe": "t", "maxTriggerDelay": "soon"}, 'maxTriggerDelay is like "15m"'),
+        ({"subscribe": "t", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition 0 is less"),
         ({"subscribe": "t", "path": "/a"}, "no option 'path'"),
         ({"subscribe": "t", "startingOffsetsByTimestampStrategy": "x"}, '"error" or "latest"'),
         ({"subscribe": "t", "kafka.isolation.level": "committed"}, "is none of"),

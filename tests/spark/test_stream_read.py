@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from logstore import LogStore, TopicPartition
-from logstore.spark.streaming import from_document, limited, to_document
+from logstore import LogStore
+from logstore.spark.offsets import short_id, to_document
 from support.spark_data import rows_of
 
 Start = Callable[..., Any]
@@ -70,8 +70,9 @@ def test_available_now_reads_all_in_limited_batches_and_goes_on_from_there(
         start(available_now=True).awaitTermination()
         assert sunk(spark, tmp_path) == stored(store)
         ends = {key: store[key].log_end_offset for key in store}
+        ids = {key: short_id(store[key].topic_id) for key in store}
     newest = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
-    assert json.loads(newest.read_text().splitlines()[-1]) == to_document(ends)
+    assert json.loads(newest.read_text().splitlines()[-1]) == to_document(ends, ids)
 
 
 def test_a_stream_follows_appends_rolls_and_new_partitions(
@@ -121,17 +122,3 @@ def test_records_removed_under_a_stream_stop_it_unless_told(
     start(available_now=True, subscribePattern="clicks", failOnDataLoss="false").awaitTermination()
     values = Counter(row[3] for row in sunk(spark, tmp_path))
     assert values[b"kept"] == 10 and values[b"lost"] == 0
-
-
-def test_limits_are_shared_by_what_is_behind() -> None:
-    """Each partition moves by its share, all together by the limit, none beyond its end."""
-    keys = [TopicPartition("t", number) for number in range(12)]
-    starts = dict.fromkeys(keys, 100)
-    ends = {key: 100 + 10 * key.partition for key in keys}
-    for limit in (1, 7, 100, 659, 660, 10_000):
-        reached = limited(starts, ends, limit)
-        assert sum(reached[key] - starts[key] for key in keys) == min(limit, 660)
-        assert all(starts[key] <= reached[key] <= ends[key] for key in keys)
-    document = to_document(ends)
-    assert list(document["t"]) == [str(number) for number in range(12)]
-    assert from_document(document) == ends

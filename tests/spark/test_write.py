@@ -46,6 +46,18 @@ def test_a_topic_is_copied_whole(load: Load, example: Path, target: Path) -> Non
         assert got == [row for row in rows_of(store) if row["topic"] == "orders"]
 
 
+def test_a_frame_that_was_read_is_written_as_it_is(load: Load, example: Path, target: Path) -> None:
+    """Columns that the log gives are left out, options of Kafka's sink mean what they do there."""
+    save(load(example, subscribe="orders"), target, topic=" copy ", includeHeaders="true")
+    with (
+        LogStore.open([target / "a", target / "b"], read_only=True) as copy,
+        LogStore.open([example / "a", example / "b"], read_only=True) as store,
+    ):
+        for partition in range(3):
+            found, wanted = copy["copy", partition], store["orders", partition]
+            assert Counter(r.value for r in found) == Counter(r.value for r in wanted)
+
+
 def test_topics_from_a_column_and_partitions_by_key(spark: Any, target: Path) -> None:
     """Equal keys stand in one partition; each row goes to its own topic."""
     with LogStore.open([target / "a", target / "b"], admin_socket=False) as store:
@@ -80,6 +92,7 @@ def test_a_new_topic_is_created_with_numPartitions(spark: Any, target: Path) -> 
         (["'x' value"], {"topic": "none"}, "there is no topic 'none'"),
         (["'x' value"], {"topic": "copy", "topics": "x"}, "did you mean 'topic'"),
         (["'x' value", "1 size"], {"topic": "copy"}, "there is no column 'size' to write"),
+        (["'x' value", "'copy' topic"], {"numPartitions": "2"}, "and there is none"),
         (["1 value"], {"topic": "copy"}, "column value is binary or string, not int"),
         (["'x' key"], {"topic": "copy"}, "the column value is missing"),
         (["'x' value", "9 partition"], {"topic": "copy"}, "no partition copy-9"),
@@ -107,6 +120,24 @@ def test_a_store_that_is_owned_names_its_owner(spark: Any, target: Path) -> None
     save(frame, target, topic="copy")
     with LogStore.open([target / "a", target / "b"], read_only=True) as store:
         assert len(rows_of(store)) == 10
+
+
+def test_a_stream_of_whole_results_appends_each(
+    spark: Any, root: Path, target: Path, tmp_path: Path
+) -> None:
+    """Output mode complete, as into Kafka."""
+    reader = spark.readStream.format("logstore").option("startingOffsets", "earliest")
+    reader = reader.options(logDirs=f"{root / 'a'},{root / 'b'}", subscribe="orders")
+    frame = reader.load().groupBy("partition").count()
+    frame = frame.selectExpr("cast(partition as string) key", "cast(count as string) value")
+    writer = frame.writeStream.format("logstore").outputMode("complete")
+    writer = writer.options(logDirs=f"{target / 'a'},{target / 'b'}", topic="copy")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    with LogStore.open([root / "a", root / "b"], read_only=True) as store:
+        sizes = {b"%d" % p: b"%d" % len(store["orders", p]) for p in range(3)}
+    with LogStore.open([target / "a", target / "b"], read_only=True) as store:
+        assert sizes == {row["key"]: row["value"] for row in rows_of(store)}
 
 
 def test_a_stream_is_copied_once_across_restarts(

@@ -22,12 +22,18 @@ READ_OPTIONS = (
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
-    "maxOffsetsPerTrigger", "kafka.isolation.level",
+    "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "kafka.isolation.level",
 )  # fmt: skip
 # Of a connection to brokers: a job that comes from Kafka may leave them in, they mean nothing here.
+# A sink writes headers where there is a column of them, as Kafka's does.
 IGNORED = re.compile(
-    r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation"
+    r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )
+MILLISECONDS = {
+    "us": 0.001, "ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+    "d": 86_400_000,
+}  # fmt: skip
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
@@ -59,8 +65,17 @@ class ReadOptions(NamedTuple):
     is_late_start_latest: bool
     fails_on_data_loss: bool
     partitions_min: int
+    records_per_piece_max: int | None
     offsets_per_trigger_max: int | None
+    offsets_per_trigger_min: int
+    trigger_delay_ms_max: float
     is_committed: bool
+
+    def is_wanted(self, key: TopicPartition) -> bool:
+        """Tell whether the options select a partition, be it there or not."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, key.topic) is not None
+        return key in self.assigned or key.topic in self.topics
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
@@ -92,19 +107,28 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     topics, pattern, assigned = _selection(options)
     if is_stream and (unfit := [name for name in options if name.startswith("ending")]):
         raise ValueError(f"a stream has no end: leave out {unfit[0]}")
+    starting_times = _times(options, "starting")
+    ending_times = _times(options, "ending")
+    if starting_times is not None:  # a time goes before offsets
+        options.pop("startingOffsets", None)
+    if ending_times is not None:
+        options.pop("endingOffsets", None)
     starting = _bound(options, "startingOffsets", LATEST if is_stream else EARLIEST)
     ending = _bound(options, "endingOffsets", LATEST)
     if not is_stream and LATEST in _values(starting):
         raise ValueError("startingOffsets: a batch read cannot begin at the latest offsets")
     if EARLIEST in _values(ending):
         raise ValueError("endingOffsets: a read cannot end at the earliest offsets")
-    strategy = options.get("startingOffsetsByTimestampStrategy", "error")
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise ValueError(f'startingOffsetsByTimestampStrategy {strategy!r} is "error" or "latest"')
     isolation = options.get("kafka.isolation.level", ISOLATION_LEVELS[0]).lower()
     if isolation not in ISOLATION_LEVELS:
         raise ValueError(f"kafka.isolation.level {isolation!r} is none of {ISOLATION_LEVELS}")
-    limit = options.get("maxOffsetsPerTrigger")
+    most = _limit(options, "maxOffsetsPerTrigger")
+    least = number(options, "minOffsetsPerTrigger", 0, "0")
+    if most is not None and least > most:
+        raise ValueError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     return ReadOptions(
         place=Place(log_dirs_of(options), flag(options, "kafkaLogDirs", False)),
         topics=topics,
@@ -113,12 +137,15 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         columns=_columns(options),
         starting=starting,
         ending=ending,
-        starting_times=_times(options, "starting"),
-        ending_times=_times(options, "ending"),
+        starting_times=starting_times,
+        ending_times=ending_times,
         is_late_start_latest=strategy == "latest",
         fails_on_data_loss=flag(options, "failOnDataLoss", True),
         partitions_min=number(options, "minPartitions", 1, "1"),
-        offsets_per_trigger_max=None if limit is None else number(options, "maxOffsetsPerTrigger"),
+        records_per_piece_max=_limit(options, "maxRecordsPerPartition"),
+        offsets_per_trigger_max=most,
+        offsets_per_trigger_min=least,
+        trigger_delay_ms_max=_duration_ms(options, "maxTriggerDelay", "15m"),
         is_committed=isolation == ISOLATION_LEVELS[1],
     )
 
@@ -156,6 +183,19 @@ def number(options: Mapping[str, str], name: str, least: int = 1, default: str =
     return value
 
 
+def _limit(options: Mapping[str, str], name: str) -> int | None:
+    return number(options, name) if name in options else None
+
+
+def _duration_ms(options: Mapping[str, str], name: str, default: str) -> float:
+    """Read a duration as Spark does: a number, of milliseconds unless a unit follows."""
+    text = options.get(name, default).strip().lower()
+    found = re.fullmatch(r"(\d+) *([a-z]*)", text)
+    if found is None or found[2] not in MILLISECONDS:
+        raise ValueError(f'{name} is like "15m", "30s" or "500ms", not {text!r}')
+    return int(found[1]) * MILLISECONDS[found[2]]
+
+
 def _selection(
     options: Mapping[str, str],
 ) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
@@ -170,11 +210,14 @@ def _selection(
             raise ValueError("subscribe names no topic")
         return tuple(map(validate_topic, topics)), None, ()
     if ways[0] == "subscribePattern":
+        pattern = text.strip()
+        if not pattern:
+            raise ValueError("subscribePattern is empty: it names no topic")
         try:
-            re.compile(text)
+            re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"subscribePattern {text!r}: {error}") from None
-        return (), text, ()
+            raise ValueError(f"subscribePattern {pattern!r}: {error}") from None
+        return (), pattern, ()
     chosen = _json(text, "assign", '{"orders": [0, 1]}')
     try:
         keys = {TopicPartition(str(t), _whole(p)) for t, numbers in chosen.items() for p in numbers}

@@ -6,20 +6,20 @@ a range of offsets, never a path: by the time a task reads it, the replica may h
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 from logstore.log.log import Log
-from logstore.log.splitting import bytes_between, split
+from logstore.log.splitting import OffsetRange, bytes_between, split
 from logstore.log.transactions import AbortedBy, Decided, decided_now
 from logstore.names import TopicPartition
 from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
-from logstore.spark.views import check_all_serve, find
+from logstore.spark.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
 # About what a task reads in a tenth of a second; smaller pieces cost more in scheduling.
@@ -80,14 +80,10 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
         check_all_serve(store)
-    if options.pattern is not None:
-        return [key for key in there if re.fullmatch(options.pattern, key.topic)]
-    if options.assigned:
-        if options.fails_on_data_loss:
-            for key in options.assigned:
-                if key not in store:
-                    store.log(*key)  # it says what is the matter
-        return [key for key in options.assigned if key in there]
+    if options.fails_on_data_loss:
+        for key in options.assigned:
+            if key not in store:
+                store.log(*key)  # it says what is the matter
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -96,12 +92,29 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
                 topic=topic,
                 partition=-1,
             )
-    return [key for key in there if key.topic in options.topics]
+    return [key for key in there if options.is_wanted(key)]
 
 
-def _few(names: list[str]) -> str:
-    text = ", ".join(names[:10]) or "none"
+def _few(names: Sequence[object]) -> str:
+    text = ", ".join(map(str, names[:10])) or "none"
     return text if len(names) <= 10 else f"{text} and {len(names) - 10} more"
+
+
+def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
+    """Select the partitions and look at them now; what fails is tried once more, with a new view.
+
+    Raises:
+        LogStoreError: a partition is not there, or cannot be read, and no data may be lost.
+    """
+    for is_last in (False, True):
+        store = view_of(options.place)
+        try:
+            return look(store, select(store, options), options)
+        except LogStoreError:
+            if is_last:
+                raise
+            forget(options.place)
+    raise AssertionError("the second try returns or raises")
 
 
 def look(
@@ -127,25 +140,63 @@ def look(
 
 def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
     """Give the offset at which each partition begins to be read."""
+    if options.starting_times is None:
+        _check_none_else(spans, options.starting, "startingOffsets", options)
+        return {
+            key: _at(key, span, options.starting, "startingOffsets", options)
+            for key, span in spans.items()
+        }
+    _check_none_else(spans, options.starting_times, "startingOffsetsByTimestamp", options)
     return {
-        key: _at_time(key, span, options.starting_times, options)
-        if options.starting_times is not None
-        else _at(key, span, options.starting, "startingOffsets", options)
-        for key, span in spans.items()
+        key: _at_time(key, span, options.starting_times, options) for key, span in spans.items()
     }
 
 
 def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
     """Give the offset before which each partition ends to be read."""
+    if options.ending_times is None:
+        _check_none_else(spans, options.ending, "endingOffsets", options)
+        return {
+            key: _at(key, span, options.ending, "endingOffsets", options)
+            for key, span in spans.items()
+        }
+    _check_none_else(spans, options.ending_times, "endingOffsetsByTimestamp", options)
     ends = {}
     for key, span in spans.items():
-        if options.ending_times is not None:
-            time = _of(options.ending_times, key, "endingOffsetsByTimestamp")
-            offset = span.log.offset_for_timestamp(time)
-            ends[key] = span.end if offset is None else min(offset, span.end)
-        else:
-            ends[key] = _at(key, span, options.ending, "endingOffsets", options)
+        time = _of(options.ending_times, key, "endingOffsetsByTimestamp")
+        offset = span.log.offset_for_timestamp(time)
+        ends[key] = span.end if offset is None else min(offset, span.end)
     return ends
+
+
+def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
+    """Refuse bounds that contradict each other; raises ValueError."""
+    for key, start in starts.items():
+        if start > ends[key]:
+            raise ValueError(
+                f"{key} is to be read from offset {start} to {ends[key]}: the start that the "
+                "options give lies behind the end"
+            )
+
+
+def _check_none_else(
+    spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
+) -> None:
+    """Refuse a bound of a partition that is not read: it is a slip, or the partition is gone.
+
+    Where data may be lost, those that were selected may be gone.
+    """
+    if not isinstance(bound, dict):
+        return
+    is_strict = options.fails_on_data_loss
+    others = [
+        key for key in bound if key not in spans and (is_strict or not options.is_wanted(key))
+    ]
+    if others:
+        raise ValueError(
+            f"{name} names {_few(sorted(others))}, not read here: it must name the partitions that "
+            f"are read and no others, {_few(sorted(spans))}"
+        )
 
 
 def _of(bound: Bound, key: TopicPartition, name: str) -> int:
@@ -209,8 +260,16 @@ def pieces_of(
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()
-        for start, end in split(span.log, starts[key], ends[key], piece_bytes)
+        for whole in split(span.log, starts[key], ends[key], piece_bytes)
+        for start, end in _cut(*whole, options.records_per_piece_max)
     ]
+
+
+def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
+    """Cut a range of offsets into equal parts of at most so many."""
+    count = 1 if records_max is None else -(-(end - start) // records_max)
+    cuts = [start + (end - start) * number // count for number in range(count + 1)]
+    return pairwise(cuts)
 
 
 def _within(decided: Decided, start: int, end: int) -> AbortedBy:

@@ -14,10 +14,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from logstore.spark.columns import schema_text
 from logstore.spark.options import ReadOptions, read_options
-from logstore.spark.planning import Piece, ends_of, look, pieces_of, select, starts_of
+from logstore.spark.planning import (
+    Piece,
+    check_order,
+    ends_of,
+    pieces_of,
+    starts_of,
+    survey,
+)
 from logstore.spark.reading import read_piece
 from logstore.spark.streaming import StreamReader
-from logstore.spark.views import view_of
 from logstore.spark.writing import BatchWriter, StreamWriter, create_topic, write_options
 
 if TYPE_CHECKING:
@@ -59,7 +65,8 @@ class LogStoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Make the writer of a stream."""
-        options = write_options(self.options, schema, overwrite)
+        # Of output mode complete the whole result comes with each batch, and is appended.
+        options = write_options(self.options, schema, overwrite=False)
         create_topic(options)
         return StreamWriter(options)
 
@@ -82,10 +89,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the pieces; Spark keeps them with the DataFrame, `load()` plans anew."""
         options = self._options
-        store = view_of(options.place)
-        keys = select(store, options)
-        spans = look(store, keys, options)
+        spans = survey(options)
         starts, ends = starts_of(spans, options), ends_of(spans, options)
+        check_order(starts, ends)
         return list(pieces_of(spans, starts, ends, options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

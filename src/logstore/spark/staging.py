@@ -4,7 +4,8 @@
 
 One file a task, on the disk of one of its partitions, durable before the task says that it is done.
 Nobody reads it but the commit that its message names it to; what no commit ever named is removed
-with the next commit of the same query.
+with the next batch of the same query. Who writes a DataFrame has no next batch: nobody can tell
+whether its driver lives, so what that left is for the operator to remove (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from logstore.spark.partitioning import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
+# The source's columns that the log gives: a frame that was read may be written as it is.
+GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
 BATCH_BYTES = 1 << 20
 
@@ -118,6 +121,8 @@ class Stage:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         topics = columns.pop("topic", None)
         chosen = columns.pop("partition", None)
+        for name in GIVEN_BY_THE_LOG:
+            columns.pop(name, None)
         rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         for topic, indices in self._by_topic(topics, batch.num_rows):
             part = rows if indices is None else rows.take(indices)

@@ -1,13 +1,11 @@
 """Follow a store in micro-batches, each a range of offsets that Spark's checkpoint remembers.
 
-    {"orders": {"0": 1200, "1": 980}}      the next offset of each partition, as Kafka has it
-
-Offsets are compared by Spark as text, so topics and partitions always stand in order. A partition
-that appears while the stream runs is read from its beginning.
+A partition that appears while the stream runs is read from its beginning.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,56 +17,31 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logstore.errors import LogStoreError, UnknownPartitionError
+from logstore.errors import UnknownPartitionError
 from logstore.names import TopicPartition
+from logstore.spark.offsets import (
+    Reached,
+    TopicIds,
+    from_document,
+    limited,
+    same,
+    short_id,
+    to_document,
+)
 from logstore.spark.options import PartitionOffsets, ReadOptions
-from logstore.spark.planning import Piece, Span, look, lost, pieces_of, select, starts_of
+from logstore.spark.planning import Piece, Span, look, lost, pieces_of, starts_of, survey
 from logstore.spark.reading import read_piece
 from logstore.spark.views import forget, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OffsetDocument = dict[str, dict[str, int]]
 
-
-def to_document(offsets: Mapping[TopicPartition, int]) -> OffsetDocument:
-    """Give offsets as what Spark writes into the checkpoint."""
-    document: OffsetDocument = {}
-    for key in sorted(offsets):
-        document.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
-    return document
-
-
-def from_document(document: Mapping[str, Mapping[str, int]]) -> PartitionOffsets:
-    """Read offsets back."""
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, of_topic in document.items()
-        for partition, offset in of_topic.items()
-    }
-
-
-def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> PartitionOffsets:
-    """Move every start towards its end by its share of `limit` records in all."""
-    behind = {key: max(ends[key] - starts[key], 0) for key in ends}
-    total = sum(behind.values())
-    if total <= limit:
-        return dict(ends)
-    reached, done, given = {}, 0, 0
-    for key in sorted(ends):
-        done += behind[key]
-        share = limit * done // total - given
-        given += share
-        reached[key] = starts[key] + share if behind[key] else ends[key]
-    return reached
-
-
-def gone(key: TopicPartition, offset: int, what: str) -> UnknownPartitionError:
+def gone(key: TopicPartition, offset: int, what: str, otherwise: str) -> UnknownPartitionError:
     """Make the error of a partition that a stream can no longer follow."""
     return UnknownPartitionError(
         f"{key}: the stream has read it up to offset {offset}, and it {what}. Begin with a new "
-        "checkpoint, or set failOnDataLoss=false to go on at that offset, should it come",
+        f"checkpoint, or set failOnDataLoss=false to {otherwise}",
         topic=key.topic,
         partition=key.partition,
     )
@@ -80,11 +53,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: PartitionOffsets | None = None
-        self._topic_ids: dict[TopicPartition, bytes] = {}
+        self._last_batch_at: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give where a new stream begins."""
-        return to_document(starts_of(self._look(), self._options))
+        spans = self._look()
+        return to_document(starts_of(spans, self._options), ids_of(spans))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Give how many records a batch may have."""
@@ -99,16 +73,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give where the next batch ends."""
         begun = from_document(start)
         spans = self._look(begun)
+        ids = ids_of(spans)
         reached = self._target
         if reached is None:
             reached = {key: span.end for key, span in spans.items()}
-        ends = {key: end for key, end in reached.items() if key in spans}
+        starts = {key: span.start for key, span in spans.items()} | same(begun, ids)
+        # An open transaction may end what is read before a place that the stream was at already.
+        ends = {
+            key: max(end, min(starts[key], spans[key].log.log_end_offset))
+            for key, end in reached.items()
+            if key in spans
+        }
         # One that is not seen now keeps its place: its disk may come back.
-        ends |= {key: offset for key, offset in begun.items() if key not in ends}
-        starts = {key: begun.get(key, spans[key].start if key in spans else 0) for key in ends}
+        ends |= {key: offset for key, offset in begun.offsets.items() if key not in ends}
+        if self._is_too_early(sum(max(end - starts[key], 0) for key, end in ends.items())):
+            return start
         if isinstance(limit, ReadMaxRows):
             ends = limited(starts, ends, limit.max_rows)
-        return to_document(ends)
+        return to_document(ends, begun.ids | ids)
+
+    def _is_too_early(self, behind: int) -> bool:
+        """Tell whether a batch waits for more records, and for how long it has waited already."""
+        options, now, last = self._options, time.monotonic(), self._last_batch_at
+        has_enough = behind >= options.offsets_per_trigger_min or self._target is not None
+        if has_enough or last is None or (now - last) * 1000 >= options.trigger_delay_ms_max:
+            self._last_batch_at = now
+            return False
+        return True
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Give where the logs end, for the progress report."""
@@ -117,17 +108,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the pieces of one batch; the same ranges again when it is repeated."""
         begun, ends = from_document(start), from_document(end)
-        store = view_of(self._options.place)
+        spans = look(view_of(self._options.place), sorted(ends.offsets), self._options)
+        starts = {key: span.start for key, span in spans.items()}
+        starts |= {key: at for key, at in same(begun, ends.ids).items() if key in spans}
         is_strict = self._options.fails_on_data_loss
-        spans = look(store, sorted(ends), self._options)
-        starts = {key: begun.get(key, span.start) for key, span in spans.items()}
         if is_strict:
-            self._check({key: begun[key] for key in spans if key in begun}, spans)
+            known = {key: at for key, at in begun.offsets.items() if key in spans}
+            self._check(Reached(known, begun.ids | ends.ids), spans)
         for key, span in spans.items():
-            if is_strict and starts[key] < min(span.start, ends[key]):
+            last = ends.offsets[key]
+            if is_strict and starts[key] < min(span.start, last):
                 raise lost(key, starts[key], span.start, span.end, "the stream")
-            starts[key] = min(max(starts[key], span.start), ends[key])
-        return list(pieces_of(spans, starts, ends, self._options))
+            starts[key] = min(max(starts[key], span.start), last)
+        return list(pieces_of(spans, starts, ends.offsets, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece, in a task."""
@@ -139,35 +132,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let go of the files of the planning process."""
         forget(self._options.place)
 
-    def _look(self, begun: PartitionOffsets | None = None) -> dict[TopicPartition, Span]:
+    def _look(self, begun: Reached | None = None) -> dict[TopicPartition, Span]:
         """Look at the partitions as they are now, and whether they are those the stream knows."""
-        options = self._options
-        try:
-            spans = self._look_once()
-        except LogStoreError:
-            forget(options.place)
-            spans = self._look_once()
-        if options.fails_on_data_loss:
-            self._check(begun or {}, spans)
-        # Of the topics that were seen first, whoever asks: none is forgotten before it is compared.
-        self._topic_ids = {key: span.log.topic_id for key, span in spans.items()} | self._topic_ids
+        spans = survey(self._options)
+        if begun is not None and self._options.fails_on_data_loss:
+            self._check(begun, spans)
         return spans
 
-    def _check(self, begun: PartitionOffsets, spans: Mapping[TopicPartition, Span]) -> None:
+    def _check(self, begun: Reached, spans: Mapping[TopicPartition, Span]) -> None:
         """Refuse to go on where what the stream has read is no longer what is there."""
-        for key, offset in begun.items():
+        alike = same(begun, ids_of(spans))
+        for key, offset in begun.offsets.items():
             span = spans.get(key)
             if span is None:
-                raise gone(key, offset, "is no longer there")
-            if self._topic_ids.get(key, span.log.topic_id) != span.log.topic_id:
-                raise gone(key, offset, "was deleted and created anew")
-            if span.end < offset:
-                raise lost(key, offset, span.start, span.end, "the stream")
+                raise gone(key, offset, "is no longer there", "go on there, should it come back")
+            if key not in alike:
+                what = "was deleted and created anew"
+                raise gone(key, offset, what, "read the new one from its beginning")
+            if span.log.log_end_offset < offset:
+                raise lost(key, offset, span.start, span.log.log_end_offset, "the stream")
+        for key, span in spans.items():
+            if key not in begun.offsets and span.start > 0:
+                raise lost(key, 0, span.start, span.end, "the stream, to which it is new,")
 
-    def _look_once(self) -> dict[TopicPartition, Span]:
-        store = view_of(self._options.place)
-        keys = select(store, self._options)
-        return look(store, keys, self._options)
+
+def ids_of(spans: Mapping[TopicPartition, Span]) -> TopicIds:
+    """Give the topic ids as they stand in a document."""
+    ids = {key: short_id(span.log.topic_id) for key, span in spans.items()}
+    return {key: topic_id for key, topic_id in ids.items() if topic_id}
 
 
-__all__ = ["StreamReader", "from_document", "limited", "to_document"]
+__all__ = ["StreamReader"]

@@ -1,7 +1,8 @@
 """Look at a store from a process of Spark's: read-only, opened at first use, kept while it is good.
 
 A Python worker serves many tasks, and the process that plans a stream serves all its batches, so
-one view for each is kept. A view that failed is dropped; the next call opens another.
+one view for each is kept. A view that failed, or whose log dirs are no longer those under their
+paths, is dropped; the next call opens another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 from logstore.errors import (
     LogDirError,
@@ -27,8 +29,18 @@ from logstore.store.store import LogStore
 # A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
+# A log dir that was away is looked for again after so long.
+AWAY_SECONDS = 5.0
 
-_views: dict[tuple[Place, int], LogStore] = {}
+
+class View(NamedTuple):
+    """A store as it was opened here, and when."""
+
+    store: LogStore
+    opened_at: float
+
+
+_views: dict[tuple[Place, int], View] = {}
 _lock = threading.Lock()
 
 
@@ -40,15 +52,37 @@ def view_of(place: Place) -> LogStore:
     """
     key = (place, os.getpid())
     with _lock:
-        store = _views.get(key)
-        if store is None:
-            try:
-                store = _open(place)
-            except LogDirError as error:
-                _check_kind(place, error)
-                raise _unseen(error.path, error.reason) from error
-            _views[key] = store
+        view = _views.get(key)
+        if view is not None and _is_good(view):
+            return view.store
+        _drop(key)
+        try:
+            store = _open(place)
+        except LogDirError as error:
+            _check_kind(place, error)
+            raise _unseen(error.path, error.reason) from error
+        _views[key] = View(store, time.monotonic())
         return store
+
+
+def _is_good(view: View) -> bool:
+    """Tell whether a view is of the log dirs that stand under their paths now."""
+    for log_dir in view.store._replicas.log_dirs:
+        if not log_dir.is_offline:
+            try:
+                log_dir.check_place()
+            except OSError:
+                return False
+        elif time.monotonic() - view.opened_at > AWAY_SECONDS:
+            return False
+    return True
+
+
+def _drop(key: tuple[Place, int]) -> None:
+    view = _views.pop(key, None)
+    if view is not None:
+        with suppress(LogStoreError):
+            view.store.close()
 
 
 def _open(place: Place) -> LogStore:
@@ -72,10 +106,7 @@ def _check_kind(place: Place, error: LogDirError) -> None:
 def forget(place: Place) -> None:
     """Drop this process's view: what failed once is looked at anew."""
     with _lock:
-        store = _views.pop((place, os.getpid()), None)
-    if store is not None:
-        with suppress(LogStoreError):
-            store.close()
+        _drop((place, os.getpid()))
 
 
 def find(store: LogStore, key: TopicPartition) -> Log:

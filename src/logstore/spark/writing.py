@@ -22,7 +22,7 @@ from logstore.disk import files
 from logstore.errors import LogDirLockedError
 from logstore.spark.commits import ONCE_PREFIX, commit, read_records
 from logstore.spark.options import Place, check_names, log_dirs_of, number
-from logstore.spark.staging import Stage, StagedFile
+from logstore.spark.staging import GIVEN_BY_THE_LOG, Stage, StagedFile
 from logstore.spark.views import view_of
 from logstore.store.admin_client import find_owner
 from logstore.store.store import LogStore
@@ -66,6 +66,8 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
     if overwrite:
         raise ValueError('a log is only ever appended to: write with mode("append")')
     for column in schema.fields:
+        if column.name in GIVEN_BY_THE_LOG:
+            continue
         wanted = TYPES.get(column.name)
         kind = column.dataType.simpleString()
         if wanted is None:
@@ -76,10 +78,12 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
             raise ValueError(f"column {column.name} is {' or '.join(wanted)}, not {kind}")
     if "value" not in schema.names:
         raise ValueError("the column value is missing")
-    topic = options.get("topic")
+    topic = options["topic"].strip() if "topic" in options else None
     if topic is None and "topic" not in schema.names:
         raise ValueError("say where to write: set the option topic, or give a column topic")
     count = number(options, "numPartitions", 1) if "numPartitions" in options else 0
+    if count and topic is None:
+        raise ValueError("numPartitions creates the topic of the option topic, and there is none")
     return WriteOptions(log_dirs_of(options), topic, count)
 
 

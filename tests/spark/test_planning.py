@@ -1,0 +1,98 @@
+"""Which partitions and offsets a batch covers, and in which pieces; no Spark is started for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore import LogStore
+from logstore.spark.options import read_options
+from logstore.spark.planning import Piece
+from logstore.spark.source import BatchReader
+from logstore.spark.views import forget
+
+Plan = Callable[..., list[tuple[str, int, int]]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Iterator[Plan]:
+    """Make a store with `t-0`, `t-1` and `u-0`, 100 records each; give what plans a read."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with LogStore.open(dirs, admin_socket=False) as store:
+        for number, (topic, partition) in enumerate((("t", 0), ("t", 1), ("u", 0))):
+            store.create(topic, partition, log_dir=dirs[number % 2]).extend([b"value"] * 100)
+    made: list[BatchReader] = []
+
+    def plan(**given: object) -> list[tuple[str, int, int]]:
+        texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in given.items()}
+        options = read_options({"logDirs": ",".join(map(str, dirs)), **texts}, is_stream=False)
+        made.append(BatchReader(options))
+        pieces = made[-1].partitions()
+        found = [piece for piece in pieces if isinstance(piece, Piece)]
+        assert len(found) == len(pieces)
+        return [(f"{piece.topic}-{piece.partition}", piece.start, piece.end) for piece in found]
+
+    yield plan
+    for reader in made:
+        forget(reader._options.place)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"],
+)
+def test_a_bound_of_a_partition_that_is_not_read_is_refused(plan: Plan, name: str) -> None:
+    """As by Kafka's source: a topic that was not subscribed to, a partition that is not there."""
+    mine = {"0": 0, "1": 0}
+    assert len(plan(subscribe="t", **{name: {"t": mine}})) in (0, 2)
+    for other in ({"t": mine, "u": {"0": 0}}, {"t": {**mine, "7": 0}}):
+        with pytest.raises(
+            ValueError, match=rf"{name} names (u-0|t-7), not read here: .* t-0, t-1"
+        ):
+            plan(subscribe="t", **{name: other})
+
+
+def test_what_may_be_lost_may_have_a_bound(plan: Plan) -> None:
+    """With failOnDataLoss=false a partition that was selected may be away, a slip is a slip."""
+    bound = {"t": {"0": 10, "1": 20, "7": 30}}
+    lossy = {"startingOffsets": bound, "failOnDataLoss": "false"}
+    for how in ({"subscribe": "t"}, {"subscribePattern": "t"}, {"assign": {"t": [0, 1, 7]}}):
+        assert plan(**how, **lossy) == [("t-0", 10, 100), ("t-1", 20, 100)]
+    with pytest.raises(ValueError, match="startingOffsets names t-7, not read here"):
+        plan(assign={"t": [0, 1]}, **lossy)
+
+
+def test_a_start_behind_its_end_is_refused(plan: Plan) -> None:
+    """However each was said; both at one place are an empty range."""
+    start = {"t": {"0": 50, "1": 0}}
+    for end in ({"endingOffsets": {"t": {"0": 49, "1": -1}}}, {"endingTimestamp": "0"}):
+        with pytest.raises(
+            ValueError, match=r"t-0 is to be read from offset 50 to (49|0): the start"
+        ):
+            plan(subscribe="t", startingOffsets=start, **end)
+    assert plan(subscribe="t", startingOffsets=start, endingOffsets=start) == []
+
+
+def test_no_piece_has_more_records_than_wanted(plan: Plan) -> None:
+    """A partition is cut into equal ranges, within a stored batch too."""
+    assert plan(assign={"t": [0]}, maxRecordsPerPartition="34") == [
+        ("t-0", 0, 33), ("t-0", 33, 66), ("t-0", 66, 100)
+    ]  # fmt: skip
+    assert len(plan(subscribe="t,u", maxRecordsPerPartition="100")) == 3
+    assert len(plan(subscribe="t,u", maxRecordsPerPartition="1")) == 300
+
+
+def test_a_store_that_was_made_anew_is_not_taken_for_the_old_one(
+    plan: Plan, tmp_path: Path
+) -> None:
+    """A process that has looked at the paths before looks anew."""
+    assert len(plan(subscribe="t")) == 2
+    for name in "ab":
+        shutil.rmtree(tmp_path / name)
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
+        store.create("t", 0).extend([b"value"] * 7)
+    assert plan(subscribe="t") == [("t-0", 0, 7)]
