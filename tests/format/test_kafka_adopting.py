@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ import pytest
 
 from logstore import LogStore, TopicPartition
 from logstore.disk import files
+from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.store.kafka_adopting import Adopted, adopt
 from logstore.store.kafka_exporting import export
+from logstore.store.kafka_listing import parse_replica
 from support.kafka_golden import given, log_dirs
+from support.keepers import wait_for_keepers
 
 SEGMENTS = TopicPartition("segments", 0)
 
@@ -135,9 +141,154 @@ def test_a_failed_adoption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
             with pytest.raises(Exception, match=r"full|space"):
                 adopt(store, source, SEGMENTS, id)
         assert SEGMENTS not in store
-        assert not [path for path in ours.iterdir() if "adopting" in path.name]
+        assert not [path for path in ours.iterdir() if path.is_dir()]
         adopt(store, source, SEGMENTS, id)
         assert len(list(store[SEGMENTS])) == 6
+
+
+STEPS = ("make_dir", "link", "copy_range", "sync_data", "sync_file", "sync_dir", "rename")
+
+
+def stop_at(patch: pytest.MonkeyPatch, number: int, stop: Callable[[], object]) -> None:
+    """Have one of this thread's calls that touch files, counted from 1, stopped."""
+    count = [0]
+
+    def stopping(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                count[0] += 1
+                if count[0] == number:
+                    stop()
+            return call(*given)
+
+        return counted
+
+    for name in STEPS:
+        patch.setattr(files, name, stopping(getattr(files, name)))
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def test_regression_an_interrupted_adoption_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C at every second step: the partition is there as a whole, or nothing of it is."""
+    dirs = log_dirs("stopped", tmp_path / "broker")
+    before = bytes_below(tmp_path / "broker")
+    number, is_whole = 0, False
+    while not is_whole:
+        number += 2
+        ours = tmp_path / f"ours{number}"
+        with LogStore.open_kafka(dirs) as source, LogStore.open(ours) as store:
+            with pytest.MonkeyPatch.context() as patch:
+                stop_at(patch, number, interrupt)
+                with suppress(KeyboardInterrupt):
+                    adopt(store, source, SEGMENTS, id)
+                    is_whole = True
+            left = [path.name for path in ours.iterdir() if path.is_dir()]
+            assert left in ([], ["segments-0"])
+            if not left:
+                adopt(store, source, SEGMENTS, id)
+        with LogStore.open(ours) as store:
+            assert len(list(store[SEGMENTS])) == 6 and store.verify().is_sound
+    assert number > 15 and bytes_below(tmp_path / "broker") == before
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_regression_a_killed_adoption_is_purged(tmp_path: Path, first: int) -> None:
+    """A kill at every third step: the next start has the partition as a whole, or purges it."""
+    dirs = log_dirs("stopped", tmp_path / "broker")
+    LogStore.open(tmp_path / "ours").close()
+    for number in range(first, 80, 3):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with LogStore.open_kafka(dirs) as source, LogStore.open(tmp_path / "ours") as store:
+                    stop_at(pytest.MonkeyPatch(), number, lambda: os._exit(9))
+                    adopt(store, source, SEGMENTS, id)
+            finally:
+                os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with LogStore.open(tmp_path / "ours") as store:
+            if SEGMENTS in store:
+                assert len(list(store[SEGMENTS])) == 6 and store.verify().is_sound
+                store.delete(*SEGMENTS)
+            wait_for_keepers(store)
+            assert not [path for path in (tmp_path / "ours").iterdir() if path.is_dir()]
+        if code == 0:
+            return
+    raise AssertionError("it came to no end")
+
+
+def test_regression_a_second_adoption_outlives_the_deletion_of_the_first(tmp_path: Path) -> None:
+    """Both are of the topic's one id: what is not purged yet takes nothing with it."""
+    dirs, ours = log_dirs("stopped", tmp_path / "broker"), tmp_path / "ours"
+    with LogStore.open_kafka(dirs) as source, LogStore.open(ours) as store:
+        adopt(store, source, SEGMENTS, id)
+        kept = tmp_path / "kept"
+        shutil.copytree(ours / "segments-0", kept)
+        store.delete(*SEGMENTS)
+    metadata = PartitionMetadata.read(str(kept))
+    assert metadata is not None
+    metadata._replace(extra={**metadata.extra, DELETION: DELETED_BY_USER}).write(str(kept))
+    with LogStore.open_kafka(dirs) as source, LogStore.open(ours) as store:
+        kept.rename(ours / f"segments-0.{'a' * 32}.delete")  # as if its purge were yet to come
+        adopt(store, source, SEGMENTS, id)
+    with LogStore.open(ours) as store:
+        assert len(list(store[SEGMENTS])) == 6
+
+
+def test_linked_files_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was killed had not synced all that it sealed; what is adopted is."""
+    synced: list[int] = []
+    sync = files.sync_data
+
+    def noted(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        sync(fd)
+
+    monkeypatch.setattr(files, "sync_data", noted)
+    adopted(tmp_path, SEGMENTS)
+    paths = sorted((tmp_path / "broker/a/segments-0").glob("*.log"))
+    assert {path.stat().st_ino for path in paths[:-1]} <= set(synced)
+
+
+def test_regression_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
+    """Half a log under a partition's name would be loaded by a broker for the whole of it."""
+    dirs, number = log_dirs("stopped", tmp_path / "broker"), 0
+    target = tmp_path / "out" / "segments-0"
+    target.parent.mkdir()
+    while not target.exists():
+        number += 1
+        with LogStore.open_kafka(dirs) as source, pytest.MonkeyPatch.context() as patch:
+            stop_at(patch, number, interrupt)
+            with suppress(KeyboardInterrupt):
+                export(source[SEGMENTS], str(target))
+        assert target.exists() or not list(target.parent.iterdir())
+    assert number > 14
+    with LogStore.open_kafka(target.parent) as source:
+        assert len(list(source[SEGMENTS])) == 6
+
+
+def test_a_broker_purges_a_killed_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until all of it is there it has the name of a replica that Kafka deleted."""
+    dirs = log_dirs("stopped", tmp_path / "broker")
+    with LogStore.open_kafka(dirs) as source:
+        monkeypatch.setattr(files, "rename", interrupt_at(tmp_path))
+        with pytest.raises(KeyboardInterrupt):
+            export(source[SEGMENTS], str(tmp_path / "segments-0"))
+
+
+def interrupt_at(place: Path) -> Callable[[str, str], None]:
+    """Look at what there is as it is about to get its name, and interrupt."""
+
+    def rename(path: str, _: str) -> None:
+        assert parse_replica(os.path.basename(path)) == (SEGMENTS, "delete")
+        assert len(list(Path(path).iterdir())) == 6 and Path(path).parent == place
+        raise KeyboardInterrupt
+
+    return rename
 
 
 def test_committed_reads_go_across_adopted_and_columnar_segments(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Take a partition out of a broker's log dir into a store, its offsets and bytes as they are.
 
-The copy is made under a name that no start-up knows, and renamed when all of it is durable. Sealed
-segments are linked where they can be: nothing here writes into a sealed segment, so the file of the
-broker stays what it is. Where they cannot (another mount, another owner) they share their blocks if
-the file system knows that, else they are copied. The last one, which both could go on to write, is
-always copied.
+The copy is made under the name of a deleted replica, which the next start purges, and renamed when
+all of it is durable. Sealed segments are linked where they can be: nothing here writes into one, so
+the file of the broker stays what it is. Where they cannot (another mount, another owner) they share
+their blocks if the file system knows that, else they are copied. The last one, which both could go
+on to write, is always copied.
 """
 
 from __future__ import annotations
@@ -18,12 +18,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError
 from logstore.log.log import Log
-from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.segment import Segment
-from logstore.names import TopicPartition, dir_name, segment_file_name
+from logstore.names import (
+    TopicPartition,
+    delete_dir_name,
+    dir_name,
+    parse_dir_name,
+    segment_file_name,
+)
 from logstore.store import creating
 from logstore.store.figures import choose_dir
+from logstore.store.listing import with_metadata
+from logstore.store.replicas import Replicas
+from logstore.store.startup import ReplicaFacts
 
 if TYPE_CHECKING:
     from logstore.store.store import LogStore
@@ -66,22 +76,50 @@ def adopt(
             raise failure
         log_dir = choose_dir(good, log.size_bytes)
         directory = os.path.join(log_dir.path, dir_name(*name))
-        temporary = os.path.join(log_dir.path, f"{os.urandom(16).hex()}.adopting")
+        temporary = os.path.join(log_dir.path, delete_dir_name(*name, os.urandom(16).hex()))
         try:
-            taken = _fill(log, temporary, show)
+            if files.exists(directory):
+                reason = f"{directory} stands in the way; it is not a replica of this store"
+                raise LogDirError(path=log_dir.path, reason=reason)
+            log_dir.checkpoints.forget(name)
+            taken = _fill(log, temporary, _generation(replicas, name), show)
             files.rename(temporary, directory)
             files.sync_dir(log_dir.path)
-        except OSError as error:
+        except BaseException as error:
             with suppress(OSError):
                 files.remove_tree(temporary)
-            raise log_dir.failed(error, directory, *name) from error
+            if isinstance(error, OSError):
+                raise log_dir.failed(error, directory, *name) from error
+            raise
         made = _open(store, log_dir, name, log)
     return Adopted(made.log_start_offset, made.log_end_offset, *taken)
 
 
-def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, int, int]:
+def _generation(replicas: Replicas, name: TopicPartition) -> int:
+    """Outrank replicas of the same topic that were deleted and are not purged yet."""
+    found = [-1]
+    for log_dir in replicas.log_dirs:
+        if log_dir.is_refusing:
+            continue
+        try:
+            for entry in files.entries(log_dir.path):
+                parsed = parse_dir_name(entry.name)
+                if parsed is not None and parsed.kind == "delete" and parsed.partition == name[1]:
+                    facts = ReplicaFacts(log_dir.path, entry.name, *parsed[:3])
+                    found.append(with_metadata(facts).generation)
+        except OSError as error:
+            raise log_dir.failed(error, log_dir.path) from error
+    return max(found) + 1
+
+
+def _fill(
+    log: Log, target: str, generation: int, show: Callable[[int], object]
+) -> tuple[int, int, int]:
     """Make the directory; give how many bytes were linked, how many cloned, how many copied."""
     files.make_dir(target)
+    # Of no topic: what is left of this by a crash takes nothing else with it.
+    unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
+    unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
     segments = log._view[0]
     for segment in segments:
@@ -100,6 +138,7 @@ def _fill(log: Log, target: str, show: Callable[[int], object]) -> tuple[int, in
         log.topic,
         log.partition,
         topic_id,
+        generation=generation,
         log_start_offset=log.log_start_offset,
         config=LogConfig(record_format="kafka"),
         extra={SPARSE_OFFSETS: True},

@@ -7,6 +7,7 @@ Offsets stay what they are; columnar batches become Kafka's, a batch for a batch
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from logstore.disk import files
 from logstore.errors import PartitionExistsError
@@ -16,7 +17,7 @@ from logstore.log.cursor import Cursor
 from logstore.log.log import Log
 from logstore.log.scan import magic_of
 from logstore.log.segment import Segment
-from logstore.names import segment_file_name
+from logstore.names import NAME_BYTES_MAX, segment_file_name
 
 WINDOW_BYTES = 1 << 20
 
@@ -24,17 +25,33 @@ WINDOW_BYTES = 1 << 20
 def export(log: Log, directory: str) -> int:
     """Write all segments of a log into a new directory; give their bytes.
 
+    It is made under the name of a replica that Kafka deleted, which a broker that finds it purges.
+
     Raises:
         PartitionExistsError: the directory is there already.
         LogStoreError: the log cannot be read.
         OSError: the directory cannot be written.
     """
-    try:
-        files.make_dir(directory)
-    except FileExistsError as error:
+    if files.exists(directory):
         raise PartitionExistsError(
             f"{directory} is there already", topic=log.topic, partition=log.partition
-        ) from error
+        )
+    parent = os.path.dirname(directory)
+    tail = f"-{log.partition}.{os.urandom(16).hex()}-delete"
+    temporary = os.path.join(parent, log.topic[: NAME_BYTES_MAX - len(tail)] + tail)
+    try:
+        files.make_dir(temporary)
+        size_bytes = _fill(log, temporary)
+        files.rename(temporary, directory)
+    except BaseException:
+        with suppress(OSError):
+            files.remove_tree(temporary)
+        raise
+    files.sync_dir(parent)
+    return size_bytes
+
+
+def _fill(log: Log, directory: str) -> int:
     log._refresh()
     total = 0
     for segment in log._view[0]:
