@@ -111,6 +111,7 @@ def decided(log: LogReader) -> Decided:
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
     damage = None
+    end_offset = log.log_end_offset  # what comes while this looks is not looked at
     segments = log._view[0]
     for stale in set(log.transaction_events) - set(segments):
         log.transaction_events.pop(stale, None)
@@ -128,7 +129,7 @@ def decided(log: LogReader) -> Decided:
             if kind == ABORT and first is not None:
                 row = Aborted(producer_id, first, offset)
                 aborted.setdefault(producer_id, []).append(row)
-    stable = min([log.log_end_offset, *begun.values()])
+    stable = min([end_offset, *begun.values()])
     return Decided(aborted, stable, damage)
 
 

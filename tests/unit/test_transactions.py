@@ -1,0 +1,93 @@
+"""Committed reads of Kafka's transactions: what is open or was aborted is given to nobody."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from logstore import Log, LogConfig, LogStore
+from logstore.format import kafka
+from logstore.log import transactions
+from logstore.log.reader import LogReader
+from logstore.log.segment import Segment
+from logstore.log.transactions import CONTROL, TRANSACTIONAL, Event
+
+CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
+
+
+def batch(producer_id: int, values: list[bytes], attributes: int = TRANSACTIONAL) -> bytes:
+    """Make a batch of a producer's."""
+    keys = None if attributes & CONTROL == 0 else [values[0]]
+    data = bytearray(b"".join(kafka.frame(kafka.build_payload(values, keys, 1, None), 0, 0)))
+    struct.pack_into(">H", data, 21, attributes)
+    struct.pack_into(">qhi", data, 43, producer_id, 0, 0)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+def marker(producer_id: int, is_commit: bool) -> bytes:
+    """Make the control batch that ends a producer's transaction."""
+    return batch(producer_id, [struct.pack(">hh", 0, is_commit)], TRANSACTIONAL | CONTROL)
+
+
+def committed(log: LogReader, offset: int) -> list[bytes | None]:
+    """Read the values that are committed from an offset on."""
+    batches = log.read_batches(offset, isolation_level="read_committed")
+    return [value for each in batches for value in each.values.to_list()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> None:
+    """Interleaved, across segments, without records, unfinished; from any offset, and beside."""
+    rng = random.Random(seed)
+    rows: list[list[Any]] = []  # producer, value, what became of it
+    with LogStore.open(tmp_path) as store:
+        log = store.create("t", 0, config=CONFIG)
+        for _ in range(120):
+            producer_id, kind = rng.randrange(4), rng.random()
+            if kind < 0.4:
+                is_commit = rng.random() < 0.5
+                log.append_encoded(marker(producer_id, is_commit))
+                for row in rows:
+                    if row[0] == producer_id and row[2] is None:
+                        row[2] = is_commit
+                rows.append([-1, b"", False])
+                continue
+            values = [rng.randbytes(8) for _ in range(rng.randrange(1, 4))]
+            is_plain = kind > 0.9
+            log.append_encoded(batch(producer_id, values, 0 if is_plain else TRANSACTIONAL))
+            rows += [[producer_id, value, True if is_plain else None] for value in values]
+        assert len(log._view[0]) > 5 and log.log_end_offset == len(rows)
+        stable = min((at for at, row in enumerate(rows) if row[2] is None), default=len(rows))
+        for start in range(0, len(rows), 7):
+            expected = [row[1] for row in rows[start : max(start, stable)] if row[2]]
+            assert committed(log, start) == expected
+        with LogStore.open(tmp_path, read_only=True) as beside:
+            assert committed(beside["t", 0], 0) == [row[1] for row in rows[:stable] if row[2]]
+
+
+def test_regression_what_comes_while_a_reader_looks_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that begins behind the walk for markers is not given."""
+    events_of = transactions.events_of
+
+    with LogStore.open(tmp_path) as store:
+        log: Log = store.create("t", 0, config=CONFIG)
+        log.append(b"before")
+
+        def meanwhile(log: Any, segment: Segment) -> list[Event]:
+            events = events_of(log, segment)
+            log.append_encoded(batch(7, [b"undecided"]))
+            return events
+
+        monkeypatch.setattr(transactions, "events_of", meanwhile)
+        assert committed(log, 0) == [b"before"]
+        monkeypatch.undo()
+        log.append_encoded(marker(7, is_commit=False))
+        assert committed(log, 0) == [b"before"]
