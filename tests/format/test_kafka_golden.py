@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import struct
 from pathlib import Path
@@ -19,6 +20,8 @@ from logstore import (
     UnknownPartitionError,
     UnsupportedFormatError,
 )
+from logstore.format import kafka
+from logstore.store.kafka_adopting import adopt
 from logstore.store.kafka_broker import registered_dirs
 from support.kafka_golden import GOLDEN, given, log_dirs
 
@@ -188,6 +191,31 @@ def test_a_torn_tail_ends_the_log(tmp_path: Path, left: int) -> None:
         assert rows == expected[: len(rows)] and log.log_end_offset >= 16
 
 
+@pytest.mark.parametrize("first", range(1, 6))
+def test_regression_a_log_starts_with_its_first_segment(tmp_path: Path, first: int) -> None:
+    """Retention removed what was before it, of which no checkpoint of Kafka's tells."""
+    dirs = log_dirs("stopped", tmp_path)
+    expected = given("stopped")["segments", 0].uncommitted[first:]  # type: ignore[index]
+    with LogStore.open_kafka(dirs) as beside:
+        assert len(list(beside["segments", 0])) == 6
+        for path in (dirs[0] / "segments-0").glob("0*"):
+            if int(path.name[:20]) < first:
+                path.unlink()
+        for store in (LogStore.open_kafka(dirs), beside):
+            with store:
+                log = store["segments", 0]
+                assert [tuple(record[:5]) for record in log] == expected
+                assert (log.log_start_offset, log.log_end_offset) == (first, 6)
+                assert log.read(first, isolation_level="read_committed")[0].offset == first
+                assert log.verify() == []
+    with LogStore.open_kafka(dirs) as source, LogStore.open(tmp_path / "ours") as ours:
+        adopt(ours, source, TopicPartition("segments", 0), id)
+    with LogStore.open(tmp_path / "ours") as ours:
+        log = ours["segments", 0]
+        assert log.log_start_offset == first and log.append(b"goes on") == 6
+        assert ours.verify().is_sound and len(list(log)) == len(expected) + 1
+
+
 def test_damage_before_whole_batches_is_told(tmp_path: Path) -> None:
     """It does not end the log: what stands behind it is read."""
     dirs = log_dirs("stopped", tmp_path)
@@ -205,14 +233,45 @@ def test_damage_before_whole_batches_is_told(tmp_path: Path) -> None:
         assert [problem.position for problem in log.verify()] == [339]
 
 
+def registration(broker_id: int, ids: bytes) -> bytes:
+    """Make the record that registers a broker and its log dirs."""
+    return (
+        b"\x01\x1b\x03" + struct.pack(">i", broker_id) + b"\x00" + bytes(16) + bytes(8)
+        + b"\x02\x06PLAIN\x05host" [:12] + bytes(4) + b"\x00"
+        + b"\x01" + b"\x00" + b"\x00\x00" + b"\x01\x00"
+        + bytes([len(ids) + 1, len(ids) // 16 + 1]) + ids
+    )  # fmt: skip
+
+
 def test_registered_log_dirs_are_read() -> None:
     """A record that registers a broker names its disks; any other bytes name none."""
-    ids = bytes(range(16)) + bytes(range(16, 32))
-    record = (
-        b"\x01\x1b\x03" + bytes(4) + b"\x00" + bytes(16) + bytes(8)
-        + b"\x02\x06PLAIN\x05host" [:12] + bytes(4) + b"\x00"
-        + b"\x01" + b"\x00" + b"\x00\x00" + b"\x01\x00\x21" + b"\x03" + ids
-    )  # fmt: skip
-    assert registered_dirs(record) == ["AAECAwQFBgcICQoLDA0ODw", "EBESExQVFhcYGRobHB0eHw"]
+    record = registration(0, bytes(range(32)))
+    assert registered_dirs(record, "0") == ["AAECAwQFBgcICQoLDA0ODw", "EBESExQVFhcYGRobHB0eHw"]
+    assert registered_dirs(record, "1") == []
     for end in range(len(record)):
-        registered_dirs(record[:end])
+        registered_dirs(record[:end], "0")
+
+
+@pytest.mark.parametrize("place", ["log", "snapshot"])
+def test_regression_disks_of_another_broker_are_not_missed(tmp_path: Path, place: str) -> None:
+    """The metadata log is the whole cluster's; its older part may be in a snapshot alone."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=x\n")
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    records = [registration(7, b"A" * 32), registration(7, b"B" * 16 + b"C" * 16)]
+    records += [registration(8, b"D" * 16), b"\x01\x02\x03"]
+    whole, rest = (
+        b"".join(kafka.frame(kafka.build_payload(values, None, 1, None), offset, 0))
+        for values, offset in ((records, 0), (records[2:], 4))
+    )
+    (directory / f"{0 if place == 'log' else 4:020d}.log").write_bytes(
+        whole if place == "log" else rest
+    )
+    for offset, data in ((2, rest), (4, whole)):
+        (directory / f"{offset:020d}-{3:010d}.checkpoint").write_bytes(data)
+    with LogStore.open_kafka(tmp_path) as store:
+        missing = [line for line in store.recovery_report.warnings if "not among those" in line]
+    names = [base64.urlsafe_b64encode(id_ * 16).decode().rstrip("=") for id_ in (b"B", b"C")]
+    assert [line.split()[2] for line in missing] == names
+    (directory / f"{5:020d}-{3:010d}.checkpoint").write_bytes(whole[:90])
+    LogStore.open_kafka(tmp_path).close()

@@ -178,10 +178,11 @@ class KafkaLogView(LogView):
     def _rows(self) -> list[SegmentFiles]:
         pairs = list_kafka_segments(self._directory)
         self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
-        if pairs:
-            first = pairs[0][0].base_offset
-            self._log_start_offset = max(self._log_start_offset, first)
         return [row for row, _ in pairs]
+
+    def _start_of(self, rows: list[SegmentFiles], log_start_offset: int) -> int:
+        """Let it start with the first segment: the checkpoint names a start behind that alone."""
+        return max(log_start_offset, rows[0].base_offset) if rows else log_start_offset
 
     def _new_segment(self, row: SegmentFiles) -> Segment:
         segment = KafkaSegment(self._directory, row.base_offset, self._suffixes[row.base_offset])

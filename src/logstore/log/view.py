@@ -175,7 +175,7 @@ class LogView(LogReader):
             if id(one.segment) not in stayed:
                 one.segment.is_dropped = True
                 one.segment.forget(self._environment)
-        self._known, self._log_start_offset = known, log_start_offset
+        self._known, self._log_start_offset = known, self._start_of(rows, log_start_offset)
         if segments != list(self._view[0]):
             self._view = view_of(segments)
 
@@ -185,6 +185,10 @@ class LogView(LogReader):
     def _rows(self) -> list[SegmentFiles]:
         """List the segments; raises OSError."""
         return list_partition(self._directory).segments
+
+    def _start_of(self, rows: list[SegmentFiles], log_start_offset: int) -> int:
+        """Say where the log starts: as its metadata says, whatever its first segment is."""
+        return log_start_offset
 
     def _new_segment(self, row: SegmentFiles) -> Segment:
         segment = Segment(self._directory, row.base_offset)

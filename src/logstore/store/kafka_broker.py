@@ -1,18 +1,24 @@
 """Name the log dirs of a broker that were not given, from the cluster's metadata log (KIP-858).
 
 A broker in KRaft mode registers the ids of all its log dirs. Where the metadata log stands in one
-of the given dirs, the last registration says which disks there are.
+of the given dirs, the last registration of that broker says which disks there are; one that the log
+no longer holds is in its latest snapshot.
 """
 
 from __future__ import annotations
 
 import base64
+import os
+import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from logstore.disk import files
 from logstore.errors import LogStoreError
+from logstore.format import layouts
 from logstore.format.kafka_bounds import varint
+from logstore.format.prefix import walk
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,18 +27,22 @@ if TYPE_CHECKING:
 METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
 REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
 RESERVED_IDS_MAX = 100
+SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # offset and leader epoch
 
 
-def missing_dirs(store: StoreReader, given: Collection[str]) -> list[str]:
-    """Give a sentence for each registered log dir that is not among those given."""
+def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> list[str]:
+    """Give a sentence for each log dir that a broker registered and that is not given."""
     if METADATA_TOPIC not in store:
         return []
     registered: list[str] = []
     try:
-        for batch in store.log(*METADATA_TOPIC).read_batches():
+        log = store.log(*METADATA_TOPIC)
+        for batch in log.read_batches():
             for value in batch.values.to_list():
-                registered = registered_dirs(value or b"") or registered
-    except LogStoreError as error:
+                registered = registered_dirs(value or b"", node_id) or registered
+        for value in [] if registered else _snapshot(log.directory):
+            registered = registered_dirs(value or b"", node_id) or registered
+    except (LogStoreError, ValueError, OSError) as error:
         return [f"the cluster's metadata log cannot be read: {error}"]
     return [
         f"log dir {id_} of the broker is not among those given: what it holds is not seen"
@@ -41,14 +51,27 @@ def missing_dirs(store: StoreReader, given: Collection[str]) -> list[str]:
     ]
 
 
-def registered_dirs(value: bytes) -> list[str]:
+def _snapshot(directory: str) -> Iterator[bytes | None]:
+    """Give the records of the latest snapshot of the metadata log, up to damage."""
+    names = [entry.name for entry in files.entries(directory) if SNAPSHOT.fullmatch(entry.name)]
+    data = files.read_file(os.path.join(directory, max(names))) if names else b""
+    for span in walk(data):
+        if layouts.fault(data, span.position, None) is not None:
+            return
+        yield from layouts.layout_at(data, span.position).decode(data, span.position).values
+
+
+def registered_dirs(value: bytes, node_id: str) -> list[str]:
     """Read the ids of log dirs from a record that registers a broker; none from any other."""
     try:
         reader = Reader(value)
         frame, kind, version = reader.unsigned(), reader.unsigned(), reader.unsigned()
         if (frame, kind) != (FRAME_VERSION, REGISTER_BROKER) or version < LOG_DIRS_VERSION:
             return []
+        broker_id = reader.position
         reader.skip(4 + 1 + 16 + 8)  # broker id, is migrating, incarnation, epoch
+        if str(int.from_bytes(value[broker_id : broker_id + 4], "big")) != node_id:
+            return []
         for _ in range(reader.count()):
             reader.text()
             reader.text()

@@ -72,8 +72,10 @@ class KafkaStoreView(LogStoreView):
         self._replicas = Replicas(opened, ())
         self._refresh()
         report.warnings += self.dir_warnings
-        ids = {meta.directory_id for meta in metas.values() if meta is not None}
-        report.warnings += missing_dirs(self, ids)
+        known = [meta for meta in metas.values() if meta is not None]
+        if known:
+            ids = {meta.directory_id for meta in known}
+            report.warnings += missing_dirs(self, ids, max(meta.node_id for meta in known))
         for log_dir in opened:
             if log_dir.is_offline:
                 report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
