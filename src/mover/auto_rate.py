@@ -4,8 +4,10 @@ What counts is how the store's own appends fare, and the flushes that somebody w
 probe does: a probe waits behind the move's own write-back and would hold the move back on an idle
 disk. Before a move copies, and for a moment every `LEARN_EVERY_TICKS` while it does, it stands
 still and the p99 of writes and of syncs is learned. From then on each tick counts how many are
-slower than `factor` times what such an append takes in all. More than `SLOW_PART` of them, and
-the rate falls.
+slower than `factor` times what such an append takes in all, and adds up by how many they are too
+many (never less than none): more than as large a part of all as on the idle disk, and `SLOW_PART`
+besides. At `EXCESS_MAX` the rate falls: at once where many are slow, and after some ticks where a
+few too many are; one or two that are slow by chance are soon made up for.
 
 Else it rises, unless it was not made use of: a tick in which the copy stood still to sync says
 nothing for more. It rises at once, by half in each tick, to close below the rate that was too much
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 FACTOR = 2.0
 QUANTILE = 0.99
-SLOW_PART = 0.007  # of all; a p99 allows a hundredth
+# Of all. A p99 allows a hundredth: the rest is for what is too much until it is noticed.
+SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
+EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # what an append takes at least besides its write, which alone is timed
 
 TICK_SECONDS = 0.1
@@ -40,9 +44,7 @@ LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-JUDGED_MIN = 8  # of fewer a hundredth cannot be told
 IDLE_TICKS = 10  # without one append: nobody is there to protect
-MEMORY = 0.9  # of what was counted, from tick to tick
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
@@ -65,9 +67,10 @@ class _Kind:
         self._factor = factor
         # What was heard while nothing was copied. A p99 of few is that of a calm moment: all count.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
-        self._baseline: float | None = None
+        self._slow_seconds: float | None = None
+        self._slow_part = SLOW_PART
         self._heard: list[int] = []
-        self._count = self._slow = 0.0
+        self._excess = 0.0
 
     def hear(self, counts: list[int]) -> None:
         """Take in a tick in which nothing was copied."""
@@ -81,31 +84,32 @@ class _Kind:
         """Make a baseline of what was heard."""
         if sum(self._heard):
             self._quiet.append(self._heard)
-            self._baseline = quantile(
-                [sum(each) for each in zip(*self._quiet, strict=True)], QUANTILE
-            )
-        self._heard, self._count, self._slow = [], 0.0, 0.0
+            quiet = [sum(each) for each in zip(*self._quiet, strict=True)]
+            usual = quantile(quiet, QUANTILE) or 0.0
+            self._slow_seconds = (usual + APPEND_SECONDS) * self._factor
+            slow_part = count_above(quiet, self._slow_seconds) / sum(quiet)
+            self._slow_part = min(slow_part + SLOW_PART, SLOW_PART_MAX)
+        self._heard, self._excess = [], 0.0
 
     @property
     def is_known(self) -> bool:
         """Tell whether there is a baseline."""
-        return self._baseline is not None
+        return self._slow_seconds is not None
 
     def judge(self, counts: list[int]) -> bool:
         """Take in a tick in which something was copied; True when too many were slow."""
-        if self._baseline is None:
+        if self._slow_seconds is None:
             return False
-        self._count = self._count * MEMORY + sum(counts)
-        slow = count_above(counts, (self._baseline + APPEND_SECONDS) * self._factor)
-        self._slow = self._slow * MEMORY + slow
-        return self._count >= JUDGED_MIN and slow > 0 and self._slow > self._count * SLOW_PART
+        slow = count_above(counts, self._slow_seconds)
+        self._excess = max(self._excess + slow - sum(counts) * self._slow_part, 0.0)
+        return slow > 0 and self._excess >= EXCESS_MAX
 
     def forget(self, *, is_all: bool) -> None:
         """Forget what was counted, as the rate has just fallen for it; the baselines too if all."""
-        self._count = self._slow = 0.0
+        self._excess = 0.0
         if is_all:
             self._quiet.clear()
-            self._baseline = None
+            self._slow_seconds = None
 
 
 class AutoRate:
@@ -172,10 +176,11 @@ class AutoRate:
 
     def _judge(self, counts: Sequence[list[int]]) -> None:
         self._since_fell += 1
-        verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
-        if self._settling:
+        if self._settling:  # what was copied before the rate fell ends in it
             self._settling -= 1
-        elif any(verdicts):
+            return
+        verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
+        if any(verdicts):
             self._fall()
         else:
             self._falls = max(self._falls - 0.25, 0.0)
@@ -185,7 +190,8 @@ class AutoRate:
         # A ceiling that nothing reached is no rate to fall from. One tick says little of what was
         # reached: a copy stands still while it syncs, and makes up for it in the next tick.
         reached = sorted(self._copied)[-2:][0]
-        rate = reached if self.rate is None else min(self.rate, reached)
+        rate = max(reached, self._copied[-1])
+        rate = rate if self.rate is None else min(self.rate, rate)
         known, is_calm = self._too_much, self._since_fell >= CALM_TICKS
         is_above = known is not None and rate > known * CLOSE * 1.01
         if known is None or is_above or not is_calm:

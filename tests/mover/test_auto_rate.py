@@ -131,6 +131,36 @@ def test_strays_do_not_wear_the_rate_down(knee: int) -> None:
     assert disk.slow <= disk.all * 0.01
 
 
+class UnevenDisk(Disk):
+    """A disk on which four appends of a thousand are slow by chance, whatever is copied."""
+
+    def __init__(self, knee: float) -> None:
+        super().__init__(knee)
+        self.random = random.Random(1)
+
+    def tick(self, auto: AutoRate) -> None:
+        rate = min(self.width, auto.rate or self.width)
+        part = 0.05 if rate > self.knee else 0.004
+        writes = Latencies()
+        for _ in range(self.appends):
+            is_slow = self.random.random() < part
+            self.slow += is_slow
+            writes.note(self.slow_seconds if is_slow else self.idle_seconds)
+        self.all += self.appends
+        self.rates.append(rate)
+        auto.tick([writes.take(), Latencies().take()], rate * TICK_SECONDS)
+
+
+@pytest.mark.parametrize("knee", [25 * MB, 300 * MB])
+def test_what_is_slow_by_chance_is_no_reason_to_fall(knee: int) -> None:
+    """The rate stays at what the disk has to spare, and a p99 keeps half of its hundredth free."""
+    disk, auto = UnevenDisk(knee), AutoRate()
+    disk.run(auto, 100)
+    disk.slow = disk.all = 0
+    assert disk.run(auto, 600) > knee * 0.85
+    assert disk.slow <= disk.all * 0.0055
+
+
 def test_a_disk_with_more_to_spare_is_made_use_of() -> None:
     """What was too much once is tried again: ten seconds later, five times as much is used."""
     disk, auto = Disk(50 * MB), AutoRate()
