@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from logstore.errors import UnknownPartitionError
 from mover.plan import MovePlan, PlannedMove, plan_moves
 from mover.state import MoveState
 
@@ -112,9 +113,11 @@ class MoveCommands:
         plan = MovePlan(tuple(PlannedMove(*one) for one in moves))
         if reassignment is not None:
             plan = MovePlan.from_json(reassignment, broker_id=store.config.broker_id)
-        plan = located(store, plan)
+        plan = located(store, plan, may_wish=reassignment is not None)
         if is_dry:
             return plan_facts(plan)
+        for wish in plan.wishes:
+            store.prefer_dir(wish.topic, wish.partition, wish.target)
         mover = self._mover(threads)
         if throttle is not None:
             mover.set_throttled_rate(_rate(throttle))
@@ -191,7 +194,7 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
 # What a verb is for when nothing is named. To resume is to follow what goes on already, too: a new
 # mover has by itself begun with what an earlier one left.
 _MEANT: dict[str, Callable[[Move], bool]] = {
-    "cancel": lambda move: not move.state.is_end,
+    "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
     "resume": lambda move: not move.state.is_end,
     "retry": lambda move: move.state is MoveState.FAILED,
@@ -260,18 +263,27 @@ def left_moves(store: LogStore) -> list[Row]:
     return left
 
 
-def located(store: LogStore, plan: MovePlan) -> MovePlan:
+def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
     """Complete a plan that was only read: where each replica is now, and how large.
+
+    Args:
+        may_wish: of a partition that is not there yet the log dir is a wish (KIP-113).
 
     Raises:
         LogStoreError: a replica or a log dir is not there; of such a plan nothing is begun.
     """
-    moves = []
+    moves, wishes = [], []
     for move in plan.moves:
-        log = store.log(move.topic, move.partition)
-        store._dir_named(move.target)
-        moves.append(move._replace(source=log.log_dir, size_bytes=log.size_bytes))
-    return plan._replace(moves=tuple(moves))
+        target = store._dir_named(move.target)
+        try:
+            log = store.log(move.topic, move.partition)
+        except UnknownPartitionError:
+            if not may_wish:
+                raise
+            wishes.append(move._replace(target=target.path))
+        else:
+            moves.append(move._replace(source=log.log_dir, size_bytes=log.size_bytes))
+    return plan._replace(moves=tuple(moves), wishes=tuple(wishes))
 
 
 def plan_facts(plan: MovePlan) -> Row:
@@ -280,6 +292,15 @@ def plan_facts(plan: MovePlan) -> Row:
         "bytes_to_move": plan.bytes_to_move,
         "planned": [move._asdict() for move in plan.moves],
         "skipped": [one._asdict() for one in plan.skipped],
+        "wishes": [
+            {
+                "topic": wish.topic,
+                "partition": wish.partition,
+                "target": wish.target,
+                "state": "wished",
+            }
+            for wish in plan.wishes
+        ],
         "log_dirs": [change._asdict() for change in plan.log_dirs],
         "reassignment": plan.to_json(),
     }

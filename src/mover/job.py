@@ -2,7 +2,9 @@
 
 marks     `moving` in the live copy, then the `.move` directory with its record
 give up   the `.move` goes only once the live copy no longer names it, and never while it may
-          be the better copy: the source's disk is gone, or a swap broke off half way
+          be the better copy: the source's disk is gone, or a swap broke off half way. After a
+          failure it stays named, and is gone on with when the source is back; a cancelled one
+          stays under a name that nobody gives it, so that the next start removes it
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from logstore.log import moving
 from logstore.log.log import Log
 from logstore.log.metadata import Moving
 from logstore.names import TopicPartition
-from logstore.store.replicas import Replicas
+from logstore.store.replicas import MoveFound, Replicas
 from mover.catch_up import copy_all
 from mover.copy_segments import Ends, StoppedError
 from mover.errors import MoveCancelledError, TargetUnfitError
@@ -98,7 +100,9 @@ class Job:
         """Set the marks, or take up the copy that is there."""
         self.ends.check()
         check_fit(self.move, self.ends.target)
+        self.target.check_vacant()
         self._claim()
+        self._forget_left()
         # Until it is gone or live, a deletion of the replica has to take it along.
         self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(moving.metadata_of(self.log))
@@ -106,6 +110,12 @@ class Job:
 
     def _claim(self) -> None:
         moving.set_moving(self.log, Moving(self.move.move_id, self.ends.target.directory_id))
+
+    def _forget_left(self) -> None:
+        """Have what an earlier move left removed, unless this one goes on with it."""
+        left = self.replicas.moves.pop(self.move.key, None)
+        if left is not None and left.path != self.target.path:
+            self.purge(left.log_dir, left.path)
 
     def _count(self) -> None:
         self.move.bytes_done = self.target.copied_bytes
@@ -146,20 +156,42 @@ class Job:
 
     # --- giving up --------------------------------------------------------------------------------
 
-    def give_up(self) -> None:
+    def give_up(self, *, is_cancelled: bool) -> None:
         """Remove the copy and its marks, as far as that is safe and the disks allow."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return
-        with suppress(LogStoreError):
+        try:
             moving.set_moving(self.log, None)
+        except LogDirFullError:  # the log serves, though the note cannot be written
+            with suppress(LogStoreError):
+                self.target.disown()
+        except LogStoreError:
+            if is_cancelled:
+                self._keep_for_nobody()
+            else:
+                self.leave()
+            return
+        self._forget_left()
+        with suppress(LogStoreError):
             self.target.remove()
             self.replicas.begun.pop(self.target.path, None)
         self.move.bytes_done = 0
 
+    def _keep_for_nobody(self) -> None:
+        """Keep the copy, which may be the better one, and have nobody go on with it."""
+        with suppress(LogStoreError):
+            self.target.disown()
+        self.replicas.moves.pop(self.move.key, None)
+        self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
+
     def leave(self) -> None:
         """Keep the copy, to be gone on with."""
         self.target.let_go()
+        path = self.target.path
+        if path in self.replicas.begun:
+            left = MoveFound(self.ends.target, path, self.target.copied_bytes)
+            self.replicas.moves[self.move.key] = left
 
 
 def unmark(replicas: Replicas, key: TopicPartition) -> None:
@@ -181,7 +213,7 @@ def run(move: Move, job: Job, end: End) -> None:
         job.run()
     except StoppedError:
         if move.wanted is Wanted.CANCEL:
-            job.give_up()
+            job.give_up(is_cancelled=True)
             state, error = MoveState.CANCELLED, cancelled(move)
         else:
             job.leave()
@@ -193,7 +225,7 @@ def run(move: Move, job: Job, end: End) -> None:
         job.leave()
         state, move.is_held_up = MoveState.PAUSED, True
     except LogStoreError as failure:
-        job.give_up()
+        job.give_up(is_cancelled=False)
         state, error = MoveState.FAILED, without_frames(failure)
     except BaseException:
         job.leave()

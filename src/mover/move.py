@@ -62,6 +62,9 @@ class Controller(Protocol):
     def discard(self, move: Move) -> None:
         """Remove what there is of a move that no thread runs."""
 
+    def abandon(self, move: Move) -> None:
+        """See to it that nobody goes on with what a failed move left."""
+
     def wake(self) -> None:
         """Let the moves that wait for their throttle look at what was asked of them."""
 
@@ -130,8 +133,8 @@ class Move:
 
     @property
     def lag_bytes(self) -> int:
-        """What the copy misses."""
-        return max(self.bytes_total - self.bytes_done, 0)
+        """What the copy misses; nothing where the replica was there already."""
+        return 0 if self._state is MoveState.DONE else max(self.bytes_total - self.bytes_done, 0)
 
     @property
     def bytes_total(self) -> int:
@@ -237,10 +240,14 @@ class Move:
     def cancel(self, reason: str = "by its user") -> None:
         """Give it up and its space back, and return when that is done; after its end, nothing.
 
+        One that failed stays so; but nobody goes on with what it may have left.
+
         Raises:
             MoveError: its mover was closed; the next one goes on with it.
         """
         self._check_process()
+        if self._state is MoveState.FAILED:
+            self._controller.abandon(self)
         while True:
             with self._changed:
                 if self._state.is_end:

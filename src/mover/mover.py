@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.arguments import flag, instance, text, whole
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError, ReadOnlyStoreError, ReplicaOfflineError
-from logstore.log import moving
+from logstore.errors import LogStoreError, ReadOnlyStoreError
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
@@ -24,8 +23,8 @@ from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
 from mover.response import ChangeReplicaDirResponse, change_replica_dirs
+from mover.resuming import path_of, resume_left
 from mover.state import MoveState
-from mover.target import bytes_standing
 from mover.throttle import Rate, Throttle
 
 if TYPE_CHECKING:
@@ -83,14 +82,15 @@ class ReplicaMover:
         self._moves: list[Move] = []
         self._queue: list[Move] = []
         self._taking = threading.Lock()
+        self._is_to_look = False  # whether a log dir has answered, or was brought back
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
             num_replica_move_threads, self._take, self._run, self.changed, self._broke
         )
         store._check()
         store._before_close.append(self.close)
-        store._after_answer.append(self._go_on)
+        store._after_answer.append(self._look_again)
         commands_of(store).mover = self
-        self._resume_all()
+        resume_left(self)
 
     def __repr__(self) -> str:
         running = sum(not move.state.is_end for move in self._moves)
@@ -227,10 +227,18 @@ class ReplicaMover:
     def discard(self, move: Move) -> None:
         """Cancel a move that no thread runs, and remove what there is of it."""
         try:
-            self._job(move).give_up()
+            self._job(move).give_up(is_cancelled=True)
         except LogStoreError:  # its target is no log dir any more, or its replica is not open
             jobs.unmark(self._replicas, move.key)
         self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
+
+    def abandon(self, move: Move) -> None:
+        """See to it that nobody goes on with what a failed move left."""
+        with suppress(LogStoreError), self._replicas.reserved(move.key):
+            left = self._replicas.moves.get(move.key)
+            is_its = left is not None and left.path == path_of(move)
+            if is_its and move.key not in self._replicas.running_moves:
+                self._job(move).give_up(is_cancelled=True)
 
     def wake(self) -> None:
         """Let the moves that wait for their throttle look at what was asked of them."""
@@ -241,6 +249,9 @@ class ReplicaMover:
     def _take(self) -> Move | None:
         """Give the next move that may run, in order; a plan's moves wait for one another's room."""
         with self._taking:
+            if self._is_to_look and not self.is_closed:
+                self._is_to_look = False
+                resume_left(self)
             with self.changed:
                 if self.is_closed:
                     return None
@@ -340,27 +351,11 @@ class ReplicaMover:
 
     # --- life -------------------------------------------------------------------------------------
 
-    def _resume_all(self) -> None:
-        """Go on with the moves that the live copies name."""
-        by_id = {log_dir.directory_id: log_dir for log_dir in self._replicas.log_dirs}
-        for key, (log, source) in sorted(self._replicas.opened.items()):
-            mark = moving.moving_of(log)
-            if mark is None or key in self._replicas.running_moves:
-                continue
-            target = by_id.get(mark.target_directory_id)
-            path = target.path if target is not None else mark.target_directory_id
-            throttle = self.throttle.for_move((source.path, path))
-            move = Move(self, key, source.path, path, throttle, log.size_bytes)
-            move.move_id = mark.move_id
-            self._moves.append(move)
-            self._replicas.running_moves[key] = move
-            if target is not None:
-                move.bytes_done = bytes_standing(target, key, mark.move_id)
-                self._admit(move, target)
-                continue
-            reason = f"its target, the log dir with id {path}, is not there"
-            error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
-            self._end(move, MoveState.FAILED, error)
+    def _look_again(self) -> None:
+        """Go on with what had to wait for a log dir that answers, or is back."""
+        self._go_on()
+        self._is_to_look = True
+        self._pool.wake()
 
     def close(self) -> None:
         """Pause what runs, and end the threads; twice is fine. The next mover goes on."""
@@ -376,13 +371,13 @@ class ReplicaMover:
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in running:
+        for move in list(self._moves):  # those too that were let in meanwhile
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
             self._reservations.release(move)
         with suppress(ValueError):
             self.store._before_close.remove(self.close)
-            self.store._after_answer.remove(self._go_on)
+            self.store._after_answer.remove(self._look_again)
         with self.changed:
             self.changed.notify_all()
 

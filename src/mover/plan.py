@@ -37,12 +37,17 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """What a plan cannot do, and why; a whole log dir has no topic."""
+    """What a plan does not do, and why; a whole log dir has no topic.
+
+    Attributes:
+        is_unasked: nothing was asked for either.
+    """
 
     log_dir: str
     reason: str
     topic: str | None = None
     partition: int | None = None
+    is_unasked: bool = False
 
 
 class DirChange(NamedTuple):
@@ -59,12 +64,17 @@ class DirChange(NamedTuple):
 
 
 class MovePlan(NamedTuple):
-    """Moves in the order in which to do them, what cannot be done, and what comes of it."""
+    """Moves in the order in which to do them, what cannot be done, and what comes of it.
+
+    Attributes:
+        wishes: where partitions that are not there yet are to be created one day.
+    """
 
     moves: tuple[PlannedMove, ...] = ()
     skipped: tuple[SkippedMove, ...] = ()
     log_dirs: tuple[DirChange, ...] = ()
     broker_id: int = 0
+    wishes: tuple[PlannedMove, ...] = ()
 
     @property
     def bytes_to_move(self) -> int:
@@ -143,13 +153,19 @@ def plan_moves(
     under_way = tuple(
         SkippedMove(
             one.log_dir,
-            f"it is being moved to {targets[one.topic, one.partition]}",
+            _why_left(store, one, targets[one.topic, one.partition]),
             one.topic,
             one.partition,
         )
         for one in moving
     )
     return plan._replace(skipped=under_way + plan.skipped)
+
+
+def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
+    if (one.topic, one.partition) in store._replicas.running_moves:
+        return f"it is being moved to {target}"
+    return f"a move left a copy of it in {target}: resume or cancel that first"
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:

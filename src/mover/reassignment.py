@@ -44,6 +44,8 @@ def from_json(
     Raises:
         ValueError: the document, or one of its entries, is not as it has to be.
     """
+    from mover.plan import SkippedMove
+
     entries = [_Entry(place, each) for place, each in enumerate(_partitions(text))]
     if broker_id is None:
         named = sorted({replica for entry in entries for replica in entry.replicas})
@@ -51,20 +53,15 @@ def from_json(
             raise ValueError(f"the replicas of brokers {named} are named: say which is this store")
         broker_id = named[0] if named else 0
     _check_once(entries)
-    moves, skipped = [], []
+    moves: list[PlannedMove] = []
+    skipped: list[SkippedMove] = []
     for entry in entries:
-        result = entry.read(broker_id)
-        if isinstance(result, str):
-            skipped.append(_skipped(entry, result))
+        one = entry.read(broker_id)
+        if isinstance(one, SkippedMove):
+            skipped.append(one)
         else:
-            moves.append(result)
+            moves.append(one)
     return tuple(moves), tuple(skipped), broker_id
-
-
-def _skipped(entry: _Entry, reason: str) -> SkippedMove:
-    from mover.plan import SkippedMove
-
-    return SkippedMove("", reason, entry.topic, entry.partition)
 
 
 def _partitions(text: str | bytes) -> list[Any]:
@@ -121,13 +118,15 @@ class _Entry:
             raise ValueError(f'{self.name}: "{key}" is no list of {kind.__name__}: {cells!r}')
         return cells
 
-    def read(self, broker_id: int) -> PlannedMove | str:
+    def read(self, broker_id: int) -> PlannedMove | SkippedMove:
         """Give the move that this asks of a broker, or why it asks for none."""
-        from mover.plan import PlannedMove
+        from mover.plan import PlannedMove, SkippedMove
 
         if broker_id not in self.replicas:
-            return f"broker {broker_id} is not among its replicas {self.replicas}"
+            reason = f"broker {broker_id} is not among its replicas {self.replicas}"
+            return SkippedMove("", reason, self.topic, self.partition)
         target = self.log_dirs[self.replicas.index(broker_id)]
         if target == ANY:
-            return "any log dir will do"
+            reason = "any log dir will do"
+            return SkippedMove("", reason, self.topic, self.partition, is_unasked=True)
         return PlannedMove(self.topic, self.partition, target)

@@ -19,7 +19,8 @@
     paused       by its user, because the mover was closed, or while a disk hangs (then it goes on
                  by itself): the `.move` stays, and goes on later
     cancelled    by its user, or with the deletion of the partition: nothing of it is left
-    failed       `error` says why; nothing of it is left where the disk allows; `retry` begins anew
+    failed       `error` says why; nothing of it is left where the disk allows; `retry` begins anew.
+                 Where its source failed the copy stays: once that is back another move goes on
 """
 
 from __future__ import annotations

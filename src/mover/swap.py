@@ -29,7 +29,7 @@ from logstore.log import moving
 from logstore.log.cache import Handle
 from logstore.log.log import Log
 from logstore.log.metadata import Moving, Superseded
-from logstore.names import TopicPartition, delete_dir_name, dir_name
+from logstore.names import TopicPartition, delete_dir_name
 from mover.catch_up import copy_all, is_caught_up
 from mover.copy_segments import Ends
 from mover.target import Target
@@ -54,7 +54,7 @@ class Swap:
         self.key = key
         self.is_undecided = False
         self.live_path = log.directory
-        self.new_path = os.path.join(ends.target.path, dir_name(*key))
+        self.new_path = target.live_path
         self.doomed_path = os.path.join(
             ends.source.path, delete_dir_name(*key, os.urandom(16).hex())
         )
@@ -68,10 +68,9 @@ class Swap:
             log_dir.check_place()
             # Of another replica of this name that was here once: nothing it says is of this one.
             log_dir.checkpoints.forget(self.key)
-            if files.exists(self.new_path):
-                raise FileExistsError(17, "it stands where the replica is to be", self.new_path)
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
+        target.check_vacant()
         self._epochs = moving.epochs_of(self.log)
         target.write_epochs(self._epochs)
         generation = moving.metadata_of(self.log).generation + 1

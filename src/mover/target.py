@@ -12,14 +12,16 @@ from collections.abc import Iterable
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
-from logstore.errors import CorruptCheckpointError
+from logstore.errors import CorruptCheckpointError, LogDirError
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.listing import list_partition
 from logstore.log.metadata import CAUGHT_UP, COPYING, FILE_NAME, MoveRecord, PartitionMetadata
 from logstore.log.segment import Segment
 from logstore.log.writer import RECOVERY_POINT_LIMIT
-from logstore.names import NAME_BYTES_MAX, TopicPartition, move_dir_name, parse_dir_name
+from logstore.names import NAME_BYTES_MAX, TopicPartition, dir_name, move_dir_name, parse_dir_name
 from mover.copy_segments import Ends, SegmentCopy
+
+NOBODYS = "0" * 32  # a move id that no source names
 
 
 class Target:
@@ -35,11 +37,22 @@ class Target:
         self.key = key
         self.move_id = move_id
         self.path = os.path.join(self.log_dir.path, move_dir_name(*key, move_id))
+        self.live_path = os.path.join(self.log_dir.path, dir_name(*key))
         self.interval_bytes = interval_bytes
         self.copies: dict[int, SegmentCopy] = {}
         self._names_changed = True
 
     # --- beginning --------------------------------------------------------------------------------
+
+    def check_vacant(self) -> None:
+        """Raise LogDirError when something stands where the replica is to be."""
+        try:
+            is_vacant = not files.exists(self.live_path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.live_path, *self.key) from error
+        if not is_vacant:
+            reason = f"{self.live_path} stands in the way; it is not this replica"
+            raise LogDirError(path=self.log_dir.path, reason=reason)
 
     def begin(self, source: PartitionMetadata) -> None:
         """Make the directory, or go on with the one that a stop left; durable on return."""
@@ -192,6 +205,16 @@ class Target:
         for copy in self.copies.values():
             copy.let_go()
 
+    def disown(self) -> None:
+        """Note durably that nobody is to go on with it, though its source names it still."""
+        try:
+            metadata = PartitionMetadata.read(self.path)
+            if metadata is not None and metadata.move_record is not None:
+                record = metadata.move_record._replace(move_id=NOBODYS)
+                metadata.with_move_record(record).write(self.path)
+        except OSError as error:
+            raise self.log_dir.failed(error, self.path) from error
+
     def remove(self) -> None:
         """Remove the directory and give its space back at once; its marks go first."""
         self.let_go()
@@ -200,6 +223,8 @@ class Target:
                 files.remove_if_there(os.path.join(self.path, FILE_NAME))
                 files.sync_dir(self.path)
                 files.remove_tree(self.path)
+        except FileNotFoundError:
+            pass  # the keeper of its log dir was faster
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 

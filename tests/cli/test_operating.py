@@ -125,6 +125,8 @@ def test_a_topic_is_deleted(run: Run, orders: list[str], is_owned: bool) -> None
         store.create("audit", 0)
     with owner_of(orders) if is_owned else contextlib.nullcontext():
         refused = run("delete", "orders", stdin="n\n")
+        unasked = run("delete", "orders", stdin="")
+        assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
         assert refused.exit_code == 1 and not refused.stdout
         assert "orders-0, orders-1" in refused.stderr
         for unknown in ("nowhere", "orders-01", "orders-\N{SUPERSCRIPT TWO}"):

@@ -10,40 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from logstore import LogStore
-from logstore.cli.app import app
 from mover.cli import live, operating
 from support.command_line import owner_of
 
-Run = Callable[..., Result]
-COUNT = 6
-
-
-@pytest.fixture
-def log_dirs(tmp_path: Path) -> list[str]:
-    """Make a store with six equal partitions of `orders` on the first of two log dirs."""
-    dirs = [str(tmp_path / "disk1"), str(tmp_path / "disk2")]
-    with LogStore.open(dirs, admin_socket=False) as store:
-        for partition in range(COUNT):
-            log = store.create("orders", partition, log_dir=dirs[0])
-            log.extend([b"%d" % number * 100 for number in range(500)])
-    return dirs
-
-
-@pytest.fixture
-def run(log_dirs: list[str]) -> Run:
-    """Give the function that runs a command in this process."""
-
-    def invoke(*args: str) -> Result:
-        environment = {"LOGSTORE_LOG_DIRS": ",".join(log_dirs)}
-        result = CliRunner().invoke(app, list(args), env=environment)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return invoke
+from .conftest import COUNT, Run
 
 
 def places(log_dirs: list[str]) -> dict[int, str]:

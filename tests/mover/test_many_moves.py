@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logstore import Log, LogStore, UnknownPartitionError
+from logstore import Log, LogDirError, LogStore, UnknownPartitionError
 from mover import (
     MoveState,
     ReplicaMover,
@@ -120,3 +120,39 @@ def test_no_thread_and_no_file_is_left_open(base: Path) -> None:
         ]
         left = [path for path in opened if ".move" in path or "deleted" in path]
         assert [path for path in left if path.startswith(str(base))] == []
+
+
+def test_what_stands_in_the_way_is_found_before_the_first_byte(
+    store: LogStore, log: Log, base: Path
+) -> None:
+    """A directory of somebody else with the replica's name fails the move at once, and stays."""
+    (base / "b" / "orders-0").mkdir()
+    with gated(store) as (mover, gate):
+        gate.hold()
+        move = mover.move("orders", 0, base / "b")
+        assert move.wait(SECONDS_MAX) is FAILED
+        assert isinstance(move.error, LogDirError)
+        assert f"{base}/b/orders-0 stands in the way" in str(move.error)
+        assert (gate.passed, log._metadata.moving) == (0, None)
+        (base / "b" / "orders-0").rmdir()
+        gate.open()
+        move.retry()
+        assert move.wait(SECONDS_MAX) is DONE
+    check_whole(log, base, "b")
+
+
+def test_what_comes_into_the_way_is_found_at_the_swap(
+    store: LogStore, log: Log, base: Path
+) -> None:
+    """A directory that appears while the copy is made fails the move; nothing of that is left."""
+    with gated(store) as (mover, gate):
+        gate.hold(after=5)
+        move = mover.move("orders", 0, base / "b")
+        gate.wait_until_held()
+        (base / "b" / "orders-0").mkdir()
+        gate.open()
+        assert move.wait(SECONDS_MAX) is FAILED
+        assert "stands in the way" in str(move.error)
+    (base / "b" / "orders-0").rmdir()
+    check_whole(log, base, "a")
+    assert not list(base.glob("?/*.move"))

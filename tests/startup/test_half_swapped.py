@@ -130,7 +130,7 @@ def test_a_move_that_is_named_waits_for_its_mover(tmp_path: Path) -> None:
     move = StagedMove(disks[0], disks[1], *KEY, 1000).name().copy().catch_up()
     with LogStore.open(disks) as store:
         found = store._replicas.moves[store.log(*KEY).topic, 0]  # type: ignore[index]
-        assert found.facts.path == str(move.move)
+        assert found.path == str(move.move)
         record = metadata_of(move.move).move_record
         assert record is not None and not record.is_caught_up
         store.log(*KEY).append(b"more")

@@ -167,7 +167,7 @@ OURS = {
     AppendFuture: set(),
     LogSlice: set(),
     LogStore: set(),
-    ReplicaMover: {"discard", "enqueue", "holds", "renew"},
+    ReplicaMover: {"abandon", "discard", "enqueue", "holds", "renew"},
     Move: {"advance", "cancel", "go", "measure", "stop"},
     MovePlan: {"count", "index", "to_json"},
     ChangeReplicaDirResponse: set(),

@@ -192,6 +192,18 @@ def create(
                 print_rows(rows, [], output_format)
 
 
+def confirmed(question: str) -> bool:
+    """Ask; where nobody is there to answer, that is wrong usage."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        click.echo(err=True)
+        text = "nothing was deleted: there is nobody to ask here; say --yes"
+        raise click.UsageError(text, click.get_current_context()) from None
+
+
 @click.command(short_help="Delete a topic or a partition.")
 @partition_arguments
 @log_dirs_option
@@ -217,7 +229,7 @@ def delete(
     with store_for_reading(log_dirs, is_overview=True) as view:
         names = partitions_of(view, topic, partition)
     listed = ", ".join(map(str, names))
-    if not yes and not click.confirm(f"delete {listed} with all records?", err=True):
+    if not yes and not confirmed(f"delete {listed} with all records?"):
         raise click.ClickException("nothing was deleted")
     rows: list[Row] = []
     with administered(log_dirs) as operator:

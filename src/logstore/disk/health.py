@@ -71,8 +71,13 @@ class Health:
             if state_of(conditions) is not state_of(before):
                 self.since_ms = time.time_ns() // 1_000_000
             self._take(conditions)
-        self._tell(before, conditions, reason)
+        if not self._is_told_already(conditions):
+            self._tell(before, conditions, reason)
         return True
+
+    def _is_told_already(self, conditions: Conditions) -> bool:
+        """Tell whether somebody else has logged what is found here."""
+        return False
 
     def _take(self, conditions: Conditions) -> None:
         """Show the conditions to everybody; the grave ones first."""

@@ -22,7 +22,7 @@ from logstore.disk.health import Health
 from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
 from logstore.disk.offset_checkpoints import OffsetCheckpoints
 from logstore.disk.settings import SETTINGS_NAME, DirSettings, read_settings, write_settings
-from logstore.disk.states import Event, LogDirState
+from logstore.disk.states import Conditions, Event, LogDirState
 from logstore.errors import (
     LogDirError,
     LogDirFullError,
@@ -95,6 +95,10 @@ class LogDir(Health):
         """Take on an identity, in memory."""
         self.cluster_id = cluster_id
         self._directory_id = self.checkpoints.directory_id = directory_id
+
+    def _is_told_already(self, conditions: Conditions) -> bool:
+        """Tell whether the owner has logged it: who only looks meets failures of his own alone."""
+        return self.read_only and LogDirState.OFFLINE not in conditions
 
     def count_flush(self, seconds: float) -> None:
         """Count one sync of a segment."""

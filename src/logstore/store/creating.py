@@ -68,7 +68,7 @@ def create(
     good, failure = candidates(replicas)
     while good:
         allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
-        chosen = _wished(good, key) or choose_dir(good, allowance)
+        chosen = wished_dir([one.log_dir for one in good], key) or choose_dir(good, allowance)
         good = [one for one in good if one.log_dir is not chosen]
         try:
             return _create_on(chosen, replicas, environment, metadata)
@@ -108,9 +108,9 @@ def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None
     return good, failure
 
 
-def _wished(good: Sequence[DirFigures], key: TopicPartition) -> LogDir | None:
+def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None:
     """Find the log dir in which a partition was last wished to be created (KIP-113)."""
-    wished = [one.log_dir for one in good if key in one.log_dir.settings.preferred]
+    wished = [log_dir for log_dir in log_dirs if key in log_dir.settings.preferred]
     return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
 
 

@@ -15,7 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
-from logstore.store.listing import with_metadata
+from logstore.store.listing import bytes_in, with_metadata
 from logstore.store.replicas import Replica, key_of
 from logstore.store.startup import ReplicaFacts
 
@@ -62,6 +62,8 @@ def _complete_one(
     try:
         if facts.kind == "live":
             return with_metadata(facts)
+        if facts.kind == "move":
+            facts = facts._replace(size_bytes=bytes_in(facts.path))
         if facts.kind in ("move", "delete") and facts.topic_id:
             return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
     except OSError as error:

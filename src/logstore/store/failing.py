@@ -36,7 +36,8 @@ class StoreFailures(StoreReader):
         # Under the lifecycle lock: the dirs that were seen to, and the threads that do.
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
-        # What goes on when a log dir that hung answers again: movers. Nothing of it may wait.
+        # What goes on when a log dir that hung answers again, or one was brought back: movers.
+        # Nothing of it may wait.
         self._after_answer: list[Callable[[], object]] = []
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
@@ -46,7 +47,7 @@ class StoreFailures(StoreReader):
             keeper.probe_soon()
 
     def _log_dir_answered(self) -> None:
-        """Let go on what had to wait for a log dir that hung."""
+        """Let go on what had to wait for a log dir."""
         for go_on in list(self._after_answer):
             go_on()
 

@@ -133,6 +133,11 @@ def _is_leftover(name: str) -> bool:
     return name.endswith(".tmp") and stem in OUR_FILES and len(unique) == 8
 
 
+def bytes_in(path: str) -> int:
+    """Sum up the segments in a directory; raises OSError."""
+    return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
+
+
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
     """Add what `partition.metadata` says: the names of `.move` and `.delete` may be shortened."""
     try:

@@ -186,7 +186,7 @@ class Loader:
             self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
             log_dir.is_fully_loaded = False
         elif act is Act.RESUME:
-            self.replicas.moves[key] = MoveFound(log_dir, first)
+            self.replicas.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
         elif act is Act.PURGE:
             self.purges.append(doomed(self.replicas, decision.replicas))
             self.report.warnings += [f"{path}: {decision.reason}; it is purged" for path in paths]

@@ -92,11 +92,11 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     copies = [
         facts for facts in replicas.superseded.values() if (facts.topic, facts.partition) == key
     ]
-    move = replicas.moves.get(key)
-    copies += [move.facts] if move is not None else []
     incomplete = replicas.incomplete.get(key)
     copies += incomplete.others if incomplete is not None else []
     others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
+    move = replicas.moves.get(key)
+    others |= {move.path: move.log_dir} if move is not None else {}
     others |= {p: d for p, (of, d) in list(replicas.begun.items()) if of == key}
     others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
     return [Doomed(log_dir, path, True) for path, log_dir in others.items()]

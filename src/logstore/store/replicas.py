@@ -88,8 +88,8 @@ class MoveFound(NamedTuple):
     """A `.move` directory whose move is to be resumed, and the bytes that are in it."""
 
     log_dir: LogDir
-    facts: ReplicaFacts
-    size_bytes: int = 0
+    path: str
+    size_bytes: int
 
 
 def key_of(log: Log) -> TopicPartition:
@@ -106,8 +106,8 @@ class Replicas:
         self.opened: dict[TopicPartition, Replica] = {}
         self.incomplete: dict[TopicPartition, IncompleteReplica] = {}
         self.offline: dict[TopicPartition, OfflineReplica] = {}
-        # What the start-up table found: moves to be resumed, and copies that go once they are
-        # covered, by path.
+        # Moves to be resumed, which the start-up table found or a mover left; and copies that go
+        # once they are covered, by path.
         self.moves: dict[TopicPartition, MoveFound] = {}
         self.superseded: dict[str, ReplicaFacts] = {}
         # Log dirs that are being brought in or taken out: they take no new replicas.

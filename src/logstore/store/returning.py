@@ -57,6 +57,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
         replicas.purge(doomed)
+    store._log_dir_answered()
     for entry in report.offline:
         if isinstance(entry.error, DuplicateLogError):
             raise entry.error

@@ -44,6 +44,7 @@ class ReplicaFacts(NamedTuple):
         end_offset: -1 where nobody had to know it.
         is_open: it is the live copy that this process has open.
         is_empty: a `.move` without a single segment, or metadata: nothing was copied yet.
+        size_bytes: of a `.move`, the bytes that stand in it.
     """
 
     log_dir: str
@@ -61,6 +62,7 @@ class ReplicaFacts(NamedTuple):
     end_offset: int = -1
     is_open: bool = False
     is_empty: bool = False
+    size_bytes: int = 0
 
     @property
     def path(self) -> str:

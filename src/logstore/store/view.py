@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 from logstore.arguments import timeout_of
@@ -55,6 +56,10 @@ class LogStoreView(LogStore):
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, Inode] = {}
         self._listing = threading.Lock()
+        for log_dir in opened.log_dirs:
+            if not log_dir.is_offline:
+                with suppress(OSError):  # the listing meets it too, and says so
+                    log_dir.load_settings()
         self._refresh()
         check_one_serves(opened.log_dirs)
         report = self.recovery_report
@@ -96,7 +101,7 @@ class LogStoreView(LogStore):
                     offline[key] = OfflineReplica(decision.error(), log_dir)
                 elif decision.act is Act.RESUME:
                     log_dir = self._replicas.dir_of(first.log_dir)
-                    moves[key] = MoveFound(log_dir, first, _bytes_in(first.path))
+                    moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
             for key in list(self._replicas.opened):
                 if seen.get(key) != self._seen.get(key):
                     self._drop(key)
@@ -226,11 +231,3 @@ class LogStoreView(LogStore):
             for replica in list(self._replicas.opened.values()):
                 replica.log.close()
         return ()
-
-
-def _bytes_in(path: str) -> int:
-    """Sum up the segments in a directory that its owner may be changing or removing."""
-    try:
-        return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
-    except OSError:
-        return 0

@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from logstore import LogStore
+from logstore import LogStore, TopicPartition
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
@@ -16,7 +16,8 @@ from logstore.cli.options import (
 )
 from logstore.cli.output import Column, Row, optional_text, print_rows
 from logstore.disk import files
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, UnknownPartitionError
+from logstore.store.creating import wished_dir
 from mover.cli.live import name_of
 from mover.cli.moving import THROTTLE_HELP
 from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of, text_of
@@ -50,9 +51,10 @@ def reassign(
 ) -> None:
     """Do, check or cancel what FILE asks for, in the JSON of kafka-reassign-partitions.
 
-    The entries of this store's broker id count; a log dir "any" asks for nothing. Before it moves,
-    --execute prints where the replicas are, in the same JSON, to go back with. --verify ends with
-    1 while something has not arrived, and leaves every throttle as it is.
+    The entries of this store's broker id count; a log dir "any" asks for nothing. A partition that
+    is not there yet is noted, to be created in its log dir one day. Before it moves, --execute
+    prints where the replicas are, in the same JSON, to go back with. --verify ends with 1 while
+    something has not arrived, or is not created, and leaves every throttle as it is.
 
     \b
     Examples:
@@ -121,11 +123,15 @@ def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
 def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
     """Say whether a replica has arrived, is on its way, or is neither."""
     row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
+    target = files.real_path(wanted)
     try:
         row["log_dir"] = store.log(topic, partition).log_dir
+    except UnknownPartitionError:
+        wished = wished_dir(store._replicas.log_dirs, TopicPartition(topic, partition))
+        is_wished = wished is not None and wished.path == target
+        return row | {"state": "to be created there" if is_wished else "not created, nor wished"}
     except LogStoreError as error:
         return row | {"state": f"unknown: {error}"}
-    target = files.real_path(wanted)
     if row["log_dir"] == target:
         return row | {"state": "complete"}
     is_on_its_way = any(
@@ -147,7 +153,7 @@ def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
         chosen = [
             [row["topic"], row["partition"]]
             for row in moves
-            if row["state"] not in ("done", "cancelled", "failed")
+            if row["state"] not in ("done", "cancelled")
             and files.real_path(wanted.get((row["topic"], row["partition"]), "/")) == row["target"]
         ]
         facts = caller.call("cancel", partitions=chosen)

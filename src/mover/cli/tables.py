@@ -45,26 +45,29 @@ def print_plan(facts: Row, output_format: str) -> None:
     click.echo(
         f"{count} moves, {size_text(facts['bytes_to_move'])}" if count else "nothing to move"
     )
-    tell_of_skipped(facts)
+    tell_of_the_rest(facts)
 
 
-def tell_of_skipped(facts: Row) -> None:
-    """Say on stderr what a plan cannot do, and why."""
+def tell_of_the_rest(facts: Row) -> None:
+    """Say which partitions are yet to be created, and on stderr what is not done, and why."""
+    for wish in facts["wishes"]:
+        click.echo(f"{name_of(wish)} is not there yet: it is to be created in {wish['target']}")
     for one in facts["skipped"]:
         name = one["log_dir"] if one["topic"] is None else name_of(one)
-        note(f"not done: {name}: {one['reason']}")
+        note(f"{'nothing to do' if one['is_unasked'] else 'not done'}: {name}: {one['reason']}")
 
 
 def print_outcome(facts: Row, output_format: str) -> None:
     """Print what became of moves."""
     if output_format != "table":
         print_document(facts, output_format)
-    elif facts["moves"]:
+        return
+    if facts["moves"]:
         print_moves(facts["moves"])
-    else:
+    elif not facts.get("wishes"):
         click.echo("no moves")
-    if output_format == "table" and "skipped" in facts:
-        tell_of_skipped(facts)
+    if "skipped" in facts:
+        tell_of_the_rest(facts)
 
 
 def print_document(facts: Row, output_format: str) -> None:
@@ -73,7 +76,7 @@ def print_document(facts: Row, output_format: str) -> None:
     if output_format == "jsonl":
         for key in ("moves", "planned"):
             if key in facts:
-                document = facts[key]
+                document = facts[key] + facts.get("wishes", [])
                 break
         print_rows(document, [], "jsonl")
         return
