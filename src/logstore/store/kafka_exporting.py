@@ -1,7 +1,9 @@
 """Write a log as the segments of a partition directory that a Kafka broker loads.
 
 Only `.log` files are written: a broker makes the indexes that are not there when it loads the log.
-Offsets stay what they are; columnar batches become Kafka's, a batch for a batch.
+Offsets stay what they are; columnar batches become Kafka's, a batch for a batch. What was deleted
+at the log's start stays deleted: Kafka would keep such a start in a checkpoint of the log dir, so
+here the first segment begins with it, and a batch that it falls into is cut there.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from contextlib import suppress
 from logstore.disk import files
 from logstore.errors import PartitionExistsError
 from logstore.format import layouts
+from logstore.format.batch import CODEC_MASK, RecordBatch
 from logstore.format.columns import Buffer
+from logstore.format.kafka_codecs import PAYLOAD_BYTES_MAX
+from logstore.format.kafka_header import COMPRESSED_RECORDS_MAX
 from logstore.log.cursor import Cursor
 from logstore.log.log import Log
 from logstore.log.scan import magic_of
@@ -53,12 +58,14 @@ def export(log: Log, directory: str) -> int:
 
 def _fill(log: Log, directory: str) -> int:
     log._refresh()
-    total = 0
-    for segment in log._view[0]:
-        path = os.path.join(directory, segment_file_name(segment.base_offset, ".log"))
-        target = files.open_file(path, files.REPLACE)
+    start, segments, total = log.log_start_offset, log._view[0], 0
+    for segment in segments:
+        if segment.end_offset <= start and segment is not segments[-1]:
+            continue
+        name = segment_file_name(max(segment.base_offset, start), ".log")
+        target = files.open_file(os.path.join(directory, name), files.REPLACE)
         try:
-            total += _write(log, segment, target)
+            total += _write(log, segment, start, target)
             files.sync_file(target)
         finally:
             files.close(target)
@@ -66,27 +73,45 @@ def _fill(log: Log, directory: str) -> int:
     return total
 
 
-def _write(log: Log, segment: Segment, target: int) -> int:
+def _write(log: Log, segment: Segment, start: int, target: int) -> int:
+    """Write the batches of a segment from an offset on; give their bytes."""
     source = segment.handle(log._environment)
-    if not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC:
+    is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
+    if is_kafkas and segment.base_offset >= start:
         files.copy_range(source.fd, target, 0, segment.size_bytes)
         return segment.size_bytes
     position = 0
-    for data, _, run in Cursor(segment, segment.base_offset, log._environment).runs(WINDOW_BYTES):
+    first = max(segment.base_offset, start)
+    for data, _, run in Cursor(segment, first, log._environment).runs(WINDOW_BYTES):
         for at, header in run:
-            batch = layouts.decoder_of(data, at, segment.log_path)(data, at, header)
-            payload = (
-                layouts.kafka_layout()
-                .build_payload(
-                    batch.values.to_list(),
-                    batch.keys.to_list(),
-                    batch.timestamps,
-                    batch.headers,
-                    offset_deltas=batch.offsets - header.base_offset,
-                    codec_id=header.attributes & 7,
-                )
-                .spanning(header.last_offset - header.base_offset)
-            )
-            buffers: list[Buffer] = layouts.frame(payload, header.base_offset, header.leader_epoch)
+            if is_kafkas and header.base_offset >= start:
+                buffers: list[Buffer] = [data[at : at + header.size_bytes]]
+            else:
+                batch = layouts.decoder_of(data, at, segment.log_path)(data, at, header)
+                buffers = _laid_out(batch, max(header.base_offset, start))
             position += files.write_fully(target, buffers, position)
     return position
+
+
+def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
+    """Lay out the records of a batch from an offset on as one of Kafka's."""
+    header = batch.header
+    part = batch.slice(batch.index_of(base_offset), batch.count)
+    skipped = base_offset - header.base_offset
+    is_kafkas = header.magic == layouts.KAFKA_MAGIC
+    if header.base_sequence >= 0:
+        header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
+    # What no reader would restore is not compressed.
+    is_large = header.payload_bytes > PAYLOAD_BYTES_MAX // 2
+    is_large |= header.record_count > COMPRESSED_RECORDS_MAX
+    payload = layouts.kafka_layout().build_payload(
+        part.values.to_list(),
+        part.keys.to_list(),
+        part.timestamps,
+        part.headers,
+        offset_deltas=part.offsets - base_offset,
+        codec_id=0 if is_large else header.attributes & CODEC_MASK,
+        header=header if is_kafkas else None,
+    )
+    payload = payload.spanning(header.last_offset - base_offset)
+    return layouts.frame(payload, base_offset, header.leader_epoch)
