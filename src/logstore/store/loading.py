@@ -32,8 +32,8 @@ from logstore.store.replicas import (
     MoveFound,
     OfflineReplica,
     Replicas,
-    Reservation,
 )
+from logstore.store.reserving import Reservation
 from logstore.store.settling import Settled, settle, settle_returned
 from logstore.store.startup import Act, Decision, ReplicaFacts
 
@@ -226,6 +226,7 @@ class Loader:
         others = decision.replicas[1:]
         self.replicas.offline.pop(key, None)
         self.replicas.incomplete[key] = IncompleteReplica(opened[0], log_dir, facts, others)
+        self.replicas.forget_if_open(key)
         entry = OfflineEntry(key, tuple(decision.paths), decision.error())
         self.report.incomplete.append(entry)
 
@@ -347,8 +348,6 @@ class Loader:
                 self.purges.append([Doomed(log_dir, path, is_deletion=True)])
             return
         self.replicas.add(key, log, log_dir)
-        self.replicas.offline.pop(key, None)
-        self.replicas.incomplete.pop(key, None)
         if log.recovery.problems:
             log_dir.is_fully_loaded = False
         with self._lock:
@@ -392,6 +391,7 @@ class Loader:
         log_dir.is_fully_loaded = False
         again = again if error.retriable else None
         self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
+        self.replicas.forget_if_open(key)
         if not isinstance(error, LogDirOfflineError):
             with self._lock:
                 self.report.offline.append(OfflineEntry(key, tuple(paths), error))

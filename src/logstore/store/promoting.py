@@ -83,6 +83,5 @@ def _open_live(
         replicas.leave_incomplete(key, error)
         raise
     replicas.add(key, log, log_dir)
-    replicas.incomplete.pop(key, None)
     reason = f"the replica {key} was promoted: ask the store for its log again"
     incomplete.log.detach(LogClosedError(reason=reason))

@@ -7,12 +7,9 @@ and whoever goes through all of them copies the keys first.
 from __future__ import annotations
 
 import copy
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
@@ -20,10 +17,8 @@ from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.catalog import Catalog
 from logstore.store.figures import DirFigures
+from logstore.store.reserving import ReplicaReservations
 from logstore.store.startup import ReplicaFacts
-
-# So long does a call wait before it looks whether the one it waits for hangs in a disk.
-WAIT_SECONDS = 0.25
 
 
 class Replica(NamedTuple):
@@ -49,32 +44,6 @@ class OfflineReplica(NamedTuple):
     open_again: Callable[[], None] | None = None
 
 
-class Reservation:
-    """A replica that one thread keeps others from creating or deleting; held by its frame alone."""
-
-    def __init__(self, key: TopicPartition) -> None:
-        self.key = key
-
-
-class RunningMove(Protocol):
-    """A move that has not ended, as the store sees it."""
-
-    @property
-    def target_dir(self) -> str:
-        """Path of the log dir that it copies to."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the copy."""
-
-    @property
-    def lag_bytes(self) -> int:
-        """Bytes that the copy still misses."""
-
-    def stop(self, reason: str) -> None:
-        """Cancel it, and return when nothing of it is left."""
-
-
 class IncompleteReplica(NamedTuple):
     """A copy that may lack records, open to be read, and what else was found of the replica."""
 
@@ -97,10 +66,15 @@ def key_of(log: Log) -> TopicPartition:
     return TopicPartition(log.topic, log.partition)
 
 
-class Replicas:
+def _why_bad(log_dir: LogDir) -> str:
+    return log_dir.offline_reason or "it is being opened; try again"
+
+
+class Replicas(ReplicaReservations):
     """The replicas of a store by topic and partition."""
 
     def __init__(self, log_dirs: Sequence[LogDir], missing_ids: Sequence[str]) -> None:
+        super().__init__()
         self.log_dirs = tuple(log_dirs)
         self.missing_ids = tuple(missing_ids)
         self.opened: dict[TopicPartition, Replica] = {}
@@ -122,12 +96,6 @@ class Replicas:
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
-        self.running_moves: dict[TopicPartition, RunningMove] = {}
-        self._changing = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
-        self._changes = threading.Condition(self._changing)
-        # Weak, as the calls under way: who was interrupted on his way in or out is in nobody's way.
-        self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
         # Logs that a move has brought, by the path of their log dir: the scrubber takes them first.
         self._arrived: dict[str, list[Log]] = {}
 
@@ -156,8 +124,12 @@ class Replicas:
         return directory_id if directory_id in self._ids_away() else None
 
     def _ids_away(self) -> set[str]:
-        """Name the members of the store that do not serve; who was given up is none any more."""
-        offline = {log_dir.directory_id for log_dir in self.log_dirs if log_dir.is_offline}
+        """Name the members of the store that do not serve; who was given up is none any more.
+
+        Of one that is being opened nobody knows yet what is not open.
+        """
+        bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
+        offline = {log_dir.directory_id for log_dir in bad}
         return {*self.missing_ids, *offline} - {""}
 
     def put_dir(self, log_dir: LogDir) -> None:
@@ -205,14 +177,27 @@ class Replicas:
         return list(self._on.get(log_dir.path, {}).values())
 
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
-        """Take up an opened log."""
+        """Take up an opened log; what was known of it as long as it was not is forgotten."""
         before = self._on[log_dir.path].get(key)
         if before is not None:  # of before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
         self.opened[key] = Replica(log, log_dir)
+        self.offline.pop(key, None)
+        self.incomplete.pop(key, None)
         self.catalog.note(key, log_dir.directory_id)
+
+    def forget_if_open(self, key: TopicPartition) -> None:
+        """Forget what was just noted of a replica that another one has opened meanwhile.
+
+        Two log dirs may come back at the same time. `add` opens it first and then forgets, so it
+        is not noted for good whoever comes first.
+        """
+        replica = self.opened.get(key)
+        if replica is not None and not replica.log_dir.is_offline:
+            self.offline.pop(key, None)
+            self.incomplete.pop(key, None)
 
     def remove(self, key: TopicPartition) -> None:
         """Forget a replica."""
@@ -296,9 +281,9 @@ class Replicas:
         """Raise LogDirOfflineError for a replica that is known to live on a bad log dir."""
         directory_id = self._absent_in(key)
         if directory_id is not None:
-            bad = [log_dir for log_dir in self.log_dirs if log_dir.is_offline]
+            bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
             bad = [d for d in bad if d.directory_id == directory_id] or bad
-            why = f"{bad[0].path}: {bad[0].offline_reason}" if bad else "no such dir was given"
+            why = f"{bad[0].path}: {_why_bad(bad[0])}" if bad else "no such dir was given"
             reason = f"{key} is in the log dir with id {directory_id}, which does not serve ({why})"
             path = bad[0].path if bad else self.log_dirs[0].path
             raise LogDirOfflineError(path=path, reason=reason)
@@ -328,7 +313,7 @@ class Replicas:
     def bad_dir_error(self, key: TopicPartition) -> LogDirOfflineError:
         """Make the error for a replica that may be on a bad log dir, naming those."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
-        names = [f"{d.path} ({d.offline_reason or 'it is being opened'})" for d in bad]
+        names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
             names += [f"a log dir with id {id_}" for id_ in self.missing_ids]
         path = bad[0].path if bad else self.log_dirs[0].path
@@ -356,45 +341,3 @@ class Replicas:
         if log_dir is None:
             raise LogDirError(path=path, reason="it is no log dir of this store any more")
         return log_dir
-
-    def _check_answers(self, key: TopicPartition) -> None:
-        """Raise LogDirSuspectError when whoever reserved a replica hangs in its log dir."""
-        replica = self.opened.get(key)
-        suspects = [log_dir for log_dir in self.log_dirs if log_dir.is_suspect]
-        if key in self._reserved and suspects:
-            if replica is None:
-                raise suspects[0].suspect_error()
-            replica.log_dir.check()
-
-    @contextmanager
-    def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
-        """Reserve a replica as `reserved` does, and cancel a move of it before."""
-        while True:
-            move = self.running_moves.get(key)
-            if move is not None:
-                move.stop(reason)
-            with self.reserved(key):
-                if key not in self.running_moves:
-                    yield
-                    return
-
-    @contextmanager
-    def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
-        """Keep others from creating or deleting the same replica meanwhile."""
-        mine = Reservation(key)
-        with self._changing:
-            while key in self._reserved:
-                self._changes.wait(WAIT_SECONDS)
-                self._check_answers(key)
-            self._reserved[key] = mine
-        try:
-            yield mine
-        finally:
-            self.give_up(mine)
-
-    def give_up(self, reservation: Reservation) -> None:
-        """Let others have a replica: who reserved it is done, or hangs and changes nothing more."""
-        with self._changing:
-            if self._reserved.get(reservation.key) is reservation:
-                del self._reserved[reservation.key]
-                self._changes.notify_all()

@@ -79,12 +79,12 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
     not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
     """
-    others = [log_dir for log_dir in replicas.log_dirs if log_dir is not back]
+    turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
     open_names: dict[str, set[str]] = defaultdict(set)
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
-        if log_dir in others:
-            time.sleep(TURN_SECONDS * others.index(log_dir))
+        if log_dir is not back:
+            time.sleep(TURN_SECONDS * turns.get(log_dir.path, 0))
             return list_log_dir(log_dir, beat, open_names[log_dir.path])
         listing = list_log_dir(log_dir, beat)
         remove_leftovers(listing, log_dir)
@@ -103,7 +103,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         if any(before.get(key) is not replicas.opened.get(key) for key in interesting):
             return None  # what was left out of the listings as open is open no more
         found = complete(found, good, environment, this.at)
-        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
+        is_all_listed = {*replicas.log_dirs} <= {*good}  # not what came back just now
+        is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
+        decisions = decide(found, is_a_dir_bad=is_a_dir_bad)
 
         def is_ours(facts: ReplicaFacts) -> bool:
             return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
