@@ -8,8 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 
-from logstore import CorruptRecordBatchError, LogConfig, LogStore, ReplicaOfflineError
+from logstore import (
+    CorruptRecordBatchError,
+    LogConfig,
+    LogStore,
+    ReplicaOfflineError,
+    UnsupportedFormatError,
+)
 from logstore.format import kafka
 from logstore.format.compression import CODEC_IDS
 from support.samples import read_everything
@@ -127,6 +134,52 @@ def test_two_layouts_meet_in_one_log(tmp_path: Path) -> None:
         ]
         assert [record.value for record in store["ours", 0]] == expected
         assert store.verify().is_sound
+
+
+def changed(data: bytes, place: int, number: bytes) -> bytes:
+    """Change a field of a batch, and make its checksum right again."""
+    bad = bytearray(data)
+    bad[place : place + len(number)] = number
+    bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("codec_id", [5, 6, 7])
+def test_regression_no_client_puts_what_nobody_reads_into_a_log(
+    tmp_path: Path, codec_id: int
+) -> None:
+    """A codec that there is not is refused; of a broker's disk it is named, and no more."""
+    plain = b"".join(kafka.frame(kafka.build_payload([b"v"], None, 5, None), 0, 0))
+    bad = changed(plain, 22, bytes([codec_id]))
+    with LogStore.open(tmp_path / "ours") as store:
+        log = store.create("orders", 0, config=config())
+        for append in (log.append_encoded, log.append_as_follower):
+            with pytest.raises(ValueError, match=f"codec {codec_id}"):
+                append(plain + bad)
+        assert len(log) == 0
+    (tmp_path / "t-0").mkdir()
+    ended = changed(bad, 22, bytes([codec_id | 0x30]))  # a marker, in a codec that there is not
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(ended)
+    with LogStore.open_kafka(tmp_path) as store:
+        assert store["t", 0].verify() == [] and list(store["t", 0]) == []
+        assert store["t", 0].read(0, isolation_level="read_committed") == []
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(bad)
+    with (
+        LogStore.open_kafka(tmp_path) as store,
+        pytest.raises(UnsupportedFormatError, match=f"Kafka's batches have no codec.*{codec_id}"),
+    ):
+        list(store["t", 0])
+
+
+@pytest.mark.parametrize("offset", [2**62, 2**63 - 3])
+def test_regression_a_leader_cannot_use_up_all_offsets(tmp_path: Path, offset: int) -> None:
+    """Behind the last one of 64 bits no store could be closed."""
+    payload = kafka.build_payload([b"v"], None, 5, None).spanning(5)
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=config())
+        with pytest.raises(ValueError, match="behind what a log can hold"):
+            log.append_as_follower(b"".join(kafka.frame(payload, offset, 0)))
+        assert log.append(b"own") == 0
 
 
 def test_a_clients_batches_are_taken_verbatim(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from logstore.errors import UnsupportedFormatError
 from logstore.format import compression
-from logstore.format.compression import CODEC_IDS
+from logstore.format.compression import CODEC_IDS, CODEC_NAMES
 
 # No producer makes larger batches (`max.request.size` counts bytes before compression).
 PAYLOAD_BYTES_MAX = 256 << 20
@@ -87,6 +87,9 @@ def decompress(codec_id: int, data: bytes) -> bytes:
             return b"".join(_snappy_blocks(library, data))
         except library_errors() as error:
             raise ValueError(f"the records do not decompress: {error}") from error
+    if codec_id not in CODEC_NAMES:
+        reason = f"Kafka's batches have no codec number {codec_id} that is known here"
+        raise UnsupportedFormatError(path="", version=f"codec {codec_id}", reason=reason)
     if codec_id == CODEC_IDS["gzip"]:
         decompressor: Any = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
     else:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from logstore.arguments import wrong
 from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
 from logstore.format import columnar, layouts
-from logstore.format.batch import BatchHeader
+from logstore.format.batch import CODEC_MASK, BatchHeader
 from logstore.format.columns import Buffer
+from logstore.format.compression import CODEC_NAMES
 from logstore.format.prefix import walk
 from logstore.log.cursor import Cursor
 from logstore.log.custody import keeping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.segment import Segment
 
 RAW_WINDOW_BYTES = 1 << 20
+OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
 
 
 def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
@@ -45,7 +47,11 @@ def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
         if span.magic == columnar.MAGIC:
             data = bytes(data)
             columnar.check_structure(columnar.decode(data, 0))
-        found.append((data, layouts.read_header(data, 0)))
+        header = layouts.read_header(data, 0)
+        if header.attributes & CODEC_MASK not in CODEC_NAMES:
+            number = header.attributes & CODEC_MASK
+            raise ValueError(f"the batch at position {position} is of codec {number}, not known")
+        found.append((data, header))
         position += span.size_bytes
     return found
 
@@ -69,6 +75,8 @@ def append_as_follower(log: Log, raw: bytes) -> range:
                     log_start_offset=log.log_start_offset,
                     log_end_offset=expected,
                 )
+            if header.last_offset >= OFFSETS_MAX:
+                raise ValueError(f"offset {header.last_offset} is behind what a log can hold")
             if header.leader_epoch < epoch:
                 raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
             epoch = header.leader_epoch

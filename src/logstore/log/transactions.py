@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logstore.errors import CorruptRecordBatchError
+from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.log.cursor import Cursor
@@ -67,7 +67,7 @@ def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
     try:
         (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
         return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")
-    except (ValueError, struct.error):
+    except (ValueError, UnsupportedFormatError, struct.error):
         return ""
 
 
