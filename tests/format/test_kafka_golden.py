@@ -191,6 +191,22 @@ def test_a_torn_tail_ends_the_log(tmp_path: Path, left: int) -> None:
         assert rows == expected[: len(rows)] and log.log_end_offset >= 16
 
 
+def test_regression_a_split_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
+    """Kafka swaps the last part first, and at a start drops parts behind one that is unfinished."""
+    dirs = log_dirs("stopped", tmp_path)
+    place = dirs[0] / "segments-0"
+    expected = given("stopped")["segments", 0].uncommitted  # type: ignore[index]
+    data = b"".join((place / f"{base:020d}.log").read_bytes() for base in range(6))
+    for path in place.glob("0*"):
+        path.unlink()
+    (place / f"{0:020d}.log").write_bytes(data)
+    (place / f"{0:020d}.log.cleaned").write_bytes(data[:100])
+    (place / f"{4:020d}.log.swap").write_bytes(data[-100:])
+    with LogStore.open_kafka(dirs) as store:
+        log = store["segments", 0]
+        assert [tuple(record[:5]) for record in log] == expected and log.verify() == []
+
+
 @pytest.mark.parametrize("first", range(1, 6))
 def test_regression_a_log_starts_with_its_first_segment(tmp_path: Path, first: int) -> None:
     """Retention removed what was before it, of which no checkpoint of Kafka's tells."""

@@ -39,7 +39,7 @@ from logstore.log.view import LogView
 from logstore.names import parse_segment_file_name
 
 METADATA_NAME = "partition.metadata"
-LOG, SWAP = ".log", ".log.swap"
+LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
 # Below this a segment is walked from its start rather than looked up in an index.
 HINTED_BYTES_MIN = 1 << 20
 HINTS_MAX = 512
@@ -117,7 +117,11 @@ class KafkaSegment(Segment):
 def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
     """List the segments that Kafka would open, in order, with their suffix; raises OSError."""
     rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
+    unfinished = 2**63
     for entry in files.entries(directory):
+        if entry.name.endswith(CLEANED):
+            parsed = parse_segment_file_name(entry.name.removesuffix(CLEANED))
+            unfinished = min(unfinished, parsed[0] if parsed else unfinished)
         is_swap = entry.name.endswith(SWAP)
         name = entry.name.removesuffix(".swap") if is_swap else entry.name
         parsed = parse_segment_file_name(name)
@@ -126,6 +130,10 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
             rows[SWAP if is_swap else LOG][row.base_offset] = row
     found = {base: (row, LOG) for base, row in rows[LOG].items()}
     for base, row in rows[SWAP].items():
+        if (
+            base >= unfinished
+        ):  # a part of what was split, whose first part was not done (KAFKA-6264)
+            continue
         end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
         for covered in [other for other in found if base <= other < end]:
             del found[covered]
