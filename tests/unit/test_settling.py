@@ -1,4 +1,4 @@
-"""Two log dirs that come back at the same time decide nothing wrong about each other."""
+"""Log dirs that come back decide nothing wrong about each other, nor about what is open."""
 
 from __future__ import annotations
 
@@ -149,3 +149,32 @@ def test_regression_what_a_dir_brings_is_known_before_it_is_open(
     store.reopen_dir(dirs[1])
     assert dirs[2] in told[0] and "it is being opened" in told[0]
     check_is_served_once(store, dirs)
+
+
+def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_path: Path) -> None:
+    """Its records were taken while nobody knew of the deletion; the next start keeps them too."""
+    a, b, c = dirs = [str(tmp_path / name) for name in ("a", "b", "c")]
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        store.create(*KEY, log_dir=b).append(b"first", durable=True)
+        store.take_offline(a)  # as long as it is, deletions stay on record
+        shutil.copytree(f"{b}/orders-0", tmp_path / "earlier")
+        store.delete(*KEY)
+    (deletion,) = Path(b).glob("*.delete")
+    shutil.copytree(deletion, tmp_path / "deleted")
+    shutil.move(deletion, c)
+    shutil.move(tmp_path / "earlier", f"{b}/orders-0")
+    shutil.move(c, tmp_path / "away")
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        log = store.log(*KEY)
+        shutil.move(tmp_path / "away", c)
+        report = store.reopen_dir(c)
+        assert f"{b}/orders-0: it was deleted once; it is open, so it stays" in report.warnings
+        assert log.append(b"second", durable=True) == 1
+        assert log.directory == f"{b}/orders-0" and os.path.isdir(log.directory)
+        store._keepers[c].wait_idle(60)
+        assert not [*Path(c).glob("*.delete")]
+    shutil.copytree(
+        tmp_path / "deleted", Path(c) / deletion.name
+    )  # a crash came before it was gone
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        assert [record.value for record in store.log(*KEY)] == [b"first", b"second"]

@@ -10,6 +10,8 @@ import os
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
+from logstore.log.custody import held
+from logstore.log.log import Log
 from logstore.log.metadata import COPYING, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.startup import ReplicaFacts
@@ -59,3 +61,15 @@ def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
     if metadata is not None and metadata.move_record is not None:
         record = metadata.move_record._replace(move_state=COPYING)
         metadata.with_move_record(record).write(facts.path, log_dir.replacing)
+
+
+def outrank(log: Log, generation: int) -> None:
+    """Have an open log outlive the deletion of a copy of some generation, durably.
+
+    Raises:
+        LogStoreError: it is closed or deleted by now, or its disk failed.
+    """
+    with log._flush_lock, held(log, "_flush_lock"):
+        log._check()
+        if log._metadata.generation <= generation:
+            log._set_metadata(generation=generation + 1)

@@ -102,6 +102,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         found, is_open = _with_open(replicas, found, interesting, back)
         if any(before.get(key) is not replicas.opened.get(key) for key in interesting):
             return None  # what was left out of the listings as open is open no more
+        found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         is_all_listed = {*replicas.log_dirs} <= {*good}  # not what came back just now
         is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
@@ -114,6 +115,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         settled = _carry_out(replicas, mine, is_ours, this)
         if not _all_serve(good, [back]):
             return None
+        settled.warnings.extend(kept)
         if back in listings:
             settled.warnings.extend(listings[back].warnings)
         return settled
@@ -229,6 +231,33 @@ def _with_open(
     ]
     is_open = frozenset(TopicPartition(facts.topic, facts.partition) for facts in opened.values())
     return [*opened.values(), *kept], is_open
+
+
+def _outlive_deletions(
+    replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
+) -> tuple[list[ReplicaFacts], list[str]]:
+    """Have what is open outrank a deletion that came back: the next start would obey that one."""
+    deleted: dict[tuple[str, int, str], int] = {}
+    for facts in found:
+        if facts.is_deleted_by_user and facts.topic_id:
+            topic = (facts.topic, facts.partition, facts.topic_id)
+            deleted[topic] = max(facts.generation, deleted.get(topic, 0))
+    told, warnings = [], []
+    for facts in found:
+        generation = deleted.get((facts.topic, facts.partition, facts.topic_id), -1)
+        replica = replicas.opened.get(TopicPartition(facts.topic, facts.partition))
+        if facts.is_open and facts.generation <= generation and replica is not None:
+            warning = f"{facts.path}: it was deleted once; it is open, so it stays"
+            try:
+                replica.log_dir.check()
+                with this.at(replica.log_dir):
+                    acting.outrank(replica.log, generation)
+                facts = facts_of_open(replica)
+            except LogStoreError as error:
+                warning += f"; that could not be noted: {error}"
+            warnings.append(warning)
+        told.append(facts)
+    return told, warnings
 
 
 def _carry_out(

@@ -15,7 +15,8 @@
 
 A deletion covers live copies too, unless they are of a later generation: one that was on a bad dir
 when its partition was deleted does not come back with that dir. A copy that is open already (a dir
-comes back while the store runs) is never replaced: what outranks it is an error that names both.
+comes back while the store runs) is never replaced: what outranks it is an error that names both. It
+outlives a deletion that comes back too: records were taken into it.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def _decide_one(
 
 def _is_dead(facts: ReplicaFacts, deletions: Sequence[ReplicaFacts]) -> bool:
     """Tell whether a copy is of a topic that its user deleted."""
-    if facts.is_deleted_by_user or facts.kind == "stray" or not facts.topic_id:
+    if facts.is_deleted_by_user or facts.is_open or facts.kind == "stray" or not facts.topic_id:
         return False
     return any(
         deletion.topic_id == facts.topic_id
