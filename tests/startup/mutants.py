@@ -97,8 +97,8 @@ MUTANTS = (
     ),
     Mutant(
         "a live copy that was deleted is served",
-        'if facts.is_deleted_by_user or facts.kind == "stray" or not facts.topic_id:',
-        'if facts.is_deleted_by_user or facts.kind in ("stray", "live") or not facts.topic_id:',
+        'facts.kind == "stray" or not facts.topic_id:',
+        'facts.kind in ("stray", "live") or not facts.topic_id:',
     ),
 )
 

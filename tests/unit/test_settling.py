@@ -173,8 +173,7 @@ def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_pat
         assert log.directory == f"{b}/orders-0" and os.path.isdir(log.directory)
         store._keepers[c].wait_idle(60)
         assert not [*Path(c).glob("*.delete")]
-    shutil.copytree(
-        tmp_path / "deleted", Path(c) / deletion.name
-    )  # a crash came before it was gone
+    # As if a crash had come before it was gone.
+    shutil.copytree(tmp_path / "deleted", Path(c) / deletion.name)
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         assert [record.value for record in store.log(*KEY)] == [b"first", b"second"]
