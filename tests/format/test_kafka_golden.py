@@ -191,6 +191,23 @@ def test_a_torn_tail_ends_the_log(tmp_path: Path, left: int) -> None:
         assert rows == expected[: len(rows)] and log.log_end_offset >= 16
 
 
+def test_a_partition_that_is_made_anew_begins_at_0(tmp_path: Path) -> None:
+    """A view of a running broker holds its start against the segments that are there now."""
+    dirs = log_dirs("stopped", tmp_path)
+    place = dirs[0] / "segments-0"
+    whole = tmp_path / "whole"
+    shutil.copytree(place, whole)
+    for path in place.glob("0*"):
+        if int(path.name[:20]) < 4:
+            path.unlink()
+    with LogStore.open_kafka(dirs) as store:
+        log = store["segments", 0]
+        assert [record.offset for record in log] == [4, 5]
+        shutil.rmtree(place)
+        whole.rename(place)
+        assert [record.offset for record in log] == list(range(6))
+
+
 def test_regression_a_split_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
     """Kafka swaps the last part first, and at a start drops parts behind one that is unfinished."""
     dirs = log_dirs("stopped", tmp_path)

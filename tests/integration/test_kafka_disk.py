@@ -32,7 +32,8 @@ def run(place: Path, text: str, dirs: list[Path]) -> subprocess.CompletedProcess
     """Run commands of the page in a shell, on these disks."""
     for number, path in enumerate(dirs, 1):
         text = text.replace(f"/mnt/disk{number}/kafka", str(path))
-    text = text.replace("/disk1/logs", str(place / "ours")).replace("/tmp/handed-back", str(place))
+    text = text.replace("/disk1/logs", str(place / "ours"))
+    text = text.replace("/tmp/handed-back", str(place / "handed-back"))
     text = text.replace("2026-01-01", "2023-01-01")  # the golden records are of 2023
     environment = {**os.environ, "PYTHON": sys.executable, "MPLBACKEND": "Agg"}
     paths = [str(REPOSITORY / "src"), *(path for path in sys.path if path)]
@@ -64,5 +65,5 @@ def test_it_is_kept_and_handed_back_as_the_page_says(tmp_path: Path) -> None:
     (last,) = CODE.findall(PAGE[PAGE.index("## Keep it") :])
     done = run(tmp_path, last, dirs)
     assert done.returncode == 0, done.stderr
-    assert {path.suffix for path in (tmp_path / "orders-0").iterdir()} == {".log"}
+    assert {path.suffix for path in (tmp_path / "handed-back" / "orders-0").iterdir()} == {".log"}
     assert "offsets 0 to 14" in done.stdout

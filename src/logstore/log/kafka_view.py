@@ -178,6 +178,7 @@ class KafkaLogView(LogView):
     _suffixes: dict[int, str]
     _ended: tuple[int, int, int] | None = None
     was_stopped = False  # in order: no broker writes here, and none was killed while it did
+    known_start = 0  # as the checkpoint has it
     known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached
 
     def _read_metadata(self) -> PartitionMetadata | None:
@@ -190,7 +191,7 @@ class KafkaLogView(LogView):
 
     def _start_of(self, rows: list[SegmentFiles], log_start_offset: int) -> int:
         """Let it start with the first segment: the checkpoint names a start behind that alone."""
-        return max(log_start_offset, rows[0].base_offset) if rows else log_start_offset
+        return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
     def _new_segment(self, row: SegmentFiles) -> Segment:
         segment = KafkaSegment(self._directory, row.base_offset, self._suffixes[row.base_offset])

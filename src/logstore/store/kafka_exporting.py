@@ -30,7 +30,8 @@ WINDOW_BYTES = 1 << 20
 def export(log: Log, directory: str) -> int:
     """Write all segments of a log into a new directory; give their bytes.
 
-    It is made under the name of a replica that Kafka deleted, which a broker that finds it purges.
+    The directory that it is to stand in is made where there is none. It is filled under the name of
+    a replica that Kafka deleted, which a broker that finds it purges.
 
     Raises:
         PartitionExistsError: the directory is there already.
@@ -42,6 +43,8 @@ def export(log: Log, directory: str) -> int:
             f"{directory} is there already", topic=log.topic, partition=log.partition
         )
     parent = os.path.dirname(directory)
+    with suppress(FileExistsError):
+        files.make_dir(parent)
     tail = f"-{log.partition}.{os.urandom(16).hex()}-delete"
     temporary = os.path.join(parent, log.topic[: NAME_BYTES_MAX - len(tail)] + tail)
     try:

@@ -155,7 +155,7 @@ class KafkaStoreView(LogStoreView):
         view.known_end = listing.known_ends.get(key, (0, ""))
         start = listing.start_offsets.get(key, 0)
         if view.log_start_offset < start <= view.log_end_offset:
-            view._log_start_offset = start
+            view._log_start_offset = view.known_start = start
         return cast(Log, view)
 
 
