@@ -12,6 +12,7 @@ from logstore import LogDirIdentityError, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import MetaProperties, decode_meta
+from logstore.names import TopicPartition
 from logstore.store.membership import Admission, Membership
 from support.moves import directory_id_of
 
@@ -67,6 +68,28 @@ def test_a_new_disk_takes_the_place_of_a_dead_one(disks: list[Path]) -> None:
         assert dead not in store._membership.roster
     with LogStore.open(disks) as store:
         assert store.recovery_report.is_sound and not store._replicas.is_a_dir_bad()
+
+
+def test_a_disk_replaced_after_a_start_without_it_is_given_up_by_its_id(disks: list[Path]) -> None:
+    """What is missed still is named, not a log dir that serves; and what to do about it."""
+    dead, key = str(disks[2]), TopicPartition("orders", 0)
+    with LogStore.open(disks) as store:
+        store.create(*key, log_dir=dead)
+    shutil.rmtree(dead)
+    disks[2].mkdir()
+    with LogStore.open(disks) as store:
+        (lost_id,) = store._replicas.missing_ids
+        assert f"logstore remove-dir --lost {lost_id}" in str(store.recovery_report)
+        with pytest.raises(LogDirOfflineError) as raised:
+            store.log(*key)
+        assert raised.value.path == dead  # the only one that may be it
+        store.reopen_dir(dead, format_new=True)
+        for ask, asked in ((store.log, key), (store.create, ("new", 0))):
+            with pytest.raises(LogDirOfflineError, match="remove it as lost") as raised:
+                ask(*asked)
+            assert raised.value.path == lost_id
+        assert store.remove_dir(lost_id, lost=True) == (key,)
+        store.create(*key)
 
 
 def test_a_forgotten_dir_is_refused_until_it_is_taken_back(disks: list[Path]) -> None:

@@ -5,8 +5,9 @@
 
 Both are a line per file system, fields apart by blanks, the second one the mount point; blanks in a
 name are written in octal. Only the nearest mount point that fstab names at or above a directory
-says where it ought to be, unless something is mounted nearer still, by hand or by a unit. What no
-fstab names (a mount unit, a container) cannot be told.
+says where it ought to be, unless something is mounted nearer still, by hand or by a unit. `noauto`
+counts as any: who puts a log dir there means the disk, whoever mounts it. What no fstab names (a
+mount unit, a container) cannot be told.
 """
 
 from __future__ import annotations

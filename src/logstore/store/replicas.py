@@ -20,6 +20,9 @@ from logstore.store.figures import DirFigures
 from logstore.store.reserving import ReplicaReservations
 from logstore.store.startup import ReplicaFacts
 
+# Of a member of the store that stands at no path: what is to be done about it.
+NOT_GIVEN = "no such dir was given: add it, or if its disk is gone for good, remove it as lost"
+
 
 class Replica(NamedTuple):
     """An opened log and the log dir that it is in."""
@@ -282,10 +285,11 @@ class Replicas(ReplicaReservations):
         directory_id = self._absent_in(key)
         if directory_id is not None:
             bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
-            bad = [d for d in bad if d.directory_id == directory_id] or bad
-            why = f"{bad[0].path}: {_why_bad(bad[0])}" if bad else "no such dir was given"
+            may_be = [d for d in bad if d.directory_id == directory_id]
+            may_be = may_be or [d for d in bad if not d.directory_id]
+            path = may_be[0].path if may_be else directory_id
+            why = f"{path}: {_why_bad(may_be[0])}" if may_be else NOT_GIVEN
             reason = f"{key} is in the log dir with id {directory_id}, which does not serve ({why})"
-            path = bad[0].path if bad else self.log_dirs[0].path
             raise LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
@@ -315,8 +319,8 @@ class Replicas(ReplicaReservations):
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
-            names += [f"a log dir with id {id_}" for id_ in self.missing_ids]
-        path = bad[0].path if bad else self.log_dirs[0].path
+            names += [f"a log dir with id {id_} ({NOT_GIVEN})" for id_ in self.missing_ids]
+        path, *_ = [*(d.path for d in bad), *self.missing_ids, self.log_dirs[0].path]
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
         return LogDirOfflineError(path=path, reason=reason)
 
