@@ -112,10 +112,14 @@ class Job:
         moving.set_moving(self.log, Moving(self.move.move_id, self.ends.target.directory_id))
 
     def _forget_left(self) -> None:
-        """Have what an earlier move left removed, unless this one goes on with it."""
+        """Have the copies removed that earlier moves left: the live one names none of them."""
         left = self.replicas.moves.pop(self.move.key, None)
-        if left is not None and left.path != self.target.path:
-            self.purge(left.log_dir, left.path)
+        others = {} if left is None else {left.path: left.log_dir}
+        others |= {p: d for p, (of, d) in list(self.replicas.begun.items()) if of == self.move.key}
+        others.pop(self.target.path, None)
+        for path, log_dir in others.items():
+            self.replicas.begun.pop(path, None)
+            self.purge(log_dir, path)
 
     def _count(self) -> None:
         self.move.bytes_done = self.target.copied_bytes

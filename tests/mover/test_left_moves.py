@@ -183,6 +183,40 @@ def test_a_lost_source_leaves_what_was_cancelled_to_be_read(base: Path) -> None:
         assert len(store.recovery_report.incomplete) == 1
 
 
+def test_a_replaced_source_leaves_the_copy_to_be_read(base: Path) -> None:
+    """No move of it can be gone on with, and none is told of: it waits for its promotion."""
+    with LogStore.open([base / "a", base / "b"]) as store:
+        fill(store.create("orders", 0, log_dir=base / "a", config=CONFIG), 60)
+        with gated(store) as (mover, gate):
+            move = failed_with_its_source(store, mover, gate, base)
+            (base / "a").rename(base / "gone")
+            (base / "a").mkdir()
+            store.reopen_dir(base / "a", format_new=True)
+            look(mover)
+            assert (mover.moves(), temporary(store)) == ([move], [])
+            assert 0 < len(list(store["orders", 0])) < 600
+            store.promote("orders", 0)
+            assert mover.move("orders", 0, base / "a").wait(SECONDS_MAX) is DONE
+
+
+def test_a_copy_of_a_hung_source_goes_with_the_next_move(
+    store: LogStore, log: Log, base: Path
+) -> None:
+    """A move that is sent elsewhere while its source hangs leaves nothing at its first target."""
+    source = store._replicas.log_dirs[0]
+    with gated(store) as (mover, gate):
+        begun(mover, gate, base / "b").pause()
+        gate.open()
+        source.change(Event.STUCK, "as a test has it")
+        move = mover.move("orders", 0, base / "c")
+        source.change(Event.ANSWERED)
+        store._log_dir_answered()
+        assert move.wait(SECONDS_MAX) is DONE
+    settle(store)
+    assert replica_dirs(base) == ["c/orders-0"]
+    check_whole(log, base, "c")
+
+
 def test_a_deletion_takes_along_what_was_cancelled(store: LogStore, log: Log, base: Path) -> None:
     """The copy of a cancelled move does not outlive its partition."""
     with gated(store) as (mover, gate):

@@ -166,6 +166,7 @@ class Loader:
         """Take note of what one decision asks for; its work on the disks is done."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
+        self.replicas.forget_left(key, paths)
         if act is Act.OPEN:
             if not first.is_open and first.log_dir in queues:
                 queues[first.log_dir].append(first)

@@ -170,6 +170,12 @@ class Replicas(ReplicaReservations):
             if facts.log_dir == path:
                 self.superseded.pop(name, None)
 
+    def forget_left(self, key: TopicPartition, paths: Sequence[str]) -> None:
+        """Forget that a move left a copy, if it is among those that are decided about anew."""
+        found = self.moves.get(key)
+        if found is not None and found.path in paths:
+            self.moves.pop(key, None)
+
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
         """Give the log dir that a replica was found in, offline ones included."""
         found = self.opened.get(key) or self.incomplete.get(key) or self.offline.get(key)

@@ -205,6 +205,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """Name the replicas that a returned dir may change."""
     interesting = {*replicas.offline, *replicas.incomplete}
+    # What was open in it and may be there no more: elsewhere a move may have left a part of it.
+    interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back.path}
     for facts in found:
         if facts.log_dir == back.path or facts.is_deleted_by_user:
             interesting.add(TopicPartition(facts.topic, facts.partition))
