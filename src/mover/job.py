@@ -194,7 +194,7 @@ class Job:
         self.target.let_go()
         path = self.target.path
         if path in self.replicas.begun:
-            left = MoveFound(self.ends.target, path, self.target.copied_bytes)
+            left = MoveFound(self.ends.target, path, self.move.bytes_done)
             self.replicas.moves[self.move.key] = left
 
 

@@ -138,6 +138,22 @@ def paused(store: LogStore, mover: ReplicaMover, gate: Gate, base: Path) -> Move
     return move
 
 
+def test_a_move_that_is_resumed_without_its_source_keeps_its_copy(
+    store: LogStore, log: Log, base: Path
+) -> None:
+    """It fails, and what it had copied before its pause is told still, and gone on with."""
+    with gated(store) as (mover, gate):
+        move = paused(store, mover, gate, base)
+        size_bytes = move.bytes_done
+        move.resume()
+        assert move.wait(SECONDS_MAX) is FAILED
+        (left,) = store.describe_dirs().log_dirs[1].partitions
+        assert left.size == move.bytes_done == size_bytes > 0
+        store.reopen_dir(base / "a")
+        look(mover)
+        assert mover.moves()[-1].wait(SECONDS_MAX) is DONE
+
+
 @pytest.mark.parametrize("begin", [paused, failed_with_its_source])
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_what_was_cancelled_without_its_source_is_not_resumed(
