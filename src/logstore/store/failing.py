@@ -33,9 +33,11 @@ class StoreFailures(StoreReader):
         self._lifecycle = threading.Lock()
         self._is_armed = False
         self._keepers: dict[str, DirKeeper] = {}
-        # Under the lifecycle lock: the dirs that were seen to, and the threads that do.
+        # Under the lifecycle lock: the dirs that were seen to, the threads that do, and those that
+        # could not be had.
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
+        self._unseen: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
         # What goes on when a log dir that hung answers again, or one was brought back: movers.
         # Nothing of it may wait.
         self._after_answer: list[Callable[[], object]] = []
@@ -63,10 +65,17 @@ class StoreFailures(StoreReader):
 
     def _see(self, name: str, work: Callable[[LogDir], None], log_dir: LogDir) -> None:
         """Do something about a log dir in a thread; the lifecycle lock is held."""
+        from logstore.store.background import warn
+
         thread = threading.Thread(target=work, args=(log_dir,), name=name, daemon=True)
         self._seers = [other for other in self._seers if other.is_alive()]
-        self._seers.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # whoever met the failure is told of the disk, not of this
+            self._unseen.append((name, work, log_dir))
+            warn("log dir %s has failed, and is let go of later: %s", log_dir.path, error)
+        else:
+            self._seers.append(thread)
 
     def _tell(self, log_dir: LogDir) -> None:
         """Tell the user; whatever his callback raises is logged."""
@@ -92,6 +101,9 @@ class StoreFailures(StoreReader):
         """Wait until all failures are seen to, but not for ever: a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._lifecycle:
+            unseen, self._unseen = self._unseen, []
+            for one in unseen:
+                self._see(*one)
             seers = list(self._seers)
         for thread in seers:
             if thread is not threading.current_thread():
