@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from logstore.arguments import flag, instance, text, whole
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError, ReadOnlyStoreError
+from logstore.log import moving
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
@@ -23,7 +24,7 @@ from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
 from mover.response import ChangeReplicaDirResponse, change_replica_dirs
-from mover.resuming import path_of, resume_left
+from mover.resuming import resume_left
 from mover.state import MoveState
 from mover.throttle import Rate, Throttle
 
@@ -226,19 +227,23 @@ class ReplicaMover:
 
     def discard(self, move: Move) -> None:
         """Cancel a move that no thread runs, and remove what there is of it."""
-        try:
-            self._job(move).give_up(is_cancelled=True)
-        except LogStoreError:  # its target is no log dir any more, or its replica is not open
-            jobs.unmark(self._replicas, move.key)
+        self._give_up(move)
         self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
 
     def abandon(self, move: Move) -> None:
         """See to it that nobody goes on with what a failed move left."""
-        with suppress(LogStoreError), self._replicas.reserved(move.key):
-            left = self._replicas.moves.get(move.key)
-            is_its = left is not None and left.path == path_of(move)
-            if is_its and move.key not in self._replicas.running_moves:
-                self._job(move).give_up(is_cancelled=True)
+        with suppress(LogStoreError, KeyError), self._replicas.reserved(move.key):
+            mark = moving.moving_of(self._replicas.opened[move.key].log)
+            is_run = self.is_closed or move.key in self._replicas.running_moves
+            if mark is not None and not is_run:
+                move.move_id = mark.move_id  # that of before a retry which failed at once
+                self._give_up(move)
+
+    def _give_up(self, move: Move) -> None:
+        try:
+            self._job(move).give_up(is_cancelled=True)
+        except LogStoreError:  # its target is no log dir any more, or its replica is not open
+            jobs.unmark(self._replicas, move.key)
 
     def wake(self) -> None:
         """Let the moves that wait for their throttle look at what was asked of them."""

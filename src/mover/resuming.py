@@ -80,11 +80,10 @@ def resume_left(mover: ReplicaMover) -> None:
 def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:
     """List the cancelled moves of which the copy stands still."""
     over = [move for move in moves if move.state is MoveState.CANCELLED]
-    return [m for m in over if path_of(m) in replicas.begun and m.key not in replicas.moves]
+    return [m for m in over if _path_of(m) in replicas.begun and m.key not in replicas.moves]
 
 
-def path_of(move: Move) -> str:
-    """Give the path of the copy that a move builds."""
+def _path_of(move: Move) -> str:
     return os.path.join(move.target_dir, move_dir_name(*move.key, move.move_id))
 
 
