@@ -37,40 +37,49 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
         DuplicateLogError: a copy in it outranks one that is open; all else of it serves.
     """
     _wait_until_quiet(store, admission.path)
-    log_dir = _take_possession(store, admission)
+    log_dir = LogDir(admission.path)
     replicas, report = store._replicas, RecoveryReport()
-    replicas.put_dir(log_dir)
-    log_dir.report_to(store._log_dir_failed)
-    if log_dir.is_offline:  # it failed before anybody was told of failures
-        store._log_dir_failed(log_dir)
-    store._membership.note_missing()
     try:
+        _take_possession(store, admission, log_dir)
+        replicas.put_dir(log_dir)
+        log_dir.report_to(store._log_dir_failed)
+        if log_dir.is_offline:  # it failed before anybody was told of failures
+            store._log_dir_failed(log_dir)
+        store._membership.note_missing()
         loader = store._loader(report)
         loader.load_dir(log_dir)
         log_dir.check()
-    except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
-        log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
-        raise
-    finally:
+        store._keep(log_dir).start()
         replicas.returning.discard(log_dir)
-    store._keep(log_dir).start()
-    forget_postponed(replicas, loader.purges)
-    for doomed in loader.purges:
-        replicas.purge(doomed)
-    store._log_dir_answered()
+        forget_postponed(replicas, loader.purges)
+        for doomed in loader.purges:
+            replicas.purge(doomed)
+        store._log_dir_answered()
+    except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
+        _break_off(store, log_dir, error)
+        raise
     for entry in report.offline:
         if isinstance(entry.error, DuplicateLogError):
             raise entry.error
     return report
 
 
-def _take_possession(store: StoreAdministration, admission: Admission) -> LogDir:
-    """Lock, begin, probe, and last the identity; whatever fails leaves the dir unlocked.
+def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
+    """Leave a log dir offline that was brought in by half, or alone where the store has it not."""
+    store._replicas.returning.discard(log_dir)
+    if store._replicas.find_dir(log_dir.path) is log_dir:
+        log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
+        store._log_dir_failed(log_dir)
+    elif not log_dir.is_offline:  # else who failed or hangs gives it back himself
+        log_dir.release()
+
+
+def _take_possession(store: StoreAdministration, admission: Admission, log_dir: LogDir) -> None:
+    """Lock, begin, probe, and last the identity; who calls it has it unlocked when that fails.
 
     So the store hears of no member that does not work. A step that hangs is given up: its thread
     gives the lock back once it returns, and does nothing else.
     """
-    log_dir = LogDir(admission.path)
     log_dir.belong(store._membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = store.admin.path
     is_new, start_id = admission.is_new, new_id()
@@ -79,16 +88,10 @@ def _take_possession(store: StoreAdministration, admission: Admission) -> LogDir
         partial(possession.begin, start_id=start_id, is_new=is_new),
         possession.probe,
     )
-    try:
-        for step in steps:
-            possession.each([log_dir], step, store.patience_seconds, when="as it is brought in")
-            log_dir.check()
-        store._membership.join(log_dir, admission)
-    except BaseException:
-        if not log_dir.is_offline:  # else who failed or hangs gives it back himself
-            log_dir.release()
-        raise
-    return log_dir
+    for step in steps:
+        possession.each([log_dir], step, store.patience_seconds, when="as it is brought in")
+        log_dir.check()
+    store._membership.join(log_dir, admission)
 
 
 def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
