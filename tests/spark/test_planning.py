@@ -6,14 +6,18 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logstore import LogStore
+from logstore.disk.log_dir import LogDir
 from logstore.spark.options import read_options
 from logstore.spark.planning import Piece
 from logstore.spark.source import BatchReader
 from logstore.spark.views import forget
+from logstore.store import listing, view
+from mover import MoveState, ReplicaMover
 
 Plan = Callable[..., list[tuple[str, int, int]]]
 
@@ -96,3 +100,26 @@ def test_a_store_that_was_made_anew_is_not_taken_for_the_old_one(
     with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
         store.create("t", 0).extend([b"value"] * 7)
     assert plan(subscribe="t") == [("t-0", 0, 7)]
+
+
+@pytest.mark.parametrize(("source", "target"), ["ab", "ba"])
+def test_a_replica_that_moves_while_the_log_dirs_are_listed_is_read(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str
+) -> None:
+    """One after the other: it is in neither of them then, or in both."""
+    key = next(k for k in (("t", 0), ("t", 1)) if (tmp_path / source / f"t-{k[1]}").exists())
+    expected = plan(subscribe="t", startingOffsets="earliest")
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    listed: list[LogDir] = []
+    with LogStore.open(dirs, admin_socket=False) as store, ReplicaMover(store) as mover:
+
+        def list_log_dir(log_dir: LogDir) -> Any:
+            found = listing.list_log_dir(log_dir)
+            listed.append(log_dir)
+            if len(listed) == 1:
+                assert mover.move(*key, tmp_path / target).wait() is MoveState.DONE
+            return found
+
+        monkeypatch.setattr(view, "list_log_dir", list_log_dir)
+        assert plan(subscribe="t", startingOffsets="earliest") == expected
+    assert len(listed) > 1

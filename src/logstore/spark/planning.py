@@ -75,7 +75,8 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
         UnknownPartitionError: a topic or partition that was named is not there.
         LogDirOfflineError: what is there cannot be told, because a log dir is offline.
     """
-    there = list(store)
+    # Twice: what moves while the log dirs are listed, one after the other, may be in none of them.
+    there = sorted({*store, *store})
     if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client lists them
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
