@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from logstore import LogDirOfflineError, LogStore
+from logstore.disk.log_dir import LogDir
 from logstore.log.metadata import COPYING, MoveRecord, PartitionMetadata
 from logstore.names import TopicPartition, move_dir_name
 from logstore.store import settling
+from logstore.store.listing import Listing, list_log_dir
 from logstore.store.loading import Loader
 from support.hanging import QUIET, Caller
 
@@ -177,3 +179,31 @@ def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_pat
     shutil.copytree(tmp_path / "deleted", Path(c) / deletion.name)
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         assert [record.value for record in store.log(*KEY)] == [b"first", b"second"]
+
+
+def test_who_deletes_and_creates_all_the_time_does_not_keep_a_dir_from_coming_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What changes while the log dirs are listed is looked at once more, and no more than once."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    listed: list[str] = []
+    real = list_log_dir
+
+    def churning(log_dir: LogDir, *rest: Any) -> Listing:
+        if log_dir.path == dirs[0]:
+            assert len(listed) < 9, "it goes on for ever"
+            here.delete("orders", 0)
+            here.create("orders", 0, log_dir=dirs[0], is_new=True).append(b"anew")
+            listed.append(log_dir.path)
+        return real(log_dir, *rest)
+
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as here:
+        here.create("orders", 0, log_dir=dirs[0])
+        here.create("orders", 1, log_dir=dirs[1]).append(b"x")
+        here.take_offline(dirs[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(settling, "list_log_dir", churning)
+            here.reopen_dir(dirs[1])
+        assert len(listed) == 2
+        assert here.log("orders", 0)[0].value == b"anew"
+        assert here.log("orders", 1)[0].value == b"x"

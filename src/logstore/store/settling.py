@@ -81,6 +81,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
     """
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
     open_names: dict[str, set[str]] = defaultdict(set)
+    passes: list[Pass] = []
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
         if log_dir is not back:
@@ -92,7 +93,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         return listing
 
     def once(this: Pass) -> Settled | None:
-        before = dict(replicas.opened)
+        # The second time nothing is left out: who creates and deletes all the time ends it too.
+        before = {} if passes else dict(replicas.opened)
+        passes.append(this)
         open_names.clear()
         open_names.update(_names_by_dir(before.values()))
         listings = _list_all(replicas, list_one, [back])
@@ -100,7 +103,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         found = [facts for listing in listings.values() for facts in listing.replicas]
         interesting = _of_interest(replicas, found, back)
         found, is_open = _with_open(replicas, found, interesting, back)
-        if any(before.get(key) is not replicas.opened.get(key) for key in interesting):
+        if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
             return None  # what was left out of the listings as open is open no more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
@@ -124,9 +127,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
 
 
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
-    """Go over the log dirs until none of them failed or hung meanwhile, and nothing was moved.
+    """Go over the log dirs until none of them failed or hung meanwhile.
 
-    Each time there is one log dir less to look at, or a user was faster: it comes to an end.
+    Each time there is one less to look at, so it comes to an end.
     """
     while True:
         this = Pass()
