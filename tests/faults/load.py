@@ -182,12 +182,14 @@ class Load:
     def do_figures(self, phase: str) -> list[dict[str, Any]]:
         """Give the appends of a phase by log dir, times in ms, and what was refused."""
         figures = []
-        for place in range(len(self.settings.threads)):
-            took = sorted(self.took[phase, place]) or [0.0]
+        # All are taken before the first is sorted: what the sorting holds up is not of the phase.
+        all_took = [list(self.took[phase, place]) for place in range(len(self.settings.threads))]
+        for place, of_place in enumerate(all_took):
+            took = sorted(of_place) or [0.0]
             refusals = self.refusals[phase, place]
             figures.append(
                 {
-                    "count": len(self.took[phase, place]),
+                    "count": len(of_place),
                     "p50": statistics.median(took) * 1e3,
                     "p99": took[len(took) * 99 // 100] * 1e3,
                     "max": took[-1] * 1e3,
