@@ -23,7 +23,7 @@ TOLERANCE = 0.05
 HEADROOM_PERCENT = 1  # of a disk, which a plan leaves free
 
 RECEIVES = {"online"}
-GIVES = {"online", "read-only", "cordoned"}
+GIVES = {"online", "slow", "read-only", "cordoned"}
 
 
 class PlannedMove(NamedTuple):
@@ -113,7 +113,7 @@ def plan_moves(
     """Plan the fewest bytes that bring every log dir within a tolerance of its share.
 
     A log dir's share is its part of all bytes, in proportion to what its disk can hold. Offline,
-    suspect, full and cordoned log dirs receive nothing; the first two give nothing either.
+    suspect, full, cordoned and slow log dirs receive nothing; the first two give nothing either.
 
     Args:
         tolerance: part of the share by which a log dir may be off.

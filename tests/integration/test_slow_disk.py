@@ -1,15 +1,20 @@
-"""Use a disk throttled to 4 operations a second: no other thread of the process stalls."""
+"""A disk throttled to 4 operations a second stalls no other thread, and is told from the others."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import queue
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from logstore import LogStore, StoreConfig
 from support.layers import demand
 from support.loop_disk import kinds, loop_disk, throttles, why_not
 from support.places import environment
@@ -77,3 +82,54 @@ def measure(kind: str, other: Path) -> dict[str, list[float]]:
             process.kill()
             process.wait()
         return dict(json.loads(line))
+
+
+@pytest.mark.timeout(180)
+def test_a_slow_disk_is_told_and_gets_nothing_new(tmp_path: Path) -> None:
+    """It serves on, as slow as it is; new replicas go to the others until it is quick again."""
+    demand("a slow disk", why_not())
+    with throttles(), ThreadPoolExecutor() as pool:
+        list(pool.map(lambda kind: check_pace(kind, tmp_path / kind), kinds()))
+
+
+def check_pace(kind: str, base: Path) -> None:
+    """Slow a disk down and up again under a store that has two quick ones besides."""
+    quick = [str(base / "a"), str(base / "b")]
+    config = StoreConfig(log_dir_probe_interval_ms=200)
+    with loop_disk(kind) as disk:
+        slow = str(disk.mount / "logs")
+        with (
+            told_of(slow) as told,
+            LogStore.open([slow, *quick], config=config, admin_socket=False) as store,
+        ):
+            log = store.create("old", 0, log_dir=slow)
+            try:
+                disk.throttle(IOPS)
+                assert "is slow: a probe takes" in (text := told.get(timeout=60))
+                print(f"slow disk, {kind}: {text}")
+                assert log.append(b"served on", durable=True) == 0
+                homes = {store.create("new", number).log_dir for number in range(6)}
+                assert homes == set(quick)
+            finally:
+                disk.throttle(0)
+            assert "is slow no more, it is online" in told.get(timeout=60)
+            assert store.describe_dirs().log_dirs[0].state == "online"
+            assert log[0].value == b"served on"
+
+
+@contextlib.contextmanager
+def told_of(path: str) -> Iterator[queue.SimpleQueue[str]]:
+    """Give what is logged about a log dir."""
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if path in record.getMessage():
+                told.put(record.getMessage())
+
+    handler = Handler()
+    logging.getLogger("logstore").addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger("logstore").removeHandler(handler)

@@ -17,15 +17,15 @@ from logstore.disk.states import (
 )
 
 ONLINE, READ_ONLY, CORDONED = LogDirState.ONLINE, LogDirState.READ_ONLY, LogDirState.CORDONED
-SUSPECT, OFFLINE = LogDirState.SUSPECT, LogDirState.OFFLINE
-KINDS = (READ_ONLY, CORDONED, SUSPECT, OFFLINE)
+SUSPECT, OFFLINE, SLOW = LogDirState.SUSPECT, LogDirState.OFFLINE, LogDirState.SLOW
+KINDS = (READ_ONLY, CORDONED, SLOW, SUSPECT, OFFLINE)
 
 ALL = [
     frozenset(some)
     for some in chain.from_iterable(combinations(KINDS, count) for count in range(len(KINDS) + 1))
 ]
-# An offline dir is neither full nor suspect any more.
-REAL = [some for some in ALL if OFFLINE not in some or not some & {READ_ONLY, SUSPECT}]
+# An offline dir is neither full nor slow nor suspect any more.
+REAL = [some for some in ALL if OFFLINE not in some or not some & {READ_ONLY, SLOW, SUSPECT}]
 
 
 def expected(before: Conditions, event: Event) -> Conditions:
@@ -38,14 +38,9 @@ def expected(before: Conditions, event: Event) -> Conditions:
         return (before & {CORDONED}) | {OFFLINE}
     if OFFLINE in before:
         return before
-    if event is Event.STUCK:
-        return before | {SUSPECT}
-    if event is Event.ANSWERED:
-        return before - {SUSPECT}
-    if event is Event.FULL:
-        return before | {READ_ONLY}
-    assert event is Event.ROOM
-    return before - {READ_ONLY}
+    adds = {Event.STUCK: SUSPECT, Event.FULL: READ_ONLY, Event.SLOWED: SLOW}
+    ends = {Event.ANSWERED: SUSPECT, Event.ROOM: READ_ONLY, Event.KEPT_UP: SLOW}
+    return before | {adds[event]} if event in adds else before - {ends[event]}
 
 
 @pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
@@ -72,8 +67,8 @@ def test_every_event_has_a_row_and_every_state_a_remedy() -> None:
 
 
 def test_the_gravest_condition_is_shown() -> None:
-    """Offline before suspect before full before cordoned before online."""
+    """Offline before suspect before full before cordoned before slow before online."""
     assert state_of(frozenset()) is ONLINE
-    order = [CORDONED, READ_ONLY, SUSPECT, OFFLINE]
+    order = [SLOW, CORDONED, READ_ONLY, SUSPECT, OFFLINE]
     for number, state in enumerate(order):
         assert state_of(frozenset(order[: number + 1])) is state

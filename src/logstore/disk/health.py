@@ -40,6 +40,7 @@ class Health:
         self.is_suspect = False
         self.is_full = False
         self.is_cordoned = False
+        self.is_slow = False
         self.is_refusing = False
         self.is_refusing_appends = False
         self._reasons: dict[LogDirState, str] = {}
@@ -89,6 +90,7 @@ class Health:
         self.is_refusing = is_offline or is_suspect
         self.is_offline, self.is_suspect, self.is_full = is_offline, is_suspect, is_full
         self.is_cordoned = LogDirState.CORDONED in conditions
+        self.is_slow = LogDirState.SLOW in conditions
 
     def _tell(self, before: Conditions, conditions: Conditions, reason: str) -> None:
         """Log one change, with what to do about it."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -33,6 +35,8 @@ from logstore.errors import (
 
 PROBE_PREFIX = ".probe-"
 _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
+
+PROBES_KEPT = 5
 
 # A full disk takes records again once this part of it is free; so it does not flutter.
 RETURN_PERCENT = 1
@@ -72,6 +76,8 @@ class LogDir(Health):
         self.settings = DirSettings()
         # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
         self.good_probes = 0
+        # What the last probes took; the same few calls on every disk, so disks compare by it.
+        self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
         # Syncs of segments that came back, and how long they took in all; under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
@@ -191,6 +197,7 @@ class LogDir(Health):
             return
         path = os.path.join(self.path, f"{PROBE_PREFIX}{os.urandom(4).hex()}")
         moved = f"{path}.tmp"
+        began = time.monotonic()
         try:
             files.write_new(path, _PROBE_BYTES)
             if files.read_file(path) != _PROBE_BYTES:
@@ -198,6 +205,7 @@ class LogDir(Health):
             files.rename(path, moved)
             files.sync_dir(self.path)
             files.unlink(moved)
+            self.probe_seconds.append(time.monotonic() - began)
         except OSError as error:
             if verdict_of(error) in (Verdict.GONE, Verdict.ASK):
                 raise

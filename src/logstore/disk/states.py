@@ -3,13 +3,15 @@
 Conditions hold together (a full dir may be cordoned and hang); *the* state of a dir is the gravest.
 
     event      from                    adds        ends
-    FAILED     any                     OFFLINE     READ_ONLY, SUSPECT
+    FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW
     STUCK      any but offline         SUSPECT
     ANSWERED   SUSPECT                             SUSPECT
     FULL       any but offline         READ_ONLY
     ROOM       READ_ONLY                           READ_ONLY
     CORDON     any                     CORDONED
     UNCORDON   CORDONED                            CORDONED
+    SLOWED     any but offline         SLOW
+    KEPT_UP    SLOW                                SLOW
 
 OFFLINE never ends: `reopen_dir` begins with a new `LogDir`, after identity, lock, probe, recovery.
 """
@@ -25,6 +27,7 @@ class LogDirState(enum.Enum):
 
     ONLINE = "online"
     READ_ONLY = "read-only"
+    SLOW = "slow"
     CORDONED = "cordoned"
     SUSPECT = "suspect"
     OFFLINE = "offline"
@@ -37,6 +40,7 @@ GRAVEST_FIRST = (
     LogDirState.SUSPECT,
     LogDirState.READ_ONLY,
     LogDirState.CORDONED,
+    LogDirState.SLOW,
 )
 
 
@@ -50,6 +54,8 @@ class Event(enum.Enum):
     ROOM = "its disk has room again"
     CORDON = "its user wants no new replicas on it"
     UNCORDON = "its user lets new replicas on it again"
+    SLOWED = "probes take it far longer than the other log dirs"
+    KEPT_UP = "probes take it about as long as the others again"
 
 
 class Change(NamedTuple):
@@ -69,7 +75,7 @@ def _change(
 TABLE = {
     Event.FAILED: _change(
         LogDirState.OFFLINE,
-        ends=(LogDirState.READ_ONLY, LogDirState.SUSPECT),
+        ends=(LogDirState.READ_ONLY, LogDirState.SUSPECT, LogDirState.SLOW),
         is_while_offline=True,
     ),
     Event.STUCK: _change(LogDirState.SUSPECT),
@@ -78,11 +84,14 @@ TABLE = {
     Event.ROOM: _change(ends=(LogDirState.READ_ONLY,)),
     Event.CORDON: _change(LogDirState.CORDONED, is_while_offline=True),
     Event.UNCORDON: _change(ends=(LogDirState.CORDONED,), is_while_offline=True),
+    Event.SLOWED: _change(LogDirState.SLOW),
+    Event.KEPT_UP: _change(ends=(LogDirState.SLOW,)),
 }
 
 REMEDIES = {
     LogDirState.ONLINE: "",
     LogDirState.READ_ONLY: "free some space: it takes records again by itself",
+    LogDirState.SLOW: "new replicas go elsewhere; look after the disk, or move its replicas away",
     LogDirState.CORDONED: "uncordon it to let new replicas on it",
     LogDirState.SUSPECT: "look after the disk: it serves again by itself once it answers",
     LogDirState.OFFLINE: "look after the disk and how it is mounted, then reopen the log dir",

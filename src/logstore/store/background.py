@@ -22,11 +22,13 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
 from logstore.store.listing import purge_tree
+from logstore.store.pace import judge
 from logstore.store.purging import purge_covered, purge_postponed
 from logstore.store.replicas import Replicas, key_of
 from logstore.store.scrubber import STEP_SECONDS, Scrubber
 
 USAGE_INTERVAL_SECONDS = 10.0
+PACE_INTERVAL_SECONDS = 10.0
 PROBE = "probe"
 # So often is a suspect dir probed, once the last probe is back.
 SUSPECT_PROBE_SECONDS = 1.0
@@ -72,10 +74,12 @@ class DirKeeper:
                 self.checkpoint,
             ),
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
+            Duty("pace", PACE_INTERVAL_SECONDS, self.keep_pace),
             Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
         )
         if config.log_scrub_bytes_per_second:
             self._duties += (Duty("scrub", STEP_SECONDS, self.scrubber.step),)
+        self._flushes_seen = 0
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
@@ -173,6 +177,17 @@ class DirKeeper:
             return
         is_good = time.monotonic() - began < self._suspect_seconds
         log_dir.good_probes = log_dir.good_probes + 1 if is_good else 0
+        judge(log_dir, [one for one in self._replicas.log_dirs if one is not log_dir])
+
+    def keep_pace(self) -> None:
+        """Probe a disk that is in use, or was slow, to compare it with the others; leave idle ones.
+
+        A disk that sleeps is not woken for it, and one that has nothing to do is nobody's trouble.
+        """
+        flushes = self.log_dir.flush_count
+        if flushes != self._flushes_seen or self.log_dir.is_slow:
+            self._flushes_seen = flushes
+            self.probe()
 
     def probe_soon(self) -> None:
         """Have the dir probed as soon as the thread is free: it has become suspect."""

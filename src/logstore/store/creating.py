@@ -68,7 +68,8 @@ def create(
     good, failure = candidates(replicas)
     while good:
         allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
-        chosen = wished_dir([one.log_dir for one in good], key) or choose_dir(good, allowance)
+        quick = [one for one in good if not one.log_dir.is_slow] or good
+        chosen = wished_dir([one.log_dir for one in good], key) or choose_dir(quick, allowance)
         good = [one for one in good if one.log_dir is not chosen]
         try:
             return _create_on(chosen, replicas, environment, metadata)
