@@ -105,8 +105,9 @@ def check_pace(kind: str, base: Path) -> None:
             log = store.create("old", 0, log_dir=slow)
             try:
                 disk.throttle(IOPS)
-                assert "is slow: a probe takes" in (text := told.get(timeout=60))
+                text = told.get(timeout=60)
                 print(f"slow disk, {kind}: {text}")
+                assert "is slow: a probe takes" in text
                 assert log.append(b"served on", durable=True) == 0
                 homes = {store.create("new", number).log_dir for number in range(6)}
                 assert homes == set(quick)
