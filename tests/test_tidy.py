@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -246,6 +247,15 @@ def test_tests_say_what_is_true(path: Path) -> None:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             first = (ast.get_docstring(node) or "").splitlines()[:1]
             assert first and first[0].endswith((".", "?", "!")), f"{name_of(path)}:{node.lineno}"
+
+
+def test_pyspark_comes_with_what_it_wants_for_arrow() -> None:
+    """PySpark's `mapInArrow` is refused without pandas, which only its extra `sql` brings."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["optional-dependencies"].values()]
+    wanted += project["dependency-groups"].values()
+    named = [one for group in wanted for one in group if str(one).startswith("pyspark")]
+    assert named and all(one.startswith("pyspark[sql]") for one in named)
 
 
 def test_source_and_tests_keep_their_proportion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from benchmarks.layouts.processes import AppendByProcesses
 from logstore.bench.bed import Bed
 from logstore.bench.cases import PLANS, Case, Plan, moves, troubles
 from logstore.bench.phases import Beside, Phase
+from logstore.bench.report import check_extra
 from logstore.bench.runner import Layout, run_cases, write_document
 from logstore.bench.samples import Trace
 from mover.bench import MovePhase
@@ -167,6 +168,8 @@ def main() -> int:
         print("cannot make disks here: " + "; ".join(missing), file=sys.stderr)
         print("`logstore bench --log-dirs ...` measures directories without root", file=sys.stderr)
         return 2
+    if not chosen.no_page:
+        check_extra()
     interrupts.obey()
     logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the troubles are made on purpose
     for name in sweep():

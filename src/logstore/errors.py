@@ -73,7 +73,7 @@ class LogStoreError(Exception):
             setattr(self, name, value)
         self._message = message
         text = self._template.format(**self.facts) if message is None else message
-        super().__init__(text.rstrip())
+        super().__init__(text.removeprefix(": ").rstrip())  # where no path is known
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception would be rebuilt from its text alone; the last item brings notes along.

@@ -170,6 +170,18 @@ def test_without_click_one_line_names_the_extra() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("args", [["kafka", "ls", "/"], ["kafka", "verify", "--log-dirs", "/"]])
+def test_without_crc32c_one_line_names_the_extra(args: list[str]) -> None:
+    """So do the commands that need another one."""
+    result = run_python(
+        f"import sys; sys.modules['crc32c'] = None; sys.argv[1:] = {args}\n"
+        "from logstore.cli import main; main()"
+    )
+    assert result.returncode == 1
+    assert "pip install 'logstore[kafka]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_start_imports_nothing_heavy() -> None:
     """Neither rich nor pyarrow nor pandas is imported before there is something to draw."""
     code = (

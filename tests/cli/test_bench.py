@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +68,18 @@ def test_results_are_not_mixed(run: Run, disks: list[Path], tmp_path: Path) -> N
     done = run("bench", "--plan", "quick", "--out", str(tmp_path / "results"))
     assert done.exit_code == 2
     assert "is not empty" in done.stderr
+
+
+def test_a_page_that_cannot_be_made_is_told_before_anything_is_measured(
+    run: Run, disks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line names the extra."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = tmp_path / "results"
+    done = run("bench", "--plan", "quick", "--out", str(out), "--page")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: the page needs matplotlib: pip install 'logstore[bench]'\n"
+    assert not out.exists()
 
 
 def test_a_missing_directory_is_named(run: Run, disks: list[Path], tmp_path: Path) -> None:

@@ -278,6 +278,18 @@ except layouts.UnsupportedFormatError as error:
     )
     assert "pip install 'logstore[kafka]'" in done.stdout, done.stderr
     assert library != "crc32c" or "/disk/t-0" in done.stdout
+    assert library == "crc32c" or done.stdout.startswith("unsupported format 'snappy'")
+
+
+def test_a_broker_opened_without_the_extra_names_it() -> None:
+    """An import that fails says what to install."""
+    program = "import sys; sys.modules['crc32c'] = None\n"
+    program += "from logstore import LogStore; LogStore.open_kafka('/')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].startswith("ImportError: Kafka's record batches need")
+    assert "pip install 'logstore[kafka]'" in done.stderr
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 63, 64, 100, 8200])

@@ -98,6 +98,10 @@ class Application(click.Group):
             leave_pipe_quietly()
             where = error.filename or "input or output"
             raise click.ClickException(f"{where}: {error.strerror or error}") from error
+        except ModuleNotFoundError:
+            raise
+        except ImportError as error:  # an extra that is not installed is named by our own
+            raise click.ClickException(str(error)) from error
         except KeyboardInterrupt as error:
             return EXIT_SIGNALLED + int(error.args[0] if error.args else signal.SIGINT)
 

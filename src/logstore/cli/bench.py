@@ -41,7 +41,7 @@ CAVEATS = (
 @click.option(
     "--out", metavar="DIR", help="Keep the results in a new directory: JSON, trace, page."
 )
-@click.option("--page", "with_page", is_flag=True, help="Make plots and a page (extra spark).")
+@click.option("--page", "with_page", is_flag=True, help="Make plots and a page (extra bench).")
 @format_option()
 def bench(
     log_dirs: tuple[str, ...], plan: str, out: str | None, with_page: bool, output_format: str
@@ -63,11 +63,14 @@ def bench(
       logstore bench --log-dirs /disk1,/disk2
       logstore bench --log-dirs /disk1,/disk2 --plan full --out results --page
     """
+    from logstore.bench.report import check_extra
     from logstore.cli.benching import measure
 
     paths = named_log_dirs(log_dirs)
     if with_page and out is None:
         raise click.UsageError("--page needs --out DIR", click.get_current_context())
+    if with_page:
+        check_extra()
     with progress_bar("measuring", None, is_bytes=False) as show:
         rows = measure(paths, plan, out, show)
     print_rows(rows, COLUMNS, output_format)

@@ -13,11 +13,11 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-from crc32c import crc32c
 
 from logstore.errors import UnsupportedFormatError
 from logstore.format.batch import BatchHeader, Columns, RecordBatch
 from logstore.format.columns import Buffer, decode_column
+from logstore.format.kafka_crc import crc32c
 from logstore.format.kafka_decode import decode_many, decode_rows
 from logstore.format.kafka_encode import CRC_AT, KafkaPayload, build_payload
 from logstore.format.kafka_header import (

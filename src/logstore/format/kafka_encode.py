@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from logstore.format.batch import BatchHeader, Headers
+from logstore.format.kafka_crc import crc32c
 from logstore.format.kafka_header import (
     CODEC_MASK,
     COMPRESSED_RECORDS_MAX,

@@ -17,8 +17,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
+
+from logstore.format.kafka_crc import crc32c
 
 INDEX_ENTRY = np.dtype([("offset", ">u4"), ("position", ">u4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">u4")])

@@ -10,11 +10,11 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
 from logstore.format.batch import BatchHeader, new_tuple
 from logstore.format.columns import Buffer
+from logstore.format.kafka_crc import crc32c
 from logstore.format.kafka_header import (
     CODEC_MASK,
     CRC_END,

@@ -57,7 +57,7 @@ def kafka_layout(path: str = "") -> ModuleType:
             raise UnsupportedFormatError(
                 path=path,
                 version=KAFKA_MAGIC,
-                reason=f"Kafka's record batches need {error.name}: pip install 'logstore[kafka]'",
+                reason=str(error),
             ) from error
         _kafka = kafka
     return _kafka

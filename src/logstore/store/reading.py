@@ -53,6 +53,7 @@ class StoreReader:
         Raises:
             LogDirIdentityError: the dirs are of several brokers, or not of a broker.
             LogDirOfflineError: not one of them can be read.
+            ImportError: the extra is not installed.
         """
         from logstore.config import StoreConfig
         from logstore.store.forking import watch
