@@ -125,6 +125,24 @@ def test_a_topic_that_is_not_there(run: Run, orders: list[str]) -> None:
     assert "nothing" in result.stderr
 
 
+def test_regression_topics_names_what_a_missing_disk_holds(run: Run, orders: list[str]) -> None:
+    """What is on it is offline, with its log dir, and the exit code says that not all is there."""
+    assert run("create", "orders", "1", "--log-dir", orders[1]).exit_code == 0
+    assert run("create", "visits", "0", "--log-dir", orders[1]).exit_code == 0
+    os.rename(orders[1], orders[1] + ".gone")
+    summed = run("topics", "--format", "json")
+    assert summed.exit_code == 1
+    states = {row["topic"]: (row["partitions"], row["state"]) for row in json.loads(summed.stdout)}
+    assert states == {"orders": (2, "1 offline"), "visits": (1, "1 offline")}
+    table = run("topics")
+    assert table.exit_code == 1
+    assert f"offline with {orders[1]}: orders-1, visits-0" in table.stderr
+    rows = json.loads(run("topics", "orders", "--format", "json").stdout)
+    assert [row["log_dir"] for row in rows] == orders
+    assert rows[0]["state"] == "online" and rows[1]["state"].startswith("offline: ")
+    assert run("topics", "orders").exit_code == 1
+
+
 def test_no_topics_says_how_to_make_one(run: Run, log_dirs: list[str]) -> None:
     """An empty store hints at `create` on stderr."""
     run("format")

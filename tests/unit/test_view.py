@@ -106,6 +106,38 @@ def test_a_reader_is_no_second_owner(dirs: list[str]) -> None:
         assert store.recovery_report.was_clean
 
 
+def test_regression_a_reader_changes_no_log_dir(dirs: list[str], tmp_path: Path) -> None:
+    """A view once wrote the settings of a log dir that another process owned."""
+    with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
+        store.create("orders", 0).append(b"x")
+        view["orders", 0].read(0)
+        before = tree(dirs)
+        calls: list[Callable[[], object]] = [
+            lambda: view.add_dir(tmp_path / "another"),
+            lambda: view.cordon(dirs[0]),
+            lambda: view.uncordon(dirs[0]),
+            lambda: view.prefer_dir("orders", 1, dirs[0]),
+            lambda: view.remove_dir(dirs[1]),
+            lambda: view.remove_dir(dirs[1], lost=True),
+            lambda: view.reopen_dir(dirs[0]),
+            lambda: view.take_offline(dirs[0]),
+        ]
+        for call in calls:
+            with pytest.raises(ReadOnlyStoreError):
+                call()
+        assert tree(dirs) == before and not (tmp_path / "another").exists()
+        assert view["orders", 0][0].value == b"x"
+
+
+def test_regression_a_reader_tells_of_partitions_not_read_yet(dirs: list[str]) -> None:
+    """Its `repr` once counted only the logs that somebody had asked for."""
+    with LogStore.open(dirs) as store:
+        store.create("orders", 0)
+        store.create("orders", 1)
+    with LogStore.open(dirs, read_only=True) as view:
+        assert repr(view).startswith("<LogStore 2 partitions in")
+
+
 def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
     """Each call that changes something raises ReadOnlyStoreError; after close, LogClosedError."""
     with LogStore.open(dirs) as store:
@@ -163,6 +195,32 @@ def test_a_missing_disk_is_offline_for_a_reader_too(
         assert list(view) == [TopicPartition("orders", 0)]
         with pytest.raises(LogDirOfflineError):
             view.log("orders", 0)
+
+
+def test_regression_a_reader_names_what_a_missing_disk_holds(dirs: list[str]) -> None:
+    """Its partitions were left out, as if the store had none but the others."""
+    third = dirs[0] + "-third"
+    with LogStore.open([*dirs, third]) as store:
+        for number, path in enumerate([*dirs, third]):
+            store.create("orders", number, log_dir=path).append(b"x")
+        store.create("doomed", 0, log_dir=dirs[1])
+        store.delete("doomed", 0)
+    every = [TopicPartition("orders", number) for number in range(3)]
+    os.rename(dirs[1], dirs[1] + ".away")
+    with LogStore.open([*dirs, third], read_only=True) as view:
+        assert list(view) == every and len(view) == 3
+        assert ("orders", 1) in view and ("doomed", 0) not in view
+        with pytest.raises(LogDirOfflineError, match="there is no such directory"):
+            view.log("orders", 1)
+        with pytest.raises(LogDirOfflineError, match="may be on an offline one"):
+            view.log("orders", 3)  # the owner may have made it just now
+        assert view.metrics().OfflineReplicaCount == 1
+        assert repr(view).startswith("<LogStore 3 partitions")
+        assert not view.verify().is_sound
+    with LogStore.open(dirs[0], read_only=True) as view:
+        assert list(view) == every
+        with pytest.raises(LogDirOfflineError, match="no such dir was given"):
+            view.log("orders", 1)
 
 
 def test_regression_a_view_whose_disk_fails_is_let_go(

@@ -16,7 +16,7 @@ from logstore.cli.options import (
 )
 from logstore.cli.output import Column, Row, count_text, print_rows, size_text
 from logstore.cli.owner import absolute, administered
-from logstore.errors import LogStoreError
+from logstore.errors import LogDirOfflineError, LogStoreError
 
 TOPIC_COLUMNS = [
     Column("topic", "topic"),
@@ -56,6 +56,8 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
         row["size_bytes"] = log.size_bytes
     except LogStoreError as error:
         row["state"] = f"offline: {error}"
+        if isinstance(error, LogDirOfflineError):
+            row["log_dir"] = error.path
     return row
 
 
@@ -74,17 +76,34 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
     }
 
 
+def tell_offline(partition_rows: list[Row]) -> None:
+    """Say on stderr which partitions are offline, and with which log dir."""
+    by_dir: dict[str, list[str]] = {}
+    for row in partition_rows:
+        where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
+        by_dir.setdefault(where, []).append(f"{row['topic']}-{row['partition']}")
+    for where, names in by_dir.items():
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        note(f"offline {where}: {', '.join(names[:10])}{more}")
+
+
 @click.command(short_help="List topics or their partitions.")
 @click.argument("topic", required=False)
 @log_dirs_option
 @format_option()
 @click.option("--partitions", "-p", "by_partition", is_flag=True, help="A line per partition.")
+@click.pass_context
 def topics(
-    topic: str | None, log_dirs: tuple[str, ...], output_format: str, by_partition: bool
+    ctx: click.Context,
+    topic: str | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    by_partition: bool,
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    Records are counted as the span of readable offsets.
+    Records are counted as the span of readable offsets. The exit code is 1 when a partition or a
+    log dir is offline: what is known to be on it is named.
 
     \b
     Examples:
@@ -95,6 +114,8 @@ def topics(
     with store_for_reading(log_dirs, is_overview=True) as store:
         names = partitions_of(store, topic, None)
         rows = [partition_row(store, name) for name in names]
+        is_a_dir_offline = bool(store.recovery_report.offline_dirs)
+    offline = [row for row in rows if row["state"] != "online"]
     if by_partition or topic is not None:
         print_rows(rows, PARTITION_COLUMNS, output_format)
     else:
@@ -103,8 +124,10 @@ def topics(
             for name in sorted({row["topic"] for row in rows})
         ]
         print_rows(summed, TOPIC_COLUMNS, output_format)
+        tell_offline(offline)
     if not rows and output_format == "table":
         note("no topics yet; make one with: logstore create TOPIC")
+    ctx.exit(1 if offline or is_a_dir_offline else 0)
 
 
 def parse_config(settings: tuple[str, ...]) -> LogConfig | None:

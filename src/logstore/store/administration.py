@@ -71,7 +71,7 @@ class StoreAdministration(StoreFailures):
         from logstore.store.returning import bring_in
 
         flag(format_new, "format_new")
-        self._check()
+        self._check_owner()
         with self._change_of(self._resolved(path)) as resolved:
             if self._replicas.find_dir(resolved) is not None:
                 reason = "it is a log dir of this store already; reopen_dir brings an offline one"
@@ -101,7 +101,7 @@ class StoreAdministration(StoreFailures):
         from logstore.store.returning import bring_in
 
         flag(format_new, "format_new")
-        self._check()
+        self._check_owner()
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             if not log_dir.is_offline:
@@ -118,7 +118,7 @@ class StoreAdministration(StoreFailures):
         from logstore.store.background import warn
         from logstore.store.closing import flush_dir
 
-        self._check()
+        self._check_owner()
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             if not log_dir.is_refusing:
@@ -142,7 +142,7 @@ class StoreAdministration(StoreFailures):
                 serves and is said to be lost; or it is the only one.
         """
         flag(lost, "lost")
-        self._check()
+        self._check_owner()
         name = path_of(path, "path")
         if name in self._replicas.missing_ids:
             if not lost:
@@ -170,7 +170,7 @@ class StoreAdministration(StoreFailures):
         Raises:
             PartitionExistsError: it is there already; move it.
         """
-        self._check()
+        self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
         if key in self._replicas:
             raise PartitionExistsError(topic=topic, partition=partition)
@@ -184,8 +184,12 @@ class StoreAdministration(StoreFailures):
 
     # --- how it is done ---------------------------------------------------------------------------
 
-    def _cordon(self, path: StrPath, is_cordoned: bool) -> None:
+    def _check_owner(self) -> None:
+        """Raise unless this process may change the store."""
         self._check()
+
+    def _cordon(self, path: StrPath, is_cordoned: bool) -> None:
+        self._check_owner()
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))

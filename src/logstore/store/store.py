@@ -124,7 +124,7 @@ class LogStore(StoreAdministration):
     def __repr__(self) -> str:
         """Show the log dirs, and how many partitions are in them."""
         state = ", closed" if self._closed else ""
-        return f"<LogStore {len(self._replicas)} partitions in {list(self.log_dirs)}{state}>"
+        return f"<LogStore {self._count()} partitions in {list(self.log_dirs)}{state}>"
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class LogStore(StoreAdministration):
         """
         from logstore.store import creating
 
-        self._check()
+        self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
         if config is None:
             config = self.config.log_config
@@ -271,7 +271,7 @@ class LogStore(StoreAdministration):
         """
         from logstore.store import creating
 
-        self._check()
+        self._check_owner()
         key = partition_named(topic, partition)
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
@@ -289,11 +289,12 @@ class LogStore(StoreAdministration):
         """
         from logstore.store.promoting import promote
 
-        self._check()
+        self._check_owner()
         promote(self._replicas, self._environment, partition_named(topic, partition))
 
     def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
+        self._check_owner()
         return self.log(topic, partition).repair()
 
     # --- durability -------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ class LogStore(StoreAdministration):
         from logstore.store.closing import flush_dir, is_suspect, raise_first
         from logstore.store.parallel import for_each
 
-        self._check()
+        self._check_owner()
         skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_refusing)
         good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_refusing]
         outcomes = for_each(

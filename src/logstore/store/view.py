@@ -27,6 +27,7 @@ from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.log.repair import RepairReport
 from logstore.names import TopicPartition, key_or_none, partition_named
+from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.facts import complete
 from logstore.store.identity import resolve
@@ -107,6 +108,15 @@ class LogStoreView(LogStore):
                     self._drop(key)
             self._seen, self._replicas.offline = seen, offline
             self._replicas.moves = moves
+            self._look_for_absent()
+
+    def _look_for_absent(self) -> None:
+        """Learn from the catalogs of the good log dirs what the others hold."""
+        self._replicas.catalog = Catalog()
+        if self._replicas.is_a_dir_bad():
+            good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
+            self._replicas.catalog.load(good, is_a_dir_bad=True)
+            self._replicas.catalog.is_known = False  # the owner may know of more than it has noted
 
     def _drop(self, key: TopicPartition) -> None:
         """Forget an opened log; readers that hold it go on with the files they have open."""
@@ -171,20 +181,26 @@ class LogStoreView(LogStore):
         key = key_or_none(key)
         if key is None:
             return False
-        if key in self._seen or key in self._replicas.offline:
+        if key in self._seen or key in self._replicas:
             return True
         self._refresh()
-        return key in self._seen or key in self._replicas.offline
+        return key in self._seen or key in self._replicas
 
     def __len__(self) -> int:
-        """Count the partitions that are there now."""
+        """Count the partitions that are there now, offline ones included."""
         return len(list(iter(self)))
 
     def __iter__(self) -> Any:
-        """Go through the partitions that are there now, in order."""
+        """Go through the partitions that are there now, offline ones included, in order."""
         self._check()
         self._refresh()
-        return iter(sorted([*self._seen, *self._replicas.offline]))
+        return iter(sorted(self._known()))
+
+    def _known(self) -> set[TopicPartition]:
+        return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
+
+    def _count(self) -> int:
+        return len(self._known())
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
         """Describe one log dir; the logs are opened for it, because their sizes are theirs."""
@@ -198,29 +214,9 @@ class LogStoreView(LogStore):
 
     # --- what only the owner may do ---------------------------------------------------------------
 
-    def _refuse(self) -> NoReturn:
+    def _check_owner(self) -> None:
         self._check()
         raise ReadOnlyStoreError(path=self.log_dirs[0])
-
-    def create(self, topic: str, partition: int, **options: Any) -> NoReturn:
-        """Raise ReadOnlyStoreError."""
-        self._refuse()
-
-    def delete(self, topic: str, partition: int) -> None:
-        """Raise ReadOnlyStoreError."""
-        self._refuse()
-
-    def repair(self, topic: str, partition: int) -> RepairReport:
-        """Raise ReadOnlyStoreError."""
-        self._refuse()
-
-    def promote(self, topic: str, partition: int) -> None:
-        """Raise ReadOnlyStoreError."""
-        self._refuse()
-
-    def flush(self) -> tuple[str, ...]:
-        """Raise ReadOnlyStoreError."""
-        self._refuse()
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Let go of all descriptors."""
