@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,27 @@ def test_a_wish_alone_is_told_to_programs(run: Run, log_dirs: list[str], tmp_pat
     assert "no moves" not in run("reassign", "--execute", file).stdout
     wrong = run("reassign", "--execute", reassignment(tmp_path, (78, "/nowhere")))
     assert (wrong.exit_code, "/nowhere" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("has_owner", [False, True])
+def test_regression_a_cancel_withdraws_what_was_wished(
+    run: Run, log_dirs: list[str], tmp_path: Path, has_owner: bool
+) -> None:
+    """Where the file names it; a later wish for another log dir stays."""
+    file = reassignment(tmp_path, (77, log_dirs[1]), (78, log_dirs[1]), (79, log_dirs[0]))
+    with LogStore.open(log_dirs) if has_owner else nullcontext():
+        assert run("reassign", "--execute", file).exit_code == 0
+        file = reassignment(tmp_path, (77, log_dirs[1] + "/"), (78, log_dirs[0]))
+        result = run("reassign", "--cancel", file)
+        said = f"orders-77 is not to be created in {log_dirs[1]} any more"
+        assert (result.exit_code, result.stdout.splitlines()) == (0, [said])
+        assert "not created, nor wished" in run("reassign", "--verify", file).stdout.splitlines()[1]
+        again = run("reassign", "--cancel", file, "--format", "json")
+        assert json.loads(again.stdout)["wishes"] == []
+        assert "no moves" in run("reassign", "--cancel", file).stdout
+    with LogStore.open(log_dirs, read_only=True) as view:
+        settings = [log_dir.settings for log_dir in view._replicas.log_dirs]
+    assert [len(one.preferred) for one in settings[:2]] == [1, 1]  # 79 here, 78 there
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])

@@ -346,6 +346,14 @@ def test_cordon_and_wishes_last(store: LogStore, dirs: list[str]) -> None:
         assert states(after) == ["online"] * 3
 
 
+def test_regression_an_offline_dir_says_how_it_is_removed(store: LogStore, dirs: list[str]) -> None:
+    """Its refusal did not tell of the way to do it all the same."""
+    store.take_offline(dirs[2])
+    with pytest.raises(LogDirOfflineError, match="remove-dir --lost"):
+        store.remove_dir(dirs[2])
+    store.remove_dir(dirs[2], lost=True)
+
+
 def test_a_copy_that_is_open_is_never_replaced(store: LogStore, dirs: list[str]) -> None:
     """One that outranks it comes back with its disk: both are named, the open one goes on."""
     from logstore.log.metadata import PartitionMetadata

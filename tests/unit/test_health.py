@@ -230,6 +230,22 @@ def test_a_wish_is_kept_until_it_comes_true(tmp_path: Path) -> None:
         assert not any(d.settings.preferred for d in store._replicas.log_dirs)
 
 
+def test_a_wish_is_withdrawn_wherever_it_stands(tmp_path: Path) -> None:
+    """The last one and those before it; of a log dir that is offline it cannot be."""
+    dirs = [str(tmp_path / name) for name in "abc"]
+    with LogStore.open(dirs) as store:
+        store.prefer_dir("later", 0, dirs[1])
+        store.prefer_dir("later", 0, dirs[2])
+        store.prefer_dir("other", 0, dirs[2])
+        store.prefer_dir("later", 0, None)
+        wishes = [list(log_dir.settings.preferred) for log_dir in store._replicas.log_dirs]
+        assert wishes == [[], [], [("other", 0)]]
+        store.prefer_dir("later", 0, None)  # there is none: that is fine
+        store.take_offline(dirs[2])
+        with pytest.raises(LogDirOfflineError):
+            store.prefer_dir("other", 0, None)
+
+
 @pytest.mark.parametrize("data", [b"", b"junk", b'{"version": 1}\nxxh3-64 0000000000000000\n'])
 def test_settings_that_do_not_check_out_are_a_warning(tmp_path: Path, data: bytes) -> None:
     """The dir serves, and is not cordoned."""

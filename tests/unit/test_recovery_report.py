@@ -26,6 +26,15 @@ def test_a_torn_tail_is_cut_and_told(tmp_path: Path) -> None:
         assert "1 logs" in repr(report)
 
 
+def test_regression_a_dir_that_was_taken_offline_had_no_crash(tmp_path: Path) -> None:
+    """Its return, and the start after it, say that it was not closed in order, no more."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with LogStore.open(dirs) as store:
+        store.take_offline(dirs[1])
+        report = str(store.reopen_dir(dirs[1]))
+        assert "not closed in order" in report and "crash" not in report
+
+
 def test_damage_is_told_and_not_cut(tmp_path: Path) -> None:
     """The log opens readable, the report says where it is damaged, and repair makes it writable."""
     with LogStore.open(tmp_path) as store:

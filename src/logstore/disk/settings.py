@@ -33,6 +33,11 @@ class DirSettings(NamedTuple):
     is_cordoned: bool = False
     preferred: Mapping[TopicPartition, int] = NO_WISHES
 
+    def without(self, key: TopicPartition) -> DirSettings:
+        """Give the same without the wish for one partition."""
+        rest = {other: ms for other, ms in self.preferred.items() if other != key}
+        return self._replace(preferred=rest)
+
 
 def write_settings(
     dir_path: str, directory_id: str, settings: DirSettings, guard: files.Guard = nullcontext

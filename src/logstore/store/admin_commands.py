@@ -102,8 +102,8 @@ def uncordon(store: LogStore, path: str) -> Row:
     return {"path": path}
 
 
-def prefer_dir(store: LogStore, topic: str, partition: int, path: str) -> Row:
-    """Remember where a partition is to be created."""
+def prefer_dir(store: LogStore, topic: str, partition: int, path: str | None) -> Row:
+    """Remember where a partition is to be created, or no more."""
     store.prefer_dir(topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 

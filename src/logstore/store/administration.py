@@ -164,14 +164,20 @@ class StoreAdministration(StoreFailures):
         """Let new replicas onto a log dir again."""
         self._cordon(path, False)
 
-    def prefer_dir(self, topic: str, partition: int, path: StrPath) -> None:
+    def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
         """Remember where a partition is to be created one day (KIP-113), over restarts.
+
+        Args:
+            path: None withdraws what was asked for before.
 
         Raises:
             PartitionExistsError: it is there already; move it.
         """
         self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
+        if path is None:
+            self._withdraw_wish(key)
+            return
         if key in self._replicas:
             raise PartitionExistsError(topic=topic, partition=partition)
         log_dir = self._dir_named(path)
@@ -187,6 +193,12 @@ class StoreAdministration(StoreFailures):
     def _check_owner(self) -> None:
         """Raise unless this process may change the store."""
         self._check()
+
+    def _withdraw_wish(self, key: TopicPartition) -> None:
+        for log_dir in self._replicas.log_dirs:
+            if key in log_dir.settings.preferred:
+                with self._change_of(log_dir.path):
+                    log_dir.change_settings(log_dir.settings.without(key))
 
     def _cordon(self, path: StrPath, is_cordoned: bool) -> None:
         self._check_owner()
@@ -210,6 +222,10 @@ class StoreAdministration(StoreFailures):
         """Take a log dir out that holds nothing any more; no replica comes onto it meanwhile."""
         from logstore.store.returning import refuse_unless_empty
 
+        if log_dir.is_offline:
+            reason = f"{log_dir.offline_reason}; what is on it cannot be told: reopen it, or, if it"
+            reason += " is gone for good, pass lost=True (logstore remove-dir --lost)"
+            raise LogDirOfflineError(path=log_dir.path, reason=reason)
         log_dir.check()
         keeper = self._keepers.get(log_dir.path)
         self._replicas.returning.add(log_dir)

@@ -120,9 +120,8 @@ def _forget_wish(replicas: Replicas, key: TopicPartition) -> None:
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
-            rest = {other: ms for other, ms in settings.preferred.items() if other != key}
             with suppress(LogStoreError):
-                log_dir.change_settings(settings._replace(preferred=rest))
+                log_dir.change_settings(settings.without(key))
 
 
 def _create_on(

@@ -74,9 +74,10 @@ class RecoveryReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterable[str]:
-        how = "after an orderly close" if self.was_clean else "after a crash"
+        # A crash, a disk that failed, a log dir that was taken offline: all the same to recovery.
+        how = " after an orderly close" if self.was_clean else ", not closed in order before,"
         yield (
-            f"{len(self.entries)} logs opened {how} in {self.seconds:.2f} s, "
+            f"{len(self.entries)} logs opened{how} in {self.seconds:.2f} s, "
             f"{self.scanned_bytes:,} bytes scanned"
         )
         for directory in self.offline_dirs:

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from logstore.arguments import timeout_of
 from logstore.disk import files
@@ -25,7 +25,6 @@ from logstore.errors import (
 )
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
-from logstore.log.repair import RepairReport
 from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription

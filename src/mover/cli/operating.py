@@ -25,13 +25,13 @@ class Caller:
     """Runs commands of the mover, and shows how they go."""
 
     def __init__(self, admin: Any, owner: AdminClient | None) -> None:
-        self._admin = admin
+        self.admin = admin
         self.owner = owner
 
     def call(self, command: str, **arguments: Any) -> Row:
         """Run a command `move.*`; what the user typed wrongly is wrong usage."""
         with wrong_usage(), live_view() as show:
-            answer: Row = self._admin.call(f"move.{command}", arguments, show)
+            answer: Row = self.admin.call(f"move.{command}", arguments, show)
         return answer
 
 

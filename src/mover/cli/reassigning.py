@@ -37,7 +37,7 @@ VERIFY_COLUMNS = [
 @click.argument("file", type=click.File("r"))
 @click.option("--execute", "action", flag_value="execute", help="Move, and show how it goes.")
 @click.option("--verify", "action", flag_value="verify", help="Say which replicas have arrived.")
-@click.option("--cancel", "action", flag_value="cancel", help="Cancel what is under way of it.")
+@click.option("--cancel", "action", flag_value="cancel", help="Give up what it asked for.")
 @click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
 @click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
 @format_option()
@@ -54,7 +54,8 @@ def reassign(
     The entries of this store's broker id count; a log dir "any" asks for nothing. A partition that
     is not there yet is noted, to be created in its log dir one day. Before it moves, --execute
     prints where the replicas are, in the same JSON, to go back with. --verify ends with 1 while
-    something has not arrived, or is not created, and leaves every throttle as it is.
+    something has not arrived, or is not created, and leaves every throttle as it is. --cancel gives
+    up the moves under way, and where partitions are to be created.
 
     \b
     Examples:
@@ -127,9 +128,8 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
     try:
         row["log_dir"] = store.log(topic, partition).log_dir
     except UnknownPartitionError:
-        wished = wished_dir(store._replicas.log_dirs, TopicPartition(topic, partition))
-        is_wished = wished is not None and wished.path == target
-        return row | {"state": "to be created there" if is_wished else "not created, nor wished"}
+        is_to_come = is_wished(store, topic, partition, wanted)
+        return row | {"state": "to be created there" if is_to_come else "not created, nor wished"}
     except LogStoreError as error:
         return row | {"state": f"unknown: {error}"}
     if row["log_dir"] == target:
@@ -143,10 +143,20 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
     return row | {"state": "in progress" if is_on_its_way else "not there"}
 
 
+def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
+    """Tell whether a partition that is not there yet is to be created in a log dir."""
+    wished = wished_dir(store._replicas.log_dirs, TopicPartition(topic, partition))
+    return wished is not None and wished.path == files.real_path(wanted)
+
+
 def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
-    """Cancel the moves under way that a reassignment asked for; those that ended stay ended."""
+    """Cancel the moves under way that a reassignment asked for; those that ended stay ended.
+
+    What it wished for partitions that are not there yet is withdrawn.
+    """
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
+        wishes = [one for one in plan.moves if is_wished(store, *one[:3])]
     wanted = {(one.topic, one.partition): one.target for one in plan.moves}
     with moves_of(log_dirs) as caller:
         moves: list[dict[str, Any]] = caller.call("status")["moves"]
@@ -157,4 +167,10 @@ def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
             and files.real_path(wanted.get((row["topic"], row["partition"]), "/")) == row["target"]
         ]
         facts = caller.call("cancel", partitions=chosen)
+        facts["wishes"] = []
+        for topic, partition, target, *_ in wishes:
+            name = {"topic": topic, "partition": partition}
+            caller.admin.call("prefer_dir", {**name, "path": None})
+            row = {**name, "target": files.real_path(target), "state": "withdrawn"}
+            facts["wishes"].append(row)
     print_outcome(facts, output_format)

@@ -50,9 +50,12 @@ def print_plan(facts: Row, output_format: str) -> None:
 
 def tell_of_the_rest(facts: Row) -> None:
     """Say which partitions are yet to be created, and on stderr what is not done, and why."""
-    for wish in facts["wishes"]:
-        click.echo(f"{name_of(wish)} is not there yet: it is to be created in {wish['target']}")
-    for one in facts["skipped"]:
+    for wish in facts.get("wishes", ()):
+        if wish["state"] == "withdrawn":
+            click.echo(f"{name_of(wish)} is not to be created in {wish['target']} any more")
+        else:
+            click.echo(f"{name_of(wish)} is not there yet: it is to be created in {wish['target']}")
+    for one in facts.get("skipped", ()):
         name = one["log_dir"] if one["topic"] is None else name_of(one)
         note(f"{'nothing to do' if one['is_unasked'] else 'not done'}: {name}: {one['reason']}")
 
@@ -66,8 +69,7 @@ def print_outcome(facts: Row, output_format: str) -> None:
         print_moves(facts["moves"])
     elif not facts.get("wishes"):
         click.echo("no moves")
-    if "skipped" in facts:
-        tell_of_the_rest(facts)
+    tell_of_the_rest(facts)
 
 
 def print_document(facts: Row, output_format: str) -> None:
