@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
@@ -81,6 +82,14 @@ def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word)
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def label_log(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 2, 5, 10 ..., in plain figures."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
 class Album:
     """Draw plots into a directory."""
 
@@ -106,8 +115,8 @@ class Album:
         dots(axes, rows, scale, label, line)
         axes.set_xlabel(scale.unit)
         if scale.is_log:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.set_xscale("log", subs=[])
+            label_log(axes.xaxis)
         else:
             axes.set_xlim(left=0)
         self._save(plot, figure, axes, columns=2)
@@ -139,8 +148,8 @@ class Album:
             axes.set_title(layout, fontsize=9)
             axes.set_xscale("log", base=2)
             axes.set_xticks(writers, [str(count) for count in writers])
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.set_yscale("log", subs=[])
+            label_log(axes.yaxis)
             axes.tick_params(labelbottom=True)
             axes.grid(linewidth=0.4, alpha=0.5)
             axes.spines[["top", "right"]].set_visible(False)
