@@ -65,7 +65,8 @@ def test_a_missing_disk_is_given_up_by_its_id(run: Run, orders: list[str]) -> No
     with LogStore.open(orders) as store:
         lost = store._replicas.dir_of(orders[1]).directory_id
         store.create("audit", 0, log_dir=orders[1])
-    assert run("create", "fresh", "--log-dirs", orders[0]).exit_code == 1
+    refused = run("create", "fresh", "--log-dirs", orders[0])
+    assert (refused.exit_code, "--is-new" in refused.stderr) == (1, True)
     result = run("remove-dir", "--lost", lost, "--log-dirs", orders[0])
     assert result.exit_code == 0, result.output
     assert f"{lost} is no longer a log dir of this store" in result.stdout
@@ -90,6 +91,17 @@ def test_without_an_owner_the_store_is_opened_here(run: Run, orders: list[str]) 
     assert states == ["online", "cordoned"]
     table = run("metrics").stdout
     assert "OfflineLogDirectoryCount 0" in table and "cordoned" in table
+
+
+def test_regression_a_dir_taken_offline_without_an_owner_is_back_at_once(
+    run: Run, orders: list[str]
+) -> None:
+    """It was said to be offline, and the next command had it online: it says so now."""
+    result = run("take-offline", orders[1])
+    assert (result.exit_code, "the next start takes" in result.stderr) == (0, True)
+    assert state_of(run, orders[1]) == "online"
+    with owner_of(orders):
+        assert "the next start" not in run("take-offline", orders[1]).stderr
 
 
 def test_the_gauges_are_what_the_help_says(run: Run, orders: list[str]) -> None:

@@ -25,11 +25,19 @@ def start(path: Path, start_id: str) -> tuple[DirLock, bool]:
 
 
 def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    """The error names the process to look for."""
+    """The error names the process to look for, and says when it is this one."""
     lock, _ = start(tmp_path, "1" * 32)
-    with pytest.raises(LogDirLockedError) as raised:
+    with pytest.raises(LogDirLockedError, match="open in this process already") as raised:
         DirLock(str(tmp_path)).acquire()
     assert raised.value.pid == os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            DirLock(str(tmp_path)).acquire()
+        except LogDirLockedError as error:
+            os._exit(f"owned by process {os.getppid()}" in str(error))
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     lock.release()
     second = DirLock(str(tmp_path))
     second.acquire()

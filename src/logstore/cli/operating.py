@@ -12,6 +12,7 @@ import click
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
+    note,
     one_partition,
     partition_arguments,
     store_for_reading,
@@ -20,6 +21,7 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
 from logstore.cli.owner import absolute, administered
 from logstore.disk.meta_properties import is_id
+from logstore.store.admin_client import AdminClient
 
 
 def _seconds_text(seconds: Any) -> str:
@@ -47,6 +49,8 @@ def operate(
     with administered(log_dirs) as operator, wrong_usage():
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
+        if command == "take_offline" and not isinstance(operator, AdminClient):
+            note("no process has the store open: the next start takes what is mounted by then")
     row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
     reason = f": {row['reason']}" if row["reason"] else ""
     sentence = f"{row['path']} is {row['state']}{reason}"

@@ -129,10 +129,17 @@ class DirLock:
             pid = self._read(fd).get("pid") if error.errno in (errno.EAGAIN, errno.EACCES) else None
             files.close(fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise LogDirLockedError(path=self.dir_path, pid=pid) from None
+                raise self._locked_error(pid) from None
             raise
         self._fd = fd
         _held.add(self)
+
+    def _locked_error(self, pid: int | None) -> LogDirLockedError:
+        """Make the error of a lock that another opener holds, who may be in this process."""
+        if not any(lock.path == self.path for lock in list(_held)):
+            return LogDirLockedError(path=self.dir_path, pid=pid)
+        text = f"log dir {self.dir_path} is open in this process already: use that store, or close"
+        return LogDirLockedError(f"{text} it first", path=self.dir_path, pid=os.getpid())
 
     def begin(
         self,

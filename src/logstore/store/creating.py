@@ -34,6 +34,8 @@ from logstore.store.figures import DirFigures, allowance_bytes, choose_dir
 from logstore.store.purging import companions, forget_companions
 from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas
 
+NEVER_THERE = "; where it was never there: create it with is_new=True (logstore create --is-new)"
+
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
     """Raise when a partition exists, or, unless it is known to be new, may exist on a bad dir."""
@@ -45,7 +47,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
         raise PartitionExistsError(topic=key.topic, partition=key.partition)
     replicas.check_not_absent(key)
     if not is_new:
-        replicas.check_no_dir_is_bad(key)
+        replicas.check_no_dir_is_bad(key, NEVER_THERE)
 
 
 def create(

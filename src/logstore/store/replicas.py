@@ -315,12 +315,12 @@ class Replicas(ReplicaReservations):
             raise UnknownPartitionError(topic=key.topic, partition=key.partition)
         return replica
 
-    def check_no_dir_is_bad(self, key: TopicPartition) -> None:
+    def check_no_dir_is_bad(self, key: TopicPartition, advice: str = "") -> None:
         """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""
         if self.returning or self.is_a_dir_bad():
-            raise self.bad_dir_error(key)
+            raise self.bad_dir_error(key, advice)
 
-    def bad_dir_error(self, key: TopicPartition) -> LogDirOfflineError:
+    def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirOfflineError:
         """Make the error for a replica that may be on a bad log dir, naming those."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
@@ -328,7 +328,7 @@ class Replicas(ReplicaReservations):
             names += [f"a log dir with id {id_} ({NOT_GIVEN})" for id_ in self.missing_ids]
         path, *_ = [*(d.path for d in bad), *self.missing_ids, self.log_dirs[0].path]
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
-        return LogDirOfflineError(path=path, reason=reason)
+        return LogDirOfflineError(path=path, reason=reason + advice)
 
     def is_a_dir_bad(self) -> bool:
         """Tell whether some log dir of the store does not serve: it may hold what nobody knows."""
