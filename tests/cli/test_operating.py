@@ -104,6 +104,17 @@ def test_regression_a_dir_taken_offline_without_an_owner_is_back_at_once(
         assert "the next start" not in run("take-offline", orders[1]).stderr
 
 
+@pytest.mark.parametrize("is_owned", [False, True])
+def test_regression_the_gauges_take_no_lock(run: Run, orders: list[str], is_owned: bool) -> None:
+    """Without an owner they opened the store as one: its start was refused meanwhile."""
+    with owner_of(orders, admin_socket=False) if is_owned else contextlib.nullcontext():
+        names = [os.path.join(path, name) for path in orders for name in os.listdir(path)]
+        before = {name: os.stat(name).st_mtime_ns for name in names}
+        row = json.loads(run("metrics", "--format", "json").stdout)["log_dirs"][0]
+        assert (row["state"], row["partition_count"]) == ("online", 1)
+        assert {name: os.stat(name).st_mtime_ns for name in names} == before
+
+
 def test_the_gauges_are_what_the_help_says(run: Run, orders: list[str]) -> None:
     """Every figure of a log dir that the help promises has a column, and a key in the JSON."""
     told = " ".join(run("metrics", "--help").stdout.split())

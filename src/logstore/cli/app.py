@@ -28,9 +28,9 @@ ELSEWHERE = {
 HELP = """Keep Kafka-style partition logs on several disks, and look into them.
 
 The log dirs of a store are named by --log-dirs, or once by LOGSTORE_LOG_DIRS.
-Commands that read (topics, dirs, cat, tail, dump, verify) work beside a running owner. Those that
-operate a store (create, delete, repair, cordon, ...) are done by its owner when there is one;
-format and append need the store for themselves.
+Commands that read (topics, dirs, metrics, cat, tail, dump, verify) work beside a running owner.
+Those that operate a store (create, delete, repair, cordon, ...) are done by its owner when there
+is one; format and append need the store for themselves.
 
 \b
 Examples:

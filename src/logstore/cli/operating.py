@@ -12,6 +12,7 @@ import click
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
+    named_log_dirs,
     note,
     one_partition,
     partition_arguments,
@@ -21,7 +22,7 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
 from logstore.cli.owner import absolute, administered
 from logstore.disk.meta_properties import is_id
-from logstore.store.admin_client import AdminClient
+from logstore.store.admin_client import AdminClient, find_owner
 
 
 def _seconds_text(seconds: Any) -> str:
@@ -181,6 +182,15 @@ def prefer_dir(
     print_facts(row, output_format, f"{topic}-{partition} will be created on {row['path']}")
 
 
+def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
+    """Ask the owner of the store, or look at it beside whoever has it."""
+    owner = find_owner(named_log_dirs(log_dirs))
+    if owner is not None:
+        return dict(owner.call("metrics"))
+    with store_for_reading(log_dirs, is_overview=True) as view:
+        return view.metrics().to_dict()
+
+
 @click.command(short_help="Show the gauges.")
 @log_dirs_option
 @format_option(("table", "json"))
@@ -188,14 +198,14 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show the gauges: offline log dirs and replicas, and what each log dir does.
 
     Of each log dir: its state and bytes, the oldest call to its disk that is under way, its
-    flushes and the seconds they took, what was scrubbed, and the rot that was found.
+    flushes and the seconds they took, what was scrubbed, and the rot that was found. These are
+    the owner's to tell; without one there are states and bytes only.
 
     \b
     Example:
       logstore metrics --format json
     """
-    with administered(log_dirs) as operator:
-        gauges: dict[str, Any] = operator.call("metrics")
+    gauges = gauges_of(log_dirs)
     if output_format == "json":
         print_facts(gauges, output_format, "")
         return
