@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
+from logstore.format import layouts
 from logstore.log import encoded, writer
 from logstore.log.encoded import parse
 from support.hanging import QUIET
@@ -157,6 +159,24 @@ def test_what_is_no_whole_sound_batch_is_refused_whole(store: LogStore, leader: 
     with pytest.raises(RecordTooLargeError):
         log.append_encoded(raw)
     assert len(log) == 0 and log.size_bytes == 0
+
+
+@pytest.mark.parametrize("record_format", ["columnar", "kafka"])
+def test_a_peers_batch_is_judged_as_one_in_a_file(store: LogStore, record_format: str) -> None:
+    """With any bit turned, or cut anywhere: refused in the same words, or read alike."""
+    log = store.create("one", 0, config=LogConfig(record_format=record_format))
+    log.extend([b"a", b"b"], timestamps=[5, 7])
+    whole = log.read_raw(0, 1000)
+    turned = [bytearray(whole) for _ in range(8 * len(whole))]
+    for bit, data in enumerate(turned):
+        data[bit >> 3] ^= 1 << (bit & 7)
+    for raw in [whole, *map(bytes, turned), *(whole[:size] for size in range(1, len(whole)))]:
+        fault = layouts.fault(memoryview(raw), 0, None)
+        if fault is None:  # Kafka's checksum covers neither offset nor epoch
+            assert parse(raw) == [(raw, layouts.read_header(raw, 0))]
+            continue
+        with pytest.raises(ValueError, match=f"^no whole .* position 0: {re.escape(fault)}$"):
+            parse(raw)
 
 
 def test_raw_reads_keep_to_the_log(leader: Log) -> None:

@@ -14,7 +14,6 @@ from logstore.format import columnar, layouts
 from logstore.format.batch import CODEC_MASK, BatchHeader
 from logstore.format.columns import Buffer
 from logstore.format.compression import CODEC_NAMES
-from logstore.format.prefix import walk
 from logstore.log.cursor import Cursor
 from logstore.log.custody import keeping
 
@@ -37,23 +36,29 @@ def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
     raw = bytes(raw)
     look = memoryview(raw)
     found: list[tuple[Buffer, BatchHeader]] = []
-    position = 0
-    while position < len(raw):
-        reason = layouts.fault(look, position, None)
-        if reason is not None:
-            raise ValueError(f"no whole batch stands at position {position}: {reason}")
-        span = next(walk(raw, position))
-        data: Buffer = look[position : position + span.size_bytes]
-        if span.magic == columnar.MAGIC:
+    position, end = 0, len(raw)
+    while position < end:
+        header = _sound_header(look, position, end)
+        data: Buffer = look[position : position + header.size_bytes]
+        if header.magic == columnar.MAGIC:
             data = bytes(data)
             columnar.check_structure(columnar.decode(data, 0))
-        header = layouts.read_header(data, 0)
         if header.attributes & CODEC_MASK not in CODEC_NAMES:
             number = header.attributes & CODEC_MASK
             raise ValueError(f"the batch at position {position} is of codec {number}, not known")
         found.append((data, header))
-        position += span.size_bytes
+        position += header.size_bytes
     return found
+
+
+def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
+    """Check one batch, whatever offset it begins with; raises ValueError."""
+    base_offset = int.from_bytes(look[position : position + 8], "big")  # none is below 0
+    header = layouts.sound_header_of(look, position)(look, position, end, base_offset)
+    if header is None:
+        reason = layouts.fault(look, position, None)
+        raise ValueError(f"no whole batch stands at position {position}: {reason}")
+    return header
 
 
 def append_as_follower(log: Log, raw: bytes) -> range:
@@ -84,7 +89,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
         if first > end:
             _start_empty_at(log, first)
         for data, header in batches:
-            _write(log, [data], header.base_offset, header)
+            _write(log, [data], header.base_offset, header.leader_epoch, header)
         log._leader_epoch = max(epoch, log._leader_epoch)
     log._after_append(expected - 1)
     return range(first, expected)
@@ -132,31 +137,34 @@ def _start_again_at(log: Log, offset: int) -> None:
 def append_encoded(log: Log, raw: bytes) -> range:
     """Append batches with new offsets; see `Log.append_encoded`."""
     batches = parse(raw)
-    for data, _ in batches:
-        if len(data) > log._max_message_bytes:
-            raise log._too_large(len(data))
+    for _, header in batches:
+        if header.size_bytes > log._max_message_bytes:
+            raise log._too_large(header.size_bytes)
     with log._lock:
         log._check_appendable()
-        first = log._active.end_offset
+        first = end = log._active.end_offset
+        epoch = log._leader_epoch
         for data, header in batches:
-            offset, epoch = log._active.end_offset, log._leader_epoch
-            moved = layouts.reframe(data, header.magic, offset, epoch)
-            _write(log, moved, offset, header._replace(leader_epoch=epoch))
-        end = log._active.end_offset
+            moved = layouts.reframe(data, header.magic, end, epoch)
+            end = _write(log, moved, end, epoch, header)
     if batches:
         log._after_append(end - 1)
     return range(first, end)
 
 
-def _write(log: Log, buffers: list[Buffer], base_offset: int, header: BatchHeader) -> None:
+def _write(
+    log: Log, buffers: list[Buffer], base_offset: int, epoch: int, header: BatchHeader
+) -> int:
+    """Write one batch at an offset with an epoch, its own or not; give the next offset."""
     active, size = log._active, header.size_bytes
     is_other = header.magic != (log._foreign_magic or log._magic)
     if is_other or active.size_bytes + size > log._room_bytes:
         active = log._make_room(size, False, header.magic)
     last_delta = header.last_offset - header.base_offset
-    log._write(active, buffers, base_offset, last_delta, header.max_timestamp, header.leader_epoch)
+    log._write(active, buffers, base_offset, last_delta, header.max_timestamp, epoch)
     if header.magic != log._magic:
         log._foreign_magic, log._room_bytes = header.magic, 0
+    return base_offset + last_delta + 1
 
 
 def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:

@@ -11,7 +11,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
 from logstore.format import columnar
 from logstore.format.batch import Record
-from logstore.log import encode, sealing
+from logstore.log import encode, encoded, sealing
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
@@ -238,9 +238,7 @@ class Log(LogWriter):
             ValueError: the bytes are no whole, sound batches.
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
         """
-        from logstore.log.encoded import append_as_follower
-
-        return append_as_follower(self, raw)
+        return encoded.append_as_follower(self, raw)
 
     def append_encoded(self, raw: bytes) -> range:
         """Append whole encoded batches, giving them this log's next offsets and epoch.
@@ -248,9 +246,7 @@ class Log(LogWriter):
         Raises:
             ValueError: the bytes are no whole, sound batches.
         """
-        from logstore.log.encoded import append_encoded
-
-        return append_encoded(self, raw)
+        return encoded.append_encoded(self, raw)
 
     def _build(
         self,
