@@ -21,6 +21,7 @@ from logstore import (
     UnsupportedFormatError,
 )
 from logstore.format import kafka
+from logstore.store import kafka_listing, kafka_view
 from logstore.store.kafka_adopting import adopt
 from logstore.store.kafka_broker import registered_dirs
 from support.kafka_golden import GOLDEN, given, log_dirs
@@ -115,6 +116,30 @@ def test_two_live_directories_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(DuplicateLogError, match="a/stamped-0"):
             store.log("stamped", 0)
         assert len(list(store.log("segments", 1))) == 6
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_a_replica_that_the_broker_moves_meanwhile_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: int
+) -> None:
+    """Between the listings of two log dirs it would be in neither, or in both."""
+    dirs = log_dirs("stopped", tmp_path)
+    if source == 0:
+        (dirs[1] / "stamped-0").rename(dirs[0] / "stamped-0")
+    with LogStore.open_kafka(dirs) as store:
+        listed: list[str] = []
+
+        def list_kafka_dir(path: str) -> kafka_listing.KafkaListing:
+            found = kafka_listing.list_kafka_dir(path)
+            listed.append(path)
+            if len(listed) == 1:
+                (dirs[source] / "stamped-0").rename(dirs[1 - source] / "stamped-0")
+            return found
+
+        monkeypatch.setattr(kafka_view, "list_kafka_dir", list_kafka_dir)
+        assert ("stamped", 0) in list(store) and not store._replicas.offline
+        expected = given("stopped")[TopicPartition("stamped", 0)]
+        assert [record[:5] for record in store.log("stamped", 0)] == expected.uncommitted
 
 
 def test_disks_of_several_brokers_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from logstore.disk import files
+from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogClosedError,
     LogDirIdentityError,
@@ -21,7 +22,10 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.names import TopicPartition
+from logstore.store import listing
+from logstore.store import view as views
 from logstore.store.store import LogStore
+from mover import MoveState, ReplicaMover
 
 
 @pytest.fixture
@@ -72,6 +76,55 @@ def test_a_partition_made_anew_under_an_old_name_is_another_one(dirs: list[str])
         store.delete("orders", 0)
         store.create("orders", 0, log_dir=dirs[0]).append(b"new")
         assert [record.value for record in view["orders", 0]] == [b"new"]
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_a_replica_that_moves_while_the_log_dirs_are_listed_is_there(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch, source: int
+) -> None:
+    """One after the other: it is in neither of the listings then, or in both."""
+    with (
+        LogStore.open(dirs, admin_socket=False) as store,
+        ReplicaMover(store) as mover,
+        LogStore.open(dirs, read_only=True) as view,
+    ):
+        store.create("orders", 0, log_dir=dirs[source]).extend([b"a", b"b"])
+        listed: list[LogDir] = []
+
+        def list_log_dir(log_dir: LogDir) -> listing.Listing:
+            found = listing.list_log_dir(log_dir)
+            listed.append(log_dir)
+            if len(listed) == 1:
+                assert mover.move("orders", 0, dirs[1 - source]).wait() is MoveState.DONE
+            return found
+
+        monkeypatch.setattr(views, "list_log_dir", list_log_dir)
+        looks: list[Callable[[], bool]] = [
+            lambda: list(view) == [("orders", 0)],
+            lambda: ("orders", 0) in view,
+            lambda: [record.value for record in view.log("orders", 0)] == [b"a", b"b"],
+        ]
+        for look in looks:
+            assert isinstance(view, views.LogStoreView)
+            view._seen.clear()
+            assert look()
+            listed.clear()
+            source = 1 - source
+
+
+def test_where_replicas_come_and_go_all_the_time_a_listing_ends(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there all the while is seen."""
+    with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
+        store.create("orders", 0)
+
+        def list_log_dir(log_dir: LogDir) -> listing.Listing:
+            store.create("others", len(store))
+            return listing.list_log_dir(log_dir)
+
+        monkeypatch.setattr(views, "list_log_dir", list_log_dir)
+        assert ("orders", 0) in view
 
 
 def test_a_reader_writes_nothing_and_starts_no_thread(dirs: list[str]) -> None:

@@ -35,6 +35,7 @@ from logstore.store.kafka_listing import (
     list_kafka_dir,
     read_meta,
 )
+from logstore.store.listing import list_at_rest
 from logstore.store.opening import check_one_serves
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import OfflineReplica, Replicas
@@ -88,16 +89,7 @@ class KafkaStoreView(LogStoreView):
         with self._listing:
             found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
             self.dir_warnings: list[str] = []
-            for log_dir in self._replicas.log_dirs:
-                if log_dir.is_offline:
-                    continue
-                try:
-                    listing = list_kafka_dir(log_dir.path)
-                    log_dir.refresh_usage()
-                except OSError as error:
-                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
-                    continue
-                self._listings[log_dir.path] = listing
+            for listing in list_at_rest(self._replicas.log_dirs, self._list_dirs):
                 self.dir_warnings += listing.warnings
                 for replica in listing.replicas:
                     found[replica.key].append(replica)
@@ -109,6 +101,21 @@ class KafkaStoreView(LogStoreView):
                 if seen.get(key) != self._seen.get(key):
                     self._drop(key)
             self._seen, self._replicas.offline = seen, offline
+
+    def _list_dirs(self) -> list[KafkaListing]:
+        """List each log dir that can be."""
+        found = []
+        for log_dir in self._replicas.log_dirs:
+            if log_dir.is_offline:
+                continue
+            try:
+                found.append(list_kafka_dir(log_dir.path))
+                log_dir.refresh_usage()
+            except OSError as error:
+                log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+                continue
+            self._listings[log_dir.path] = found[-1]
+        return found
 
     @property
     def damaged_files(self) -> list[tuple[str, str]]:

@@ -6,8 +6,9 @@ A name that is not ours is a warning in the recovery report, never an error, and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container
-from typing import NamedTuple
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from logstore.disk import files
 from logstore.disk.catalog_file import CATALOG_NAME
@@ -40,6 +41,11 @@ OUR_FILES = frozenset(
         SETTINGS_NAME,
     }
 )
+# Where replicas come and go all the time, the last of so many listings is taken.
+LISTINGS_MAX = 5
+
+Found = TypeVar("Found")
+
 # What Spark's writers have staged and committed (logstore.spark.commits).
 OUR_DIRS = frozenset({".spark"})
 
@@ -99,6 +105,33 @@ def list_log_dir(
         else:
             listing.warnings.append(f"{path}: {_what_is_foreign(entry)}; it is left alone")
     return listing
+
+
+def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
+    """List log dirs that another process owns, again if replicas came or went meanwhile.
+
+    They are listed one after the other: what moves from one not listed yet to one that was, is in
+    neither listing; what moves the other way is in both.
+    """
+    before = _lasting_names(log_dirs)
+    for _ in range(LISTINGS_MAX):
+        found, names = list_all(), before
+        before = _lasting_names(log_dirs)
+        if names == before:
+            break
+    return found
+
+
+def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
+    """Give the names in each log dir, but for those of files that are there for a moment."""
+    found: list[set[str]] = []
+    for log_dir in log_dirs:
+        found.append(set())
+        with suppress(OSError):  # the listing meets it too, and says so
+            for name in () if log_dir.is_offline else files.names(log_dir.path):
+                if not name.startswith(PROBE_PREFIX) and not name.endswith(".tmp"):
+                    found[-1].add(name)
+    return found
 
 
 def _what_is_foreign(entry: files.Entry) -> str:

@@ -30,7 +30,7 @@ from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.facts import complete
 from logstore.store.identity import resolve
-from logstore.store.listing import list_log_dir
+from logstore.store.listing import list_at_rest, list_log_dir
 from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
@@ -76,18 +76,7 @@ class LogStoreView(LogStore):
     def _refresh(self) -> None:
         """List the log dirs again; a log that is gone, or is another one now, is dropped."""
         with self._listing:
-            found: list[ReplicaFacts] = []
-            for log_dir in self._replicas.log_dirs:
-                if not log_dir.is_offline:
-                    try:
-                        log_dir.check_place()
-                        found += list_log_dir(log_dir).replicas
-                        log_dir.checkpoints.load()
-                        log_dir.refresh_usage()
-                        continue
-                    except OSError as error:
-                        log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
-                found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
+            found = list_at_rest(self._replicas.log_dirs, self._list_all)
             seen: dict[TopicPartition, ReplicaFacts] = {}
             offline: dict[TopicPartition, OfflineReplica] = {}
             moves: dict[TopicPartition, MoveFound] = {}
@@ -108,6 +97,22 @@ class LogStoreView(LogStore):
             self._seen, self._replicas.offline = seen, offline
             self._replicas.moves = moves
             self._look_for_absent()
+
+    def _list_all(self) -> list[ReplicaFacts]:
+        """List each log dir; of one that is offline what was there at the last look."""
+        found: list[ReplicaFacts] = []
+        for log_dir in self._replicas.log_dirs:
+            if not log_dir.is_offline:
+                try:
+                    log_dir.check_place()
+                    found += list_log_dir(log_dir).replicas
+                    log_dir.checkpoints.load()
+                    log_dir.refresh_usage()
+                    continue
+                except OSError as error:
+                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+            found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
+        return found
 
     def _look_for_absent(self) -> None:
         """Learn from the catalogs of the good log dirs what the others hold."""
