@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 
-from logstore import LogStore
+from logstore import LogConfig, LogStore
 from logstore.disk.log_dir import LogDir
+from logstore.spark import planning, views
 from logstore.spark.options import read_options
 from logstore.spark.planning import Piece
 from logstore.spark.source import BatchReader
@@ -100,6 +103,33 @@ def test_a_store_that_was_made_anew_is_not_taken_for_the_old_one(
     with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
         store.create("t", 0).extend([b"value"] * 7)
     assert plan(subscribe="t") == [("t-0", 0, 7)]
+
+
+def test_pieces_of_a_partition_are_of_one_size(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is what is left over: a small task costs nearly as much as a large one."""
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
+        log = store.create("cut", 0, config=LogConfig(index_interval_bytes=1024))
+        for _ in range(410):
+            log.append(bytes(500))
+        monkeypatch.setattr(planning, "PIECE_BYTES", log.size_bytes * 100 // 410)
+    pieces = plan(subscribe="cut", startingOffsets="earliest")
+    sizes = [end - start for _, start, end in pieces]
+    assert sum(sizes) == 410 and len(sizes) == 5 and max(sizes) - min(sizes) < 20
+
+
+def test_a_worker_settles_in_at_its_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of Spark's that runs tasks, once; in none of the user's own."""
+    frozen: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("here"))
+    for context, times in ((None, 0), (object(), 1)):
+        monkeypatch.setattr(TaskContext, "get", lambda context=context: context)
+        views.settle_in.cache_clear()
+        for _ in range(3):
+            views.settle_in()
+        assert len(frozen) == times
+    views.settle_in.cache_clear()
 
 
 @pytest.mark.parametrize(("source", "target"), ["ab", "ba"])

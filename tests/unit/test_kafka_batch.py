@@ -17,10 +17,10 @@ from logstore import UnsupportedFormatError
 from logstore.format import kafka, kafka_codecs, kafka_decode, kafka_encode, layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.compression import CODEC_IDS
-from logstore.format.kafka_bounds import varint
 from logstore.format.kafka_decode import read_headers
 from logstore.format.kafka_encode import encode_alike, encode_rows, equal_size
 from logstore.format.kafka_encode import varint as written
+from logstore.format.kafka_varints import varint
 
 CELLS = st.one_of(st.none(), st.binary(max_size=80))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), CELLS), max_size=3).map(tuple)

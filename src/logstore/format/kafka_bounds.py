@@ -15,15 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.format.kafka_header import RECORD_BYTES_MIN
+from logstore.format.kafka_varints import Numbers, pairs_of, short_varints, varint
 
-VARINT_BYTES_MAX = 10
-# Behind the last record so many zeros stand, for who reads on without asking where the end is.
-PADDING = bytes(VARINT_BYTES_MAX)
 STRETCHES_MAX = 8
 # A step costs as much as this many records one after the other.
 STEP_RECORDS = 48
 
-Numbers = NDArray[np.int64]
 Octets = NDArray[np.uint8]
 
 
@@ -49,20 +46,8 @@ class Batches(NamedTuple):
         return firsts
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag varint; give it and where it ends."""
-    shift = number = 0
-    for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):
-        octet = data[end]
-        number |= (octet & 0x7F) << shift
-        if octet < 0x80 and number < 1 << 64:
-            return (number >> 1) ^ -(number & 1), end + 1
-        shift += 7
-    raise ValueError("a number does not end")
-
-
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
-    """Find where each record begins, behind its length, and ends.
+    """Find where each record begins, with its length, and ends.
 
     Raises:
         ValueError: the records of a batch do not end where it does.
@@ -75,25 +60,21 @@ def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
             pairwise(batches.starts.tolist()), batches.counts.tolist(), strict=True
         )
     ]
-    starts, ends = zip(*found, strict=True)
-    return np.concatenate(starts), np.concatenate(ends)
+    begins, ends = zip(*found, strict=True)
+    return np.concatenate(begins), np.concatenate(ends)
 
 
 # --- many batches ---------------------------------------------------------------------------------
 
 
 @cache
-def _first_octets() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Tabulate what the first two octets of a record say: its size with the length, and without.
+def _strides() -> Numbers:
+    """Tabulate what the first two octets of a record say: how far it is to the next one.
 
-    A size of 0 is that of no record, or of one whose length has more than two octets.
+    0 for what begins no record, and for one whose length has more than two octets.
     """
-    low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
-    is_short = low < 0x80
-    zigzag = np.where(is_short, low, low & 0x7F | high << 7)
-    is_good = (is_short | (high < 0x80)) & (zigzag & 1 == 0) & (zigzag >> 1 >= RECORD_BYTES_MIN - 1)
-    sizes = zigzag >> 1
-    return np.where(is_good, sizes + np.where(is_short, 1, 2), 0), sizes
+    numbers, widths = short_varints()
+    return np.where((widths > 0) & (numbers >= RECORD_BYTES_MIN - 1), numbers + widths, 0)
 
 
 def _together(batches: Batches) -> tuple[Numbers, Numbers]:
@@ -101,37 +82,34 @@ def _together(batches: Batches) -> tuple[Numbers, Numbers]:
     order = np.argsort(-batches.counts, kind="stable")
     counts = batches.counts[order]
     firsts, position = batches.firsts[:-1][order], batches.starts[:-1][order]
-    ends, sizes = np.empty((2, int(counts.sum())), np.int64)
-    total = int(batches.starts[-1])
-    pairs = np.ndarray((total + 1,), "<u2", batches.data, 0, (1,))
-    strides_of, sizes_of = _first_octets()
+    # Where each record begins; the last one ends with the last batch.
+    edges = np.full(int(counts.sum()) + 1, batches.starts[-1])
+    pairs, strides = pairs_of(batches.data), _strides()
     # How many batches have more records than these.
     lanes = np.searchsorted(-counts, -np.arange(int(counts[0]))).tolist()
     for number, going in enumerate(lanes):
-        if going < len(position):
-            position, firsts = position[:going], firsts[:going]
-        first_two = pairs[position]
-        stride, size = strides_of[first_two], sizes_of[first_two]
-        if not stride.all():
-            _read_long(batches.data, position, stride, size)
-        position = position + stride
-        if int(position.max()) > total:
-            raise ValueError("a record ends behind its batch")
-        at = firsts + number
-        ends[at], sizes[at] = position, size
-    if not np.array_equal(ends[batches.firsts[1:] - 1], batches.starts[1:]):
+        here = position[:going]
+        edges[firsts[:going] + number] = here
+        try:
+            stride = strides.take(pairs[here])
+        except IndexError:
+            raise ValueError("a record ends behind its batch") from None
+        if np.count_nonzero(stride) < going:
+            _read_long(batches.data, here, stride)
+        here += stride
+    if not np.array_equal(position, batches.starts[1:][order]):
         raise ValueError("the records of a batch do not end where it does")
-    return ends - sizes, ends
+    return edges[:-1], edges[1:]
 
 
-def _read_long(data: bytes, position: Numbers, stride: Numbers, size: Numbers) -> None:
+def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
     """Read the lengths of records that have more than two octets, in place."""
     for lane in np.flatnonzero(stride == 0).tolist():
         start = int(position[lane])
         length, behind = varint(data, start)
         if not RECORD_BYTES_MIN - 1 <= length <= len(data) - behind:
             raise ValueError("a record ends behind its batch")
-        stride[lane], size[lane] = behind + length - start, length
+        stride[lane] = behind + length - start
 
 
 # --- few batches ----------------------------------------------------------------------------------
@@ -140,7 +118,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers, size: Numbers) -
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
     """Step through the records of one batch; a stretch of one size is found at one look."""
     data, octets = batches.data, batches.octets
-    starts, ends = array("q"), array("q")
+    begins, ends = array("q"), array("q")
     done = fruitless = 0
     while done < count:
         if position >= total:
@@ -155,7 +133,7 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
         end = start + size
         if octet & 1 or size < RECORD_BYTES_MIN - 1 or end > total:
             raise ValueError("a record ends behind its batch")
-        starts.append(start)
+        begins.append(position)
         ends.append(end)
         done += 1
         if fruitless < STRETCHES_MAX and end < total and data[end] == octet:
@@ -164,14 +142,14 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
             more = _stretch(octets, position, start - position, stride, rows)
             fruitless += more < 4
             steps = np.arange(1, more + 1, dtype=np.int64) * stride
-            starts.frombytes((steps + start).tobytes())
+            begins.frombytes((steps + position).tobytes())
             ends.frombytes((steps + end).tobytes())
             done += more
             end += more * stride
         position = end
     if position != total:
         raise ValueError("bytes are left behind the last record")
-    return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
+    return np.frombuffer(begins, np.int64), np.frombuffer(ends, np.int64)
 
 
 def _stretch(octets: Octets, position: int, length_bytes: int, stride: int, rows: int) -> int:

@@ -8,12 +8,14 @@ import numpy as np
 
 from logstore.format.columns import (
     VARIABLE,
+    Buffer,
     BytesColumn,
     decode_column,
     encode_arrays,
     encode_cells,
 )
-from logstore.format.kafka_bounds import Batches, Numbers
+from logstore.format.kafka_bounds import Batches
+from logstore.format.kafka_varints import Numbers
 
 
 def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
@@ -46,18 +48,20 @@ def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesC
     return _of_any_size(cells, firsts, sizes)
 
 
-def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> bytes:
+def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
     """Copy cells, of which none is null, behind one another."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
         # Every place where a cell of this size could stand, as one item each.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
-        return places[starts].tobytes()
+        cells = places[starts].view(np.uint8).data
+        # Of one batch alone single records are wanted: those are bytes, and quicker cut from such.
+        return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])
 
 
-def _of_any_size(cells: bytes, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
+def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
     """Lay out the starts of each batch's cells, then all cells, and look at the parts."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
@@ -65,7 +69,7 @@ def _of_any_size(cells: bytes, firsts: Numbers, sizes: Numbers) -> list[BytesCol
     # One start more for each batch, which is where its last cell ends.
     numbers = np.arange(len(sizes) + len(counts)) - np.repeat(np.arange(len(counts)), counts + 1)
     relative = (ends[numbers] - np.repeat(ends[firsts[:-1]], counts + 1)).astype(np.uint32)
-    laid = relative.tobytes() + cells
+    laid = b"".join((relative.tobytes(), cells))
     first_cell = relative.nbytes
     places = zip(pairwise(firsts.tolist()), pairwise(ends[firsts].tolist()), strict=True)
     return [

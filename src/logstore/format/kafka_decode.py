@@ -19,15 +19,7 @@ import numpy as np
 
 from logstore.format.batch import BatchHeader, Columns, null_column
 from logstore.format.columns import Buffer, BytesColumn
-from logstore.format.kafka_bounds import (
-    PADDING,
-    VARINT_BYTES_MAX,
-    Batches,
-    Numbers,
-    Octets,
-    record_bounds,
-    varint,
-)
+from logstore.format.kafka_bounds import Batches, record_bounds
 from logstore.format.kafka_cells import column_of, columns_of
 from logstore.format.kafka_header import (
     CODEC_MASK,
@@ -36,6 +28,7 @@ from logstore.format.kafka_header import (
     LOG_APPEND_TIME,
     RECORD_BYTES_MIN,
 )
+from logstore.format.kafka_varints import PADDING, Numbers, varint, varints
 
 ROWS_PLAIN_MAX = 24
 TIME_DELTA_MAX = 2**62
@@ -208,18 +201,19 @@ def _plain(batches: Batches) -> Rows:
 
 def _bulk(batches: Batches) -> Rows:
     """Read every field of all records at once."""
-    starts, ends = record_bounds(batches)
-    octets = batches.octets
-    times, position = varints(octets, starts + 1, ends)
-    deltas, position = varints(octets, position, ends)
-    key_sizes, key_starts = varints(octets, position, ends)
+    begins, ends = record_bounds(batches)
+    data = batches.data
+    _, position = varints(data, begins, ends)
+    times, position = varints(data, position + 1, ends)
+    deltas, position = varints(data, position, ends)
+    key_sizes, key_starts = varints(data, position, ends)
     position = _behind_cells(key_sizes, key_starts, ends)
-    value_sizes, value_starts = varints(octets, position, ends)
+    value_sizes, value_starts = varints(data, position, ends)
     position = _behind_cells(value_sizes, value_starts, ends)
     if bool((position >= ends).any()):
         raise ValueError("a record ends before its headers")
     headers = None
-    is_bare = (octets[position] == 0) & (position + 1 == ends)
+    is_bare = (batches.octets[position] == 0) & (position + 1 == ends)
     if not is_bare.all():
         headers, left = [], HEADERS_MAX
         for at, end, is_none in zip(
@@ -236,28 +230,3 @@ def _behind_cells(sizes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:
     if bool((sizes > ends - starts).any()) or int(sizes.min()) < -1:
         raise ValueError("a cell ends behind its record")
     return starts + np.maximum(sizes, 0)
-
-
-def varints(octets: Octets, position: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
-    """Read a zigzag varint at each position; give them and where each ends.
-
-    Raises:
-        ValueError: one does not end, or ends behind its record.
-    """
-    octet = octets[position]
-    position = position + 1
-    number = (octet & 0x7F).astype(np.int64)
-    going = np.flatnonzero(octet >= 0x80)
-    for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
-        if not len(going):
-            break
-        octet = octets[position[going]]
-        number[going] |= (octet & 0x7F).astype(np.int64) << shift
-        position[going] += 1
-        going = going[octet >= (0x80 if shift < 63 else 2)]
-    if len(going):
-        raise ValueError("a number does not end")
-    if bool((position > ends).any()):
-        raise ValueError("a number ends behind its record")
-    # Shifted as an unsigned number: the highest bit of the tenth octet is no sign.
-    return (number.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(number & 1), position

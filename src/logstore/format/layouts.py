@@ -36,6 +36,9 @@ OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, their offset
 # Of any layout: what must be in view of a batch for its header to be read.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # Kafka's
+# How much of a file a reader takes at once; a scan of rows, which are decoded many together, more.
+WINDOW_BYTES = 1 << 20
+ROWS_WINDOW_BYTES = 4 << 20
 
 SoundHeader = Callable[..., BatchHeader | None]
 Found = tuple[list[tuple[int, BatchHeader]], int, int]
@@ -102,6 +105,11 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
         return sound.sound_run
     sound_run: Callable[..., Found] = layout.sound_run
     return sound_run
+
+
+def scan_window_bytes(data: Buffer) -> int:
+    """Say how much of a file a scan takes at once next, by the layout of a window's first batch."""
+    return WINDOW_BYTES if layout_at(data) is columnar else ROWS_WINDOW_BYTES
 
 
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:

@@ -82,8 +82,11 @@ class Cursor:
         # Where an unchecked way began; None once every step is checked.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
-    def runs(self, window_bytes: int, *, zero_copy: bool = False) -> Iterator[Run]:
+    def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
         """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
+
+        Args:
+            window_bytes: how much is read at once; None for what suits a scan.
 
         Raises:
             CorruptRecordBatchError: damage stands where `offset` ought to be.
@@ -91,7 +94,7 @@ class Cursor:
         """
         segment, fd = self.segment, self._handle.fd
         read = self.environment.view if zero_copy else files.read_up_to
-        need = 0
+        need, scan_bytes = 0, layouts.WINDOW_BYTES
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
@@ -99,7 +102,7 @@ class Cursor:
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
                 continue
-            size = min(max(window_bytes, need, PREFIX_BYTES), end - self.position)
+            size = min(max(window_bytes or scan_bytes, need, PREFIX_BYTES), end - self.position)
             start = self.position
             with call(segment.directory):
                 data = read(fd, size, start)
@@ -108,7 +111,7 @@ class Cursor:
                 end = start + len(data)
             # Whole, sound and wanted: most windows leave the loop behind this one nothing to do.
             bits = segment.verified_up_to(start + len(data))
-            sound_run = layouts.sound_run_of(data)
+            sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
             if run:
                 self.position, self.offset, self._expected = start + at, expected, expected
@@ -196,7 +199,7 @@ def batches(
     end_offset: int,
     environment: LogEnvironment,
     *,
-    window_bytes: int,
+    window_bytes: int | None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""

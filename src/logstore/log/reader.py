@@ -14,13 +14,13 @@ from typing import Any, overload
 from logstore.arguments import flag, text, timeout_of, whole
 from logstore.config import size_of
 from logstore.errors import CorruptRecordBatchError
+from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch, new_tuple
 from logstore.log.cursor import batches, corrupt, load_block
 from logstore.log.replica import Replica
 from logstore.log.segment import INDEX, Block, Segment
 from logstore.log.slice import LogSlice, bound
 
-SCAN_WINDOW_BYTES = 1 << 20
 HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
@@ -163,7 +163,7 @@ class LogReader(Replica):
         max_bytes = size_of(max_bytes, "max_bytes")
         records: list[Record] = []
         taken = held = 0
-        window = min(max(max_bytes, 4096), SCAN_WINDOW_BYTES)
+        window = min(max(max_bytes, 4096), layouts.WINDOW_BYTES)
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
         try:
@@ -218,7 +218,7 @@ class LogReader(Replica):
         offset: int | None,
         end_offset: int | None,
         *,
-        window_bytes: int = SCAN_WINDOW_BYTES,
+        window_bytes: int | None = None,
         zero_copy: bool = False,
     ) -> Iterator[RecordBatch]:
         self._check()
@@ -229,7 +229,7 @@ class LogReader(Replica):
         return self._batches(start, end, window_bytes, zero_copy)
 
     def _batches(
-        self, offset: int, end_offset: int, window_bytes: int, zero_copy: bool
+        self, offset: int, end_offset: int, window_bytes: int | None, zero_copy: bool
     ) -> Iterator[RecordBatch]:
         while offset < end_offset:
             self._check()

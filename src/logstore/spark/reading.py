@@ -29,6 +29,7 @@ from logstore.spark.views import (
     SWAP_SECONDS_MAX,
     check_all_serve,
     forget,
+    settle_in,
     view_of,
 )
 
@@ -46,6 +47,7 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """
     from logstore.spark.columns import ArrowColumns
 
+    settle_in()
     columns = ArrowColumns(piece.topic, piece.partition, options.columns)
     batches = _batches(piece, options)
     return columns.stream(each for each in batches if not is_aborted(piece.aborted, each.header))

@@ -7,12 +7,16 @@ paths, is dropped; the next call opens another.
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
 import time
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
+
+from pyspark import TaskContext
 
 from logstore.errors import (
     LogDirError,
@@ -101,6 +105,17 @@ def _check_kind(place: Place, error: LogDirError) -> None:
     if place.is_kafka:
         reason = "it is of a store of this library: leave out kafkaLogDirs"
     raise LogDirIdentityError(path=error.path, reason=reason) from error
+
+
+@cache
+def settle_in() -> None:
+    """Spare a Python worker of Spark's what it would do behind every task, once and for all.
+
+    Behind each it looks through all objects for garbage, those of all imported modules too, which
+    takes as long as reading 20 MB. What is there by its first task is not looked at again.
+    """
+    if TaskContext.get() is not None:
+        gc.freeze()
 
 
 def forget(place: Place) -> None:

@@ -23,7 +23,7 @@ from logstore.errors import LogDirLockedError
 from logstore.spark.commits import ONCE_PREFIX, commit, read_records
 from logstore.spark.options import Place, check_names, log_dirs_of, number
 from logstore.spark.staging import GIVEN_BY_THE_LOG, Stage, StagedFile
-from logstore.spark.views import view_of
+from logstore.spark.views import settle_in, view_of
 from logstore.store.admin_client import find_owner
 from logstore.store.store import LogStore
 
@@ -140,6 +140,7 @@ class _Writer:
         self._options = options
 
     def _stage(self, query_id: str, task: int, batches: Iterator[pa.RecordBatch]) -> StagedFile:
+        settle_in()
         store = view_of(Place(self._options.log_dirs))
         return Stage(store, query_id, self._options.topic, task).write(batches)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from logstore.disk import files
 from logstore.errors import LogStoreError
 from logstore.format import layouts
-from logstore.format.kafka_bounds import varint
+from logstore.format.kafka_varints import varint
 from logstore.format.prefix import walk
 from logstore.names import TopicPartition
 

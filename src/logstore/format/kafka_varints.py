@@ -1,0 +1,82 @@
+"""Read Kafka's numbers, zigzag varints: one of them, or one at each of many places.
+
+Nearly all have one octet or two, so these are looked up in a table, two octets at a time.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARINT_BYTES_MAX = 10
+# Behind the last record so many zeros stand, for who reads on without asking where the end is.
+PADDING = bytes(VARINT_BYTES_MAX)
+
+Numbers = NDArray[np.int64]
+
+
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a zigzag varint; give it and where it ends."""
+    shift = number = 0
+    for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):
+        octet = data[end]
+        number |= (octet & 0x7F) << shift
+        if octet < 0x80 and number < 1 << 64:
+            return (number >> 1) ^ -(number & 1), end + 1
+        shift += 7
+    raise ValueError("a number does not end")
+
+
+@cache
+def short_varints() -> tuple[Numbers, Numbers]:
+    """Tabulate what two octets begin with: the number, and how many octets it has; 0 for more."""
+    low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
+    widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
+    numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
+    return (numbers >> 1) ^ -(numbers & 1), widths
+
+
+def pairs_of(data: bytes) -> NDArray[Any]:
+    """Look at the two octets that stand at each place, as one number."""
+    return np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
+
+
+def varints(data: bytes, position: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
+    """Read a zigzag varint at each position; give them and where each ends.
+
+    Args:
+        data: with PADDING behind the last record.
+        ends: where the record of each ends.
+
+    Raises:
+        ValueError: one does not end, or ends behind its record.
+    """
+    numbers_of, widths_of = short_varints()
+    pairs = pairs_of(data)[position]
+    numbers, widths = numbers_of.take(pairs), widths_of.take(pairs)
+    position = position + widths
+    longer = np.flatnonzero(widths == 0)
+    if len(longer):
+        numbers[longer], position[longer] = _long_varints(data, position[longer])
+    if bool((position > ends).any()):
+        raise ValueError("a number ends behind its record")
+    return numbers, position
+
+
+def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
+    """Read numbers of any size, one octet of each at a step."""
+    octets = np.frombuffer(data, np.uint8)
+    numbers, going = np.zeros(len(position), np.int64), np.arange(len(position))
+    for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
+        octet = octets[position[going]]
+        numbers[going] |= (octet & 0x7F).astype(np.int64) << shift
+        position[going] += 1
+        going = going[octet >= (0x80 if shift < 63 else 2)]
+        if not len(going):
+            # Shifted as an unsigned number: the highest bit of the tenth octet is no sign.
+            halves = (numbers.view(np.uint64) >> np.uint64(1)).view(np.int64)
+            return halves ^ -(numbers & 1), position
+    raise ValueError("a number does not end")
