@@ -2,8 +2,9 @@
 
 The bytes stand at the same positions in both files. Each chunk is read back from the page cache as
 soon as it is there and walked batch by batch, which also makes the indexes (unverified, where the
-batches are large, their frames alone are read); then the disk is asked to take it, so that the sync
-at the end is short. Nothing here holds a lock of the log.
+batches are large, their frames alone are read); then the disk is asked to take it, and every so
+often to make it durable, beside the copying, so that the sync at the end is short. Nothing here
+holds a lock of the log.
 
 Invariant: `scan.good_end <= position`; what stands before `good_end` was checked.
 """
@@ -11,6 +12,7 @@ Invariant: `scan.good_end <= position`; what stands before `good_end` was checke
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -23,6 +25,7 @@ from logstore.log.cache import Handle
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.scan import Scan
 from logstore.log.segment import Segment
+from mover.early_sync import EARLY_SYNC_BYTES, EarlySync
 
 if TYPE_CHECKING:
     from mover.throttle import MoveThrottle
@@ -83,6 +86,8 @@ class SegmentCopy:
         self.is_sealed = False
         self.is_synced = True
         self._written_back = 0
+        self._synced_early = 0
+        self._early_sync: EarlySync | None = None
         self._handle: Handle | None = None
         self._begin_scan()
 
@@ -99,11 +104,16 @@ class SegmentCopy:
         )
 
     @property
-    def fd(self) -> int:
-        """The descriptor of the file; it is opened at its first use."""
+    def handle(self) -> Handle:
+        """The file; it is opened at its first use."""
         if self._handle is None:
             self._handle = Handle(files.open_file(self.segment.log_path, files.READ_WRITE))
-        return self._handle.fd
+        return self._handle
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the file."""
+        return self.handle.fd
 
     def create(self) -> None:
         """Make the empty file."""
@@ -112,7 +122,9 @@ class SegmentCopy:
 
     def let_go(self) -> None:
         """Close the file."""
-        self._handle = None
+        if self._early_sync is not None:
+            self._early_sync.let_go()
+        self._early_sync = self._handle = None
 
     # --- copying --------------------------------------------------------------------------------
 
@@ -159,6 +171,7 @@ class SegmentCopy:
                 self._written_back = self.position
         except OSError as error:
             raise ends.target.failed(error, self.segment.log_path) from error
+        self._sync_early(ends)
 
     def _blame(self, error: OSError, source_fd: int, ends: Ends) -> LogStoreError:
         """Find out whose disk a failed copy is about: the one call touches both."""
@@ -227,19 +240,36 @@ class SegmentCopy:
                 files.ftruncate(self.fd, position)
         except OSError as error:
             raise ends.target.failed(error, self.segment.log_path) from error
-        self.position = self._written_back = position
+        self.position = self._written_back = self._synced_early = position
         self.is_sealed = False
 
     # --- making it durable ------------------------------------------------------------------------
 
+    def _sync_early(self, ends: Ends) -> None:
+        """Have what was copied so far synced beside the copying, unless a sync is under way."""
+        is_busy = self._early_sync is not None and not self._early_sync.is_over
+        if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
+            return
+        self._finish_early_sync()
+        self._synced_early = self.position
+        with suppress(RuntimeError):  # no thread to be had: the sync at the end does it all
+            self._early_sync = EarlySync(self.handle, ends.target, self.segment.log_path)
+
+    def _finish_early_sync(self) -> None:
+        if self._early_sync is not None:
+            self._early_sync.finish()
+            self._early_sync = None
+
     def sync(self, ends: Ends) -> None:
         """Make the copied bytes durable, with a probe (R1)."""
         if not self.is_synced:
+            self._finish_early_sync()
             try:
                 files.sync_data(self.fd)
             except OSError as error:
                 raise ends.target.failed(error, self.segment.log_path) from error
             self.is_synced = True
+            self._synced_early = self.position
 
     def take(self) -> Segment:
         """Give the segment with the facts that the walk found."""

@@ -21,11 +21,12 @@ import pytest
 from io_errors import scenarios
 from io_errors.scenarios import CONFIG, QUIET, without_frames
 from logstore import LogDirOfflineError, LogStore, LogStoreError
-from mover import MoveState, ReplicaMover, copy_segments
+from mover import MoveState, ReplicaMover, copy_segments, early_sync
 from support.expectation import Expectation
 from support.faulty import FAULTS, Fault, FaultyFiles, no_descriptor_leaks
 from support.gate import SECONDS_MAX, Gate
 from support.keepers import wait_for_keepers
+from support.one_thread import threads_at_once
 from support.places import fast_directory
 from support.writer import value_of
 
@@ -77,9 +78,15 @@ def prepared() -> Iterator[tuple[Path, Expectation]]:
 
 
 @pytest.fixture(autouse=True)
-def _every_chunk_is_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small log has the disk asked to take its bytes at once, as a large one has."""
+def _every_chunk_is_written_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A small log has the disk asked to take its bytes at once, as a large one has.
+
+    What is synced beside the copying is so in its turn, or no call would have its number.
+    """
     monkeypatch.setattr(copy_segments, "WRITEBACK_BYTES", 1)
+    monkeypatch.setattr(copy_segments, "EARLY_SYNC_BYTES", 1000)
+    with threads_at_once(early_sync):
+        yield
 
 
 def run_once(base: Path, expected: Expectation, where: str, fault: Fault, nth: int) -> FaultyFiles:

@@ -1,4 +1,4 @@
-"""Open stores in the caller's thread, where thousands are opened and each only looked at.
+"""Do in the caller's thread what has threads of its own, where there are thousands to look at.
 
 Most of the time of opening a store of one small log goes into its some twenty threads: one for
 each log dir at each step of the start, the keepers, the watchdog. The steps are the same without.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 from logstore.store import parallel
@@ -21,7 +21,11 @@ class _AtOnce:
     """Stands for a thread, and is done when it has been started."""
 
     def __init__(
-        self, target: Callable[..., object], args: tuple[object, ...], name: str, daemon: bool
+        self,
+        target: Callable[..., object],
+        args: tuple[object, ...] = (),
+        name: str = "",
+        daemon: bool = True,
     ) -> None:
         self._target, self._args = target, args
 
@@ -36,10 +40,17 @@ class _AtOnce:
 
 
 @contextmanager
+def threads_at_once(module: ModuleType) -> Iterator[None]:
+    """Let the threads that a module starts do their work in the start."""
+    names = SimpleNamespace(**{**vars(threading), "Thread": _AtOnce})
+    with patch.object(module, "threading", names):
+        yield
+
+
+@contextmanager
 def steps_in_one_thread() -> Iterator[None]:
     """Let what is done for several log dirs at once be done for one after the other."""
-    names = SimpleNamespace(**{**vars(threading), "Thread": _AtOnce})
-    with patch.object(parallel, "threading", names):
+    with threads_at_once(parallel):
         yield
 
 
