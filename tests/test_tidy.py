@@ -226,6 +226,42 @@ def test_modules_open_with_a_sentence(path: Path) -> None:
     assert text.strip() == "" or (ast.get_docstring(tree_of(path)) or "").strip()
 
 
+LOCKS = re.compile(r".*(lock|_(changing|listing|mutex|noting))\b.*")
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Give a node and what is in it, without what runs in a frame of its own."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.Lambda | ast.GeneratorExp):
+            yield from own_nodes(child)
+
+
+def jumps_back_on_a_condition(node: ast.AST) -> bool:
+    """Tell of a loop whose way back hangs on a condition."""
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
+        return any(part.ifs for part in node.generators)
+    if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+        return True
+    return isinstance(node, ast.For | ast.While) and isinstance(node.body[-1], ast.If)
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_no_lock_is_held_over_a_loop_of_its_own_frame(path: Path) -> None:
+    """CPython 3.13 forgets the `with` when Ctrl-C comes at such a loop's way back (gh-130279).
+
+    The lock stays held for good. In a function that is called there, the same loop does no harm.
+    """
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.With) and any(
+            LOCKS.fullmatch(ast.unparse(item.context_expr)) for item in node.items
+        ):
+            for inner in (one for statement in node.body for one in own_nodes(statement)):
+                assert not jumps_back_on_a_condition(inner), (
+                    f"{name_of(path)}: {ast.unparse(inner)}"
+                )
+
+
 @pytest.mark.parametrize("path", python_files("tests"), ids=name_of)
 def test_tests_wait_for_events(path: Path) -> None:
     """No test sleeps, is skipped or is expected to fail; one place may leave a layer out."""

@@ -370,8 +370,7 @@ class ReplicaMover:
             if self.is_closed:
                 return
             self.is_closed = True
-            running = [move for move in self._moves if not move.state.is_end]
-        for move in running:
+        for move in [move for move in self._moves if not move.state.is_end]:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()

@@ -128,7 +128,7 @@ CALLS = [
     Call("store", "cordon", {}, {"path": PATH}),
     Call("store", "uncordon", {}, {"path": PATH}),
     Call("store", "prefer_dir", {"topic": "t", "partition": 0, "path": "x"}, {
-        "topic": "text", "partition": "number", "path": PATH,
+        "topic": "text", "partition": "number", "path": f"none {PATH}",
     }),
     Call("store", "verify", {}, {
         "topic": "none text", "partition": "none number", "progress": CALLBACK,

@@ -106,10 +106,14 @@ def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
     now = time.monotonic()
     if now - due > NAP_SECONDS_MIN:
         with _noting:
-            while naps and naps[-1][1] > due:  # another thread saw the same one, or parts of it
-                due = min(due, naps.pop()[0])
-            naps.append((due, now))
+            _note_nap(due, now)
     return waited
+
+
+def _note_nap(since: float, until: float) -> None:
+    while naps and naps[-1][1] > since:  # another thread saw the same one, or parts of it
+        since = min(since, naps.pop()[0])
+    naps.append((since, until))
 
 
 def awake_seconds(since: float, now: float) -> float:

@@ -84,9 +84,12 @@ class OffsetCheckpoints:
             self._check()
         self._lock.release()
         with self._lock:
-            for kind, offsets in self._on_disk.items():
-                if offsets is None or topic_partition in offsets:
-                    self._drop(kind, topic_partition)
+            self._drop_all(topic_partition)
+
+    def _drop_all(self, topic_partition: TopicPartition) -> None:
+        for kind, offsets in self._on_disk.items():
+            if offsets is None or topic_partition in offsets:
+                self._drop(kind, topic_partition)
 
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
         """Write one less, or remove the file: the caller holds the lock."""

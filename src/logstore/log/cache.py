@@ -73,19 +73,24 @@ class Cache:
             home[key] = item
             self._ring.append(item)
             self.weight += weight
-            chances = len(self._ring)
-            while self.weight > self.capacity and len(self._ring) > 1:
-                oldest = self._ring.popleft()
-                if oldest.weight == 0:
-                    self._dropped -= 1
-                elif oldest is item or (oldest.is_used and chances > 0):
-                    oldest.is_used = False
-                    self._ring.append(oldest)
-                else:
-                    self._forget(oldest)
-                    evicted.append(oldest)
-                chances -= 1
+            if self.weight > self.capacity:
+                self._make_room(item, evicted)
         return value
+
+    def _make_room(self, item: Cached, evicted: list[Cached]) -> None:
+        """Let go of the oldest that were not used of late, never of `item`."""
+        chances = len(self._ring)
+        while self.weight > self.capacity and len(self._ring) > 1:
+            oldest = self._ring.popleft()
+            if oldest.weight == 0:
+                self._dropped -= 1
+            elif oldest is item or (oldest.is_used and chances > 0):
+                oldest.is_used = False
+                self._ring.append(oldest)
+            else:
+                self._forget(oldest)
+                evicted.append(oldest)
+            chances -= 1
 
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
         """Forget one value, if it is there."""

@@ -101,16 +101,20 @@ def _is_written(log: Log, offset: int) -> bool:
 
 def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
     """Forget what lies before the log start; a second time does no harm."""
-    ids = {id(segment) for segment in gone}
     with log._lock:
         log._log_start_offset = offset
-        for segment in gone:
-            segment.is_dropped = True
-        log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
         if gone:
-            log._view = view_of([one for one in log._view[0] if id(one) not in ids])
+            _leave_out(log, gone)
         log._epochs.start_at(offset)
         log._epochs_changed = True
+
+
+def _leave_out(log: Log, gone: tuple[Segment, ...]) -> None:
+    ids = {id(segment) for segment in gone}
+    for segment in gone:
+        segment.is_dropped = True
+    log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
+    log._view = view_of([one for one in log._view[0] if id(one) not in ids])
 
 
 def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:

@@ -73,10 +73,12 @@ class Catalog:
         with self._lock:
             self._sequence += 1
             self._places[key] = Place(self._sequence, wanted)
-            line = line_of(key, self._places[key])
-            for pending in self._pending.values():
-                if pending is not None:
-                    pending.append(line)
+            self._write_later(line_of(key, self._places[key]))
+
+    def _write_later(self, line: bytes) -> None:
+        for pending in self._pending.values():
+            if pending is not None:
+                pending.append(line)
 
     # --- the files --------------------------------------------------------------------------------
 
@@ -104,10 +106,7 @@ class Catalog:
             if data is not None and not read[data].is_whole:
                 warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is written anew")
         with self._lock:
-            for found in read.values():
-                for key, place in found.places.items():
-                    if place.sequence > self._places.get(key, Place(-1, "")).sequence:
-                        self._places[key] = place
+            self._take_newer(read.values())
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
             newest = max((place.sequence for place in self._places.values()), default=0)
             self._sequence = max(self._sequence, newest)
@@ -117,6 +116,15 @@ class Catalog:
                 self._pending[path] = [] if is_same else None
                 self._line_counts[path] = found.line_count
         return warnings
+
+    def _take_newer(self, read: Iterable[CatalogFile]) -> None:
+        for found in read:
+            for key, place in found.places.items():
+                if place.sequence > self._places.get(key, Place(-1, "")).sequence:
+                    self._places[key] = place
+
+    def _kept(self) -> dict[TopicPartition, Place]:
+        return {key: place for key, place in self._places.items() if place[1] != DELETED}
 
     def write(self, log_dir: LogDir) -> None:
         """Bring the catalog of one log dir up to date, durably; its own thread calls this.
@@ -130,7 +138,7 @@ class Catalog:
             if not self.is_known or (pending is not None and not pending):
                 return
             line_count = self._line_counts.get(path, 0) + len(pending or ())
-            kept = {key: place for key, place in self._places.items() if place[1] != DELETED}
+            kept = self._kept()
             if pending is not None and line_count > 2 * len(kept) + SPARE_LINES:
                 pending = None
             self._pending[path] = []

@@ -64,8 +64,9 @@ class DirFigures:
         sizes = {log: log.size_bytes for log in logs}
         filled = [size for size in sizes.values() if size]
         self.filled_count, self.filled_bytes = len(filled), sum(filled)
+        grown = {log for log, size in sizes.items() if size}
         with self._lock:
-            self._empty = {log for log in self._empty if not sizes.get(log, 0)}
+            self._empty -= grown
 
     def load(self) -> DirLoad:
         """Give what placement looks at."""

@@ -84,23 +84,18 @@ class KafkaStoreView(LogStoreView):
             report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
         self._is_armed = True
 
-    def _refresh(self) -> None:
-        """List the log dirs again; a replica that is gone, or moved, is dropped."""
-        with self._listing:
-            found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
-            self.dir_warnings: list[str] = []
-            for listing in list_at_rest(self._replicas.log_dirs, self._list_dirs):
-                self.dir_warnings += listing.warnings
-                for replica in listing.replicas:
-                    found[replica.key].append(replica)
-            seen: dict[TopicPartition, ReplicaFacts] = {}
-            offline: dict[TopicPartition, OfflineReplica] = {}
-            for key, replicas in found.items():
-                self._decide(key, replicas, seen, offline)
-            for key in list(self._replicas.opened):
-                if seen.get(key) != self._seen.get(key):
-                    self._drop(key)
-            self._seen, self._replicas.offline = seen, offline
+    def _list_again(self) -> None:
+        found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
+        self.dir_warnings: list[str] = []
+        for listing in list_at_rest(self._replicas.log_dirs, self._list_dirs):
+            self.dir_warnings += listing.warnings
+            for replica in listing.replicas:
+                found[replica.key].append(replica)
+        seen: dict[TopicPartition, ReplicaFacts] = {}
+        offline: dict[TopicPartition, OfflineReplica] = {}
+        for key, replicas in found.items():
+            self._decide(key, replicas, seen, offline)
+        self._take(seen, offline)
 
     def _list_dirs(self) -> list[KafkaListing]:
         """List each log dir that can be."""

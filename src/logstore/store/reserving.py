@@ -84,14 +84,17 @@ class ReplicaReservations:
         """Keep others from creating or deleting the same replica meanwhile."""
         mine = Reservation(key)
         with self._changing:
-            while key in self._reserved:
-                self._changes.wait(WAIT_SECONDS)
-                self._check_answers(key)
+            self._wait_for(key)
             self._reserved[key] = mine
         try:
             yield mine
         finally:
             self.give_up(mine)
+
+    def _wait_for(self, key: TopicPartition) -> None:
+        while key in self._reserved:
+            self._changes.wait(WAIT_SECONDS)
+            self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
         """Let others have a replica: who reserved it is done, or hangs and changes nothing more."""

@@ -76,27 +76,38 @@ class LogStoreView(LogStore):
     def _refresh(self) -> None:
         """List the log dirs again; a log that is gone, or is another one now, is dropped."""
         with self._listing:
-            found = list_at_rest(self._replicas.log_dirs, self._list_all)
-            seen: dict[TopicPartition, ReplicaFacts] = {}
-            offline: dict[TopicPartition, OfflineReplica] = {}
-            moves: dict[TopicPartition, MoveFound] = {}
-            found = complete(found, self._replicas.log_dirs, self._environment)
-            for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
-                key, first = decision.topic_partition, decision.replicas[0]
-                if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
-                    seen[key] = first
-                elif decision.act is Act.OFFLINE:
-                    log_dir = self._replicas.dir_of(first.log_dir)
-                    offline[key] = OfflineReplica(decision.error(), log_dir)
-                elif decision.act is Act.RESUME:
-                    log_dir = self._replicas.dir_of(first.log_dir)
-                    moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
-            for key in list(self._replicas.opened):
-                if seen.get(key) != self._seen.get(key):
-                    self._drop(key)
-            self._seen, self._replicas.offline = seen, offline
-            self._replicas.moves = moves
-            self._look_for_absent()
+            self._list_again()
+
+    def _list_again(self) -> None:
+        found = list_at_rest(self._replicas.log_dirs, self._list_all)
+        seen: dict[TopicPartition, ReplicaFacts] = {}
+        offline: dict[TopicPartition, OfflineReplica] = {}
+        moves: dict[TopicPartition, MoveFound] = {}
+        found = complete(found, self._replicas.log_dirs, self._environment)
+        for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
+            key, first = decision.topic_partition, decision.replicas[0]
+            if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
+                seen[key] = first
+            elif decision.act is Act.OFFLINE:
+                log_dir = self._replicas.dir_of(first.log_dir)
+                offline[key] = OfflineReplica(decision.error(), log_dir)
+            elif decision.act is Act.RESUME:
+                log_dir = self._replicas.dir_of(first.log_dir)
+                moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
+        self._take(seen, offline)
+        self._replicas.moves = moves
+        self._look_for_absent()
+
+    def _take(
+        self,
+        seen: dict[TopicPartition, ReplicaFacts],
+        offline: dict[TopicPartition, OfflineReplica],
+    ) -> None:
+        """Drop the opened logs that are not what they were, and keep what was seen."""
+        for key in list(self._replicas.opened):
+            if seen.get(key) != self._seen.get(key):
+                self._drop(key)
+        self._seen, self._replicas.offline = seen, offline
 
     def _list_all(self) -> list[ReplicaFacts]:
         """List each log dir; of one that is offline what was there at the last look."""
