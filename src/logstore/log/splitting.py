@@ -49,8 +49,10 @@ def _split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[Offse
             index = segment.offset_index(log._environment)
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
-            while filled + end_position - position > piece_bytes:
-                cut = _entry_at(index, position + piece_bytes - filled)
+            while (rest := filled + end_position - position) > piece_bytes:
+                # Equal pieces, so that no small one is left over at the end of the segment.
+                equal_bytes = rest // -(-rest // piece_bytes)
+                cut = _entry_at(index, position + equal_bytes - filled)
                 offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last
                 if not begin < offset < last:
                     break

@@ -250,9 +250,9 @@ def pieces_of(
     options: ReadOptions,
 ) -> list[Piece]:
     """Cut the ranges into pieces of about one size, at least as many as are wanted."""
-    sizes = {key: bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items()}
+    total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
-    piece_bytes = min(largest, max(sum(sizes.values()) // options.partitions_min, 1))
+    piece_bytes = min(largest, max(total // options.partitions_min, 1))
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
@@ -260,15 +260,9 @@ def pieces_of(
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()
-        for whole in split(span.log, starts[key], ends[key], _evenly(sizes[key], piece_bytes))
+        for whole in split(span.log, starts[key], ends[key], piece_bytes)
         for start, end in _cut(*whole, options.records_per_piece_max)
     ]
-
-
-def _evenly(size_bytes: int, piece_bytes: int) -> int:
-    """Give the size of equal pieces, so that no small one is left over: each costs a task."""
-    count = max(-(-size_bytes // piece_bytes), 1)
-    return max(-(-size_bytes // count), 1)
 
 
 def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
