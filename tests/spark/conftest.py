@@ -23,8 +23,13 @@ CHANGED = (
 
 
 # Before each task Spark has Python forget what it knows of directories, which for its own archive
-# means to read thousands of names anew: half of what a small task takes.
-KEEP_ARCHIVES = "import zipimport\nzipimport.zipimporter.invalidate_caches = lambda self: None\n"
+# means to read thousands of names anew: half of what a small task takes. Behind each request its
+# planning processes look through all objects for garbage, while the query runs.
+LIGHTER = """
+import gc, zipimport
+gc.collect = lambda generation=2: 0
+zipimport.zipimporter.invalidate_caches = lambda self: None
+"""
 
 
 @pytest.fixture(scope="package")
@@ -33,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     before = {name: os.environ.get(name) for name in CHANGED}
     scratch = tmp_path_factory.mktemp("spark")
     (scratch / "site").mkdir()
-    (scratch / "site" / "sitecustomize.py").write_text(KEEP_ARCHIVES)
+    (scratch / "site" / "sitecustomize.py").write_text(LIGHTER)
     roots = [str(scratch / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(roots)
     session = logstore.spark.session(
