@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.moving import (
     fill,
     move,
     quantile,
+    read_through,
     wait_purged,
 )
 from benchmarks.report import Row, at_least, at_most
@@ -98,10 +100,14 @@ def bench_move(ledger: Ledger, sizes: Sizes, stand: Stand, is_verified: bool, pa
                 os.unlink(os.path.join(stand.bare, name))
             os.sync()
 
-        engine = Side("engine", lambda _: move(mover, log, target), log.size_bytes, finish=back)
+        warm = partial(read_through, home)
+        engine = Side(
+            "engine", lambda _: move(mover, log, target), log.size_bytes,
+            prepare=warm, finish=back,
+        )  # fmt: skip
         bare = Side(
             "sendfile + fdatasync", lambda _: bare_copy(home, stand.bare), log.size_bytes,
-            finish=wipe, goal=at_least(part),
+            prepare=warm, finish=wipe, goal=at_least(part),
         )  # fmt: skip
         verified = "every batch verified" if is_verified else "not verified"
         ledger.compare(

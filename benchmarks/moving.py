@@ -48,6 +48,18 @@ def wait_purged(log_dirs: Sequence[str], suffix: str = ".delete") -> None:
         time.sleep(0.02)
 
 
+def read_through(source: str) -> None:
+    """Read a replica's files, so that whoever copies them finds them in memory.
+
+    A machine may have paged out since what nobody has used for some seconds.
+    """
+    buffer = bytearray(BARE_CHUNK_BYTES)
+    for path in segment_files(source):
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
 def bare_copy(source: str, target: str) -> None:
     """Copy a replica's files with sendfile and sync each: what no move can be faster than."""
     for path in segment_files(source):
