@@ -104,12 +104,13 @@ class KafkaStoreView(LogStoreView):
             if log_dir.is_offline:
                 continue
             try:
-                found.append(list_kafka_dir(log_dir.path))
+                listing = list_kafka_dir(log_dir.path)
                 log_dir.refresh_usage()
             except OSError as error:
                 log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
                 continue
-            self._listings[log_dir.path] = found[-1]
+            self._listings[log_dir.path] = listing
+            found.append(listing)
         return found
 
     @property
