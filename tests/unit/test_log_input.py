@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from logstore import Log, LogConfig, LogStore, OffsetOutOfRangeError, RecordTooL
 MIB = 1 << 20
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    """Give an empty log."""
+@pytest.fixture(params=["columnar", "kafka"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
+    """Give an empty log, of each layout in turn."""
+    config = LogConfig(max_message_bytes="1MiB", record_format=request.param)
     with LogStore.open(tmp_path) as store:
-        yield store.create("orders", 0, config=LogConfig(max_message_bytes="1MiB"))
+        yield store.create("orders", 0, config=config)
 
 
 @pytest.mark.parametrize("value", [b"", b"x", None, b"\0" * 17, bytes(range(256)) * 9])
@@ -35,11 +37,10 @@ def test_any_bytes_and_none_come_back(
     assert [log[n].key for n in offsets] == [key, b"-", None]
 
 
-@pytest.mark.parametrize(
-    "bytes_like", [bytearray(b"abc"), memoryview(b"abc"), numpy.bytes_(b"abc")]
-)
-def test_what_holds_bytes_is_taken_or_refused(log: Log, bytes_like: Any) -> None:
+@pytest.mark.parametrize("kind", [bytearray, memoryview, numpy.bytes_])
+def test_what_holds_bytes_is_taken_or_refused(log: Log, kind: type[Any]) -> None:
     """A buffer that is taken is copied: changing it afterwards changes no record."""
+    bytes_like = kind(b"abc")
     try:
         log.append(bytes_like)
     except TypeError:
@@ -63,6 +64,20 @@ def test_what_is_no_bytes_is_a_type_error(log: Log, value: Any) -> None:
         with pytest.raises(TypeError):
             call()
     assert len(log) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+@pytest.mark.parametrize("others", [[], [b"12"], [None]])
+def test_items_wider_than_a_byte_are_no_bytes(log: Log, count: int, others: list[Any]) -> None:
+    """Their length is not their size: no record may begin elsewhere than its neighbour ends."""
+    wide: Any = array("I", [1, 2])
+    with pytest.raises(TypeError):
+        log.extend([wide] * count + others)
+    with pytest.raises(TypeError):
+        log.extend([*others, wide], keys=[wide, *others])
+    view: Any = memoryview(wide)
+    assert [log[n].value for n in log.extend([view] * count)] == [bytes(view)] * count
+    assert len(log) == count
 
 
 @pytest.mark.parametrize("values", [b"one bytes object", "text", None, 5])

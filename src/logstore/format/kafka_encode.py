@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import countOf
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24
 ROWS_ALIKE_MAX = 4096  # of which the octets around the values are kept
 NULL = b"\x01"  # the size -1
+PLAIN_CELLS = {bytes, type(None)}
 ONE_OCTET = [bytes((number,)) for number in range(0x80)]
 
 Numbers = NDArray[np.int64]
@@ -81,6 +83,9 @@ def build_payload(
     Args:
         offset_deltas: of records among which some are missing; else they are dense.
         header: of the batch that these records are a part of; its producer and bits are kept.
+
+    Raises:
+        TypeError: a value or key is neither bytes nor None; whatever holds bytes may pass.
     """
     count = len(values)
     _check_bounds(count, headers, codec_id)
@@ -95,16 +100,7 @@ def build_payload(
     elif count:
         assert not isinstance(timestamps, int)
         base_timestamp, max_timestamp = int(timestamps[0]), int(timestamps.max())
-    is_bare = keys is None and headers is None and offset_deltas is None
-    size = equal_size(values) if is_bare and isinstance(timestamps, int) else -1
-    if size >= 0 and count <= ROWS_ALIKE_MAX:
-        rows = encode_alike(values, size)
-    elif count <= ROWS_PLAIN_MAX:
-        rows = _plain(values, keys, timestamps, base_timestamp, offset_deltas, headers)
-    else:
-        deltas = np.arange(count) if offset_deltas is None else offset_deltas
-        times = np.zeros(count, np.int64) + timestamps - base_timestamp
-        rows = encode_rows(values, keys, times, deltas, headers)
+    rows = _lay_out(values, keys, timestamps, base_timestamp, offset_deltas, headers)
     if codec_id and count:
         from logstore.format import kafka_codecs
 
@@ -132,6 +128,30 @@ def _check_bounds(count: int, headers: Sequence[Headers] | None, codec_id: int) 
             f"{count} records are more than one compressed batch can hold "
             f"({COMPRESSED_RECORDS_MAX}): append fewer at once"
         )
+
+
+def _lay_out(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: Numbers | int,
+    base_timestamp: int,
+    offset_deltas: Numbers | None,
+    headers: Sequence[Headers] | None,
+) -> bytes:
+    """Lay out records back to back, in the way that is quickest for such records."""
+    count = len(values)
+    is_bare = keys is None and headers is None and offset_deltas is None
+    if is_bare and isinstance(timestamps, int) and count <= ROWS_ALIKE_MAX:
+        size = equal_size(values)
+        if size >= 0:
+            return encode_alike(values, size)
+    if not set(map(type, values)).union(map(type, keys or ())) <= PLAIN_CELLS:
+        raise TypeError("a value or key is neither bytes nor None")
+    if count <= ROWS_PLAIN_MAX:
+        return _plain(values, keys, timestamps, base_timestamp, offset_deltas, headers)
+    deltas = np.arange(count) if offset_deltas is None else offset_deltas
+    times = np.zeros(count, np.int64) + timestamps - base_timestamp
+    return encode_rows(values, keys, times, deltas, headers)
 
 
 def _plain(
@@ -163,28 +183,34 @@ def _plain(
 def equal_size(values: Sequence[bytes | None]) -> int:
     """Give the size that all values have; -1 when they differ, or one is null."""
     try:
-        sizes = set(map(len, values))  # type: ignore[arg-type]
-    except TypeError:
+        size = len(values[0])  # type: ignore[arg-type]
+        alike = countOf(map(len, values), size)  # type: ignore[arg-type]
+    except (IndexError, TypeError):
         return -1
-    return sizes.pop() if len(sizes) == 1 else -1
+    return size if alike == len(values) else -1
 
 
 def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
     """Lay out records of one time that are bare values of one size: the rest is known before."""
+    around, around_bytes = _around(len(values), size)
     parts: list[bytes] = [b""] * (2 * len(values) + 1)
-    parts[0::2] = _around(len(values), size)
+    parts[0::2] = around
     parts[1::2] = values  # type: ignore[assignment]
-    return b"".join(parts)
+    rows = b"".join(parts)
+    if len(rows) != around_bytes + len(values) * size:
+        raise TypeError("a value is an array of items wider than a byte: give bytes")
+    return rows
 
 
 @lru_cache(maxsize=8)
-def _around(count: int, size: int) -> tuple[bytes, ...]:
-    """Give what stands before, between and behind the values of such records."""
+def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
+    """Give what stands before, between and behind the values of such records; and its size."""
     pieces = []
     for at in range(count):
         head = b"\0\0" + varint(at) + NULL + varint(size)  # attributes, time, offset, key, size
         pieces.append((b"\0" if at else b"") + varint(len(head) + size + 1) + head)
-    return *pieces, b"\0"  # a count of headers ends each record
+    pieces.append(b"\0")  # a count of headers ends each record
+    return tuple(pieces), sum(map(len, pieces))
 
 
 def encode_rows(

@@ -15,7 +15,6 @@ from logstore.format.batch import Headers, Record
 from logstore.format.columns import Buffer, append_padded, encode_cells, raw
 
 TIMESTAMP_MAX = 2**63 - 1
-PLAIN_CELLS = {bytes, type(None)}
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
@@ -117,16 +116,8 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
 def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
     try:
         return encode_cells(cells)
-    except TypeError:
-        for cell in cells:
-            check_cell(cell, what)
-        raise
-
-
-def _checked(cells: Sequence[bytes | None], what: str) -> Sequence[bytes | None]:
-    if set(map(type, cells)) <= PLAIN_CELLS:
-        return cells
-    return [check_cell(cell, what) for cell in cells]
+    except TypeError:  # refused by name here, or taken for the bytes that it holds
+        return encode_cells([check_cell(cell, what) for cell in cells])
 
 
 def unpack_records(
@@ -171,14 +162,14 @@ def build(
     has_keys = keys is not None and any(key is not None for key in keys)
     rows = None if headers is None else [check_headers(pairs) for pairs in headers]
     if magic != columnar.MAGIC:
-        return layouts.kafka_layout().build_payload(  # type: ignore[no-any-return]
-            _checked(values, "value"),
-            None if keys is None else _checked(keys, "key"),
-            times,
-            rows,
-            codec_id=codec_id,
-            is_log_append_time=is_log_append_time,
-        )
+        build_payload = layouts.kafka_layout().build_payload
+        how = {"codec_id": codec_id, "is_log_append_time": is_log_append_time}
+        try:
+            return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]
+        except TypeError:  # as in `_cells`
+            values = [check_cell(cell, "value") for cell in values]
+            keys = None if keys is None else [check_cell(cell, "key") for cell in keys]
+            return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]
     return payloads.build_payload(
         _cells(values, "value"),
         count,
