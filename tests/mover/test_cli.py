@@ -123,6 +123,10 @@ def test_a_reassignment_names_what_it_leaves_out(
     for action in ("--execute", "--verify", "--cancel"):
         assert run("reassign", action, str(file)).exit_code == 2
     assert run("reassign", str(file)).exit_code == 2
+    for several in (("--execute", "--verify"), ("--verify", "--cancel"), ("--verify", "--dry-run")):
+        result = run("reassign", *several, str(file))
+        assert result.exit_code == 2 and " ".join(several[1:]) in result.stderr, result.stderr
+    assert run("reassign", "--cancel", "--throttle", "1MB/s", str(file)).exit_code == 2
     assert spread(log_dirs) == [COUNT, 0]
 
 

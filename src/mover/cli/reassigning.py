@@ -35,19 +35,19 @@ VERIFY_COLUMNS = [
 @click.command(short_help="Do, check or cancel the moves of a reassignment file.")
 @log_dirs_option
 @click.argument("file", type=click.File("r"))
-@click.option("--execute", "action", flag_value="execute", help="Move, and show how it goes.")
-@click.option("--verify", "action", flag_value="verify", help="Say which replicas have arrived.")
-@click.option("--cancel", "action", flag_value="cancel", help="Give up what it asked for.")
-@click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
+@click.option("--execute", is_flag=True, help="Move, and show how it goes.")
+@click.option("--verify", is_flag=True, help="Say which replicas have arrived.")
+@click.option("--cancel", is_flag=True, help="Give up what it asked for.")
+@click.option("--throttle", metavar="RATE", help=f"With --execute: {THROTTLE_HELP}")
 @click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
 @format_option()
 def reassign(
     log_dirs: tuple[str, ...],
     file: IO[str],
-    action: str | None,
     throttle: str | None,
     is_dry: bool,
     output_format: str,
+    **actions: bool,
 ) -> None:
     """Do, check or cancel what FILE asks for, in the JSON of kafka-reassign-partitions.
 
@@ -63,12 +63,16 @@ def reassign(
       logstore reassign --verify plan.json
       logstore reassign --cancel plan.json
     """
-    if action is None:
-        raise click.UsageError("say what to do: --execute, --verify or --cancel")
+    asked = [f"--{name}" for name, is_asked in actions.items() if is_asked]
+    if len(asked) != 1:
+        instead = f", not {' and '.join(asked)}" if asked else ""
+        raise click.UsageError(f"say what to do: --execute, --verify or --cancel{instead}")
+    if not actions["execute"] and (is_dry or throttle is not None):
+        raise click.UsageError(f"--dry-run and --throttle go with --execute, not with {asked[0]}")
     text = text_of(file)
-    if action == "verify":
+    if actions["verify"]:
         verify(log_dirs, text, output_format)
-    elif action == "cancel":
+    elif actions["cancel"]:
         cancel(log_dirs, text, output_format)
     else:
         execute(log_dirs, text, throttle, is_dry, output_format)
