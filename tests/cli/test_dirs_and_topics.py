@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from logstore import LogStore
 from logstore.cli.output import bar
-from support.command_line import Run
+from support.command_line import Run, owner_of
 
 
 def test_format_makes_a_store(run: Run, log_dirs: list[str]) -> None:
@@ -27,6 +29,23 @@ def test_format_twice_changes_nothing(run: Run, orders: list[str]) -> None:
     assert result.exit_code == 0
     assert result.stdout == "".join(f"left as it is: {path}\n" for path in orders)
     assert run("cat", "orders", "0").output.count("\n") == 10
+
+
+def test_regression_format_says_what_it_takes_back(run: Run, orders: list[str]) -> None:
+    """A dir that was removed has an identity, and is none of the store's until it is formatted."""
+    assert run("remove-dir", orders[1]).exit_code == 0
+    result = run("format")
+    assert result.stdout == f"left as it is: {orders[0]}\ntaken back: {orders[1]}\n"
+    assert run("format").stdout == "".join(f"left as it is: {path}\n" for path in orders)
+
+
+def test_regression_format_says_what_it_refuses(run: Run, orders: list[str]) -> None:
+    """A path that cannot be a log dir was called formatted."""
+    os.rename(orders[1], orders[1] + ".gone")
+    Path(orders[1]).touch()
+    result = run("format")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, f"left as it is: {orders[0]}")
+    assert result.stdout.splitlines()[1].startswith(f"refused: {orders[1]}: ENOTDIR")
 
 
 def test_dirs_as_a_table(run: Run, orders: list[str]) -> None:
@@ -63,6 +82,19 @@ def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
     table = run("dirs").stdout.splitlines()
     assert table[0].split()[-1] == "REASON"
     assert "offline" in table[2]
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_regression_dirs_counts_nothing_on_a_disk_it_never_saw(
+    run: Run, orders: list[str], is_owned: bool
+) -> None:
+    """What a dir holds that was missing at the start is unknown, and not nothing."""
+    os.rename(orders[1], orders[1] + ".gone")
+    with owner_of(orders) if is_owned else contextlib.nullcontext():
+        rows = json.loads(run("dirs", "--format", "json").stdout)
+        assert [row["replicas"] for row in rows] == [1, None] and rows[1]["log_bytes"] is None
+        assert run("dirs").stdout.splitlines()[2].split()[1:5] == ["offline", "-", "-", "-"]
+        assert run("metrics").stdout.splitlines()[-1].split()[1:5] == ["offline", "-", "-", "-"]
 
 
 def test_what_looks_odd_is_told(run: Run, orders: list[str]) -> None:
@@ -192,13 +224,21 @@ def test_create_what_exists(run: Run, orders: list[str]) -> None:
         (("orders", "-c", "segment_bytes=lots"), "segment_bytes"),
         (("orders", "1", "--partitions", "2"), "not both"),
         (("orders", "--partitions", "0"), "0"),
+        (("orders", "0", "0"), "twice"),
+        (("orders", "0", "2147483648"), "2147483647"),
+        (("orders", "--partitions", "2147483649"), "2147483648"),
+        (("x" * 249, "0", "1000000"), "255"),
+        (("orders", "--log-dir", "/nowhere"), "/nowhere"),
     ],
 )
-def test_create_with_wrong_words(run: Run, args: tuple[str, ...], said: str) -> None:
-    """Names and settings that cannot be are wrong usage, and say why."""
+def test_create_with_wrong_words(
+    run: Run, log_dirs: list[str], args: tuple[str, ...], said: str
+) -> None:
+    """Names and settings that cannot be are wrong usage, say why, and nothing is made."""
     result = run("create", *args)
     assert result.exit_code == 2, result.output
     assert said in result.stderr
+    assert not os.path.exists(log_dirs[0])
 
 
 def test_bars() -> None:

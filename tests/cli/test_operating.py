@@ -185,6 +185,8 @@ def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned
         result = run("promote", "half", "0")
         assert result.exit_code == 0, result.output
         assert result.stdout == "half-0 is live, with what there is of it\n"
+        again = run("promote", "half", "0")
+        assert (again.exit_code, again.stdout) == (0, "half-0 was whole already: nothing to do\n")
     with LogStore.open(orders) as store:
         assert store["half", 0].append(b"y") == 1
     assert run("promote", "nowhere").exit_code == 1

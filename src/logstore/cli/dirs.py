@@ -26,9 +26,9 @@ from logstore.cli.output import (
     size_text,
 )
 from logstore.cli.owner import refuse_beside_owner
-from logstore.disk import files
-from logstore.disk.meta_properties import FILE_NAME as META_PROPERTIES
 from logstore.store.admin_client import find_owner
+from logstore.store.identity import resolve
+from logstore.store.opening import PATIENCE_SECONDS, look
 
 DIR_COLUMNS = [
     Column("path", "log dir"),
@@ -50,28 +50,35 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Give new log dirs their identity.
 
     Directories that do not exist are made. A dir that belongs to this store already is left as
-    it is; one of another store is refused. `create` does this by itself for a store that is new
-    as a whole; an empty dir in place of a known one is only taken when it is said so, here.
+    it is, one that was removed from it is taken back. One of another store, or on a disk that does
+    not work, is refused, and the exit code is 1. `create` does this by itself for a store that is
+    new as a whole; an empty dir in place of a known one is only taken when it is said so, here.
 
     \b
     Example:
       logstore format --log-dirs /disk1/logs,/disk2/logs
     """
     refuse_beside_owner(log_dirs, "give it a new log dir with `logstore add-dir`")
-    known = {files.real_path(path) for path in named_log_dirs(log_dirs) if is_formatted(path)}
+    named = resolve(named_log_dirs(log_dirs), PATIENCE_SECONDS)
+    before = {fact.path: fact.meta for fact in look(named, PATIENCE_SECONDS)}
     with store_as_owner(log_dirs, format_new=True) as store:
-        paths = store.log_dirs
-    new = [path for path in paths if path not in known]
-    sentences = [f"formatted {path}" if path in new else f"left as it is: {path}" for path in paths]
-    print_facts({"log_dirs": paths, "formatted": new}, output_format, "\n".join(sentences))
-
-
-def is_formatted(path: str) -> bool:
-    """Tell whether a directory has an identity; what cannot be looked at has none we know of."""
-    try:
-        return files.exists(os.path.join(path, META_PROPERTIES))
-    except OSError:
-        return False
+        entries = store.describe_dirs().log_dirs
+    metas = sorted((meta for meta in before.values() if meta), key=lambda meta: meta.roster_epoch)
+    rosters = {meta.cluster_id: meta.roster for meta in metas}  # the newest of each store
+    facts: Row = {"log_dirs": [], "formatted": [], "taken_back": [], "refused": []}
+    sentences = []
+    for path, _, error, *_, directory_id in entries:
+        outcome = "taken_back" if before[path] else "formatted"
+        if error is not None:
+            outcome = "refused"
+        elif any(directory_id in roster for roster in rosters.values()):
+            outcome = "left_as_it_is"
+        facts["log_dirs"].append(path)
+        facts.setdefault(outcome, []).append(path)
+        reason = f": {error}" if error is not None else ""
+        sentences.append(f"{outcome.replace('_', ' ')}: {path}{reason}")
+    print_facts(facts, output_format, "\n".join(sentences))
+    click.get_current_context().exit(1 if facts["refused"] else 0)
 
 
 @click.command(short_help="Show each log dir: state, replicas, room.")
@@ -110,14 +117,15 @@ def description(
 
 def dir_row(entry: dict[str, Any], output_format: str) -> Row:
     """Make the row of one log dir."""
-    log_bytes = sum(each["size"] for each in entry["partitions"])
+    log_bytes: int = sum(each["size"] for each in entry["partitions"])
     total, usable = entry["total_bytes"], entry["usable_bytes"]
     is_known = entry["is_live"] and total > 0
+    is_seen = entry["is_live"] or bool(entry["partitions"])  # else nobody knows what is on it
     row: Row = {
         "path": entry["path"],
         "state": entry["state"],
-        "replicas": len(entry["partitions"]),
-        "log_bytes": log_bytes,
+        "replicas": len(entry["partitions"]) if is_seen else None,
+        "log_bytes": log_bytes if is_seen else None,
         "used_bytes": total - usable if is_known else None,
         "usable_bytes": usable if is_known else None,
         "total_bytes": total if is_known else None,

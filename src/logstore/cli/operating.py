@@ -26,7 +26,7 @@ from logstore.store.admin_client import AdminClient, find_owner
 
 
 def _seconds_text(seconds: Any) -> str:
-    return f"{seconds:.2f} s"
+    return "-" if seconds is None else f"{seconds:.2f} s"
 
 
 METRIC_COLUMNS = [
@@ -158,7 +158,9 @@ def promote(
         name = one_partition(view, topic, partition)
     with administered(log_dirs) as operator:
         row: Row = operator.call("promote", {"topic": name.topic, "partition": name.partition})
-    print_facts(row, output_format, f"{name} is live, with what there is of it")
+    done = "is live, with what there is of it"
+    told = done if row["was_incomplete"] else "was whole already: nothing to do"
+    print_facts(row, output_format, f"{name} {told}")
 
 
 @click.command("prefer-dir", short_help="Say where a partition is to be created one day.")
@@ -212,6 +214,9 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
     for name, value in gauges.items():
         if name != "log_dirs":
             click.echo(f"{name} {value}")
+    for row in gauges["log_dirs"]:
+        if row["state"] == "offline" and not row["partition_count"]:  # what is on it is unknown
+            row.update(dict.fromkeys(row.keys() - {"path", "state"}))
     print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
 
 

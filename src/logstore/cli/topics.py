@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from logstore import LogConfig, LogStore, TopicPartition
 from logstore.cli.options import (
     format_option,
     log_dirs_option,
+    named_log_dirs,
     note,
     partition_arguments,
     partitions_of,
@@ -16,7 +19,10 @@ from logstore.cli.options import (
 )
 from logstore.cli.output import Column, Row, count_text, print_rows, size_text
 from logstore.cli.owner import absolute, administered
+from logstore.disk.files import real_path
 from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.names import PARTITION_MAX, dir_name, validate_topic
+from logstore.store.admin_client import find_owner
 
 TOPIC_COLUMNS = [
     Column("topic", "topic"),
@@ -155,10 +161,18 @@ def config_value(text: str) -> int | str:
 
 @click.command(short_help="Create partitions of a topic.")
 @click.argument("topic")
-@click.argument("numbers", metavar="[PARTITION]...", nargs=-1, type=click.IntRange(min=0))
+@click.argument(
+    "numbers", metavar="[PARTITION]...", nargs=-1, type=click.IntRange(0, PARTITION_MAX)
+)
 @log_dirs_option
 @format_option()
-@click.option("--partitions", "-p", "count", type=click.IntRange(min=1), help="Make 0 to N - 1.")
+@click.option(
+    "--partitions",
+    "-p",
+    "count",
+    type=click.IntRange(1, PARTITION_MAX + 1),
+    help="Make 0 to N - 1.",
+)
 @click.option("--log-dir", metavar="DIR", help="Place them here (default: by free space).")
 @click.option(
     "--config",
@@ -193,8 +207,9 @@ def create(
         raise click.UsageError(
             "give partition numbers or --partitions, not both", click.get_current_context()
         )
-    partitions = list(range(count)) if count is not None else list(numbers) or [0]
+    partitions = range(count) if count is not None else numbers or (0,)
     config = parse_config(settings)
+    check_input(topic, partitions, log_dirs, log_dir)
     rows: list[Row] = []
     with administered(log_dirs, must_exist=False) as operator:
         try:
@@ -213,6 +228,21 @@ def create(
                     click.echo(f"created {topic}-{row['partition']} in {row['log_dir']}")
             else:
                 print_rows(rows, [], output_format)
+
+
+def check_input(
+    topic: str, partitions: Sequence[int], log_dirs: tuple[str, ...], log_dir: str | None
+) -> None:
+    """Raise click.UsageError for what can be told to be wrong before anything is made."""
+    with wrong_usage():
+        dir_name(validate_topic(topic), max(partitions))
+        if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
+            raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
+    named = named_log_dirs(log_dirs)
+    if log_dir is None or find_owner(named) is not None:  # an owner may have been given more
+        return
+    if real_path(log_dir) not in map(real_path, named):
+        raise click.UsageError(f"--log-dir {log_dir} is not among {', '.join(named)}")
 
 
 def confirmed(question: str) -> bool:

@@ -109,9 +109,9 @@ def prefer_dir(store: LogStore, topic: str, partition: int, path: str | None) ->
 
 
 def promote(store: LogStore, topic: str, partition: int) -> Row:
-    """Make an incomplete replica the live one."""
-    store.promote(topic, partition)
-    return {"topic": topic, "partition": partition}
+    """Make an incomplete replica the live one, and say whether it was incomplete."""
+    was_incomplete = store.promote(topic, partition)
+    return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
 
 
 QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)

@@ -23,8 +23,8 @@ from logstore.store import acting
 from logstore.store.replicas import IncompleteReplica, Replicas
 
 
-def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> None:
-    """Make an incomplete replica whole; one that is whole already stays as it is.
+def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
+    """Make an incomplete replica whole; False is told of one that is whole already.
 
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as a lookup does.
@@ -34,7 +34,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
     with replicas.reserved(key):
         incomplete = replicas.incomplete.get(key)
         if incomplete is None:
-            return
+            return False
         log_dir, facts = incomplete.log_dir, incomplete.facts
         try:
             live = f"{log_dir.path}/{dir_name(*key)}"
@@ -45,6 +45,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
         except OSError as error:
             raise log_dir.failed(error, facts.path, *key) from error
         _open_live(replicas, environment, key, incomplete, facts.dir_name)
+        return True
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:

@@ -278,10 +278,10 @@ class LogStore(StoreAdministration):
             doomed = creating.delete(self._replicas, key)
         self._replicas.purge(doomed)
 
-    def promote(self, topic: str, partition: int) -> None:
+    def promote(self, topic: str, partition: int) -> bool:
         """Make an incomplete replica whole, durably: what it lacks is given up.
 
-        One that is whole already stays as it is.
+        One that is whole already stays as it is, and gives False.
 
         Raises:
             UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
@@ -290,7 +290,7 @@ class LogStore(StoreAdministration):
         from logstore.store.promoting import promote
 
         self._check_owner()
-        promote(self._replicas, self._environment, partition_named(topic, partition))
+        return promote(self._replicas, self._environment, partition_named(topic, partition))
 
     def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
