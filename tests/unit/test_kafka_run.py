@@ -18,7 +18,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore import LogStore
+from logstore import CorruptRecordBatchError, LogStore, UnsupportedFormatError
 from logstore.format import kafka, kafka_codecs, kafka_decode, kafka_varints
 from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.format.kafka_encode import varint as written
@@ -246,3 +246,30 @@ def test_regression_a_base_offset_near_the_end_of_all_is_damage(tmp_path: Path) 
     with LogStore.open_kafka(tmp_path) as store:
         problems = store["t", 0].verify()
     assert [(problem.offset, problem.end_offset) for problem in problems] == [(20, 21)]
+
+
+@pytest.mark.parametrize("kind", ["rows", "codec"])
+def test_regression_a_range_says_nothing_of_what_stands_behind_it(
+    tmp_path: Path, kind: str
+) -> None:
+    """A batch that cannot be decoded hides none of those before it, nor fails who wants these."""
+    payload = kafka.build_payload([b"value"] * 30, None, 5, None)
+    batches = [bytearray(b"".join(kafka.frame(payload, 30 * at, 0))) for at in range(5)]
+    if kind == "rows":
+        batches[2][HEADER_BYTES] ^= 0x02  # the length of its first record
+    else:
+        batches[2][22] = 7  # none that there is
+    struct.pack_into(">I", batches[2], 17, crc32c(bytes(batches[2][21:])))
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with LogStore.open_kafka(tmp_path) as store:
+        log = store["t", 0]
+        for end in (29, 30, 31, 59, 60):
+            read = log.read_batches(0, end_offset=end)
+            assert [at for batch in read for at in batch.offsets.tolist()] == list(range(end))
+            assert len(log[0:end]) == end == len(list(log[0:end]))
+        for end in (61, 150):
+            with pytest.raises((CorruptRecordBatchError, UnsupportedFormatError)):
+                list(log.read_batches(0, end_offset=end))
+        behind = [at for batch in log.read_batches(90) for at in batch.offsets.tolist()]
+        assert behind == list(range(90, 150))

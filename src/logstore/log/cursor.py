@@ -205,19 +205,21 @@ def batches(
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
-        decoded = layouts.run_decoder_of(data, run[0][0], segment.log_path)(data, run)
+        decode = layouts.run_decoder_of(data, run[0][0], segment.log_path)
+        is_last = run[-1][1].last_offset + 1 >= end_offset
+        if is_last:  # what stands behind is not decoded: whatever it is, it is not asked for
+            run = [(at, header) for at, header in run if header.base_offset < end_offset]
+        decoded = decode(data, run)
         for at, header in run:
             try:
                 batch = next(decoded)
             except ValueError as error:
                 raise corrupt(segment, start + at, str(error)) from error
             if header.base_offset < offset or header.last_offset >= end_offset:
-                if header.base_offset >= end_offset:
-                    return
                 batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
             if batch.count:
                 yield batch
-        if header.last_offset + 1 >= end_offset:
+        if is_last:
             return
 
 
