@@ -172,12 +172,13 @@ class RecordBatch:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it takes: of the stored batch, or of what its keys and values came to."""
+        """Bytes that it takes: of the stored batch, or of what its cells came to."""
         size_bytes = self.header.size_bytes
         if not self.header.attributes & CODEC_MASK:
             return size_bytes
-        values, keys = self._columns.values, self._columns.keys
-        return max(size_bytes, len(values.data) + (0 if keys is None else len(keys.data)))
+        columns = self._columns
+        cells = (columns.values, columns.keys, columns.header_values)
+        return max(size_bytes, sum(len(column.data) for column in cells if column is not None))
 
     def offset_at(self, index: int) -> int:
         """Give the offset of the record at `index`, counted from 0."""

@@ -82,7 +82,7 @@ class ArrowColumns:
         held: list[RecordBatch] = []
         rows = size = 0
         for batch in batches:
-            batch_bytes = batch.header.payload_bytes or batch.header.size_bytes
+            batch_bytes = batch.header.payload_bytes or batch.held_bytes
             if held and size + batch_bytes > BYTES_MAX:
                 yield from self._cut(held, rows, size)
                 held, rows, size = [], 0, 0
