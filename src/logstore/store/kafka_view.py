@@ -2,14 +2,18 @@
 
 A replica with two live directories is offline, both named: the broker itself refuses to start on
 them. One with an unfinished copy of a move alone is offline too: that copy lacks records.
+
+A broker that swaps a replica gives the copy its name, syncs, and only then takes it from the
+source. So what is met twice beside a broker that was not stopped is looked for again, for a while.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from time import monotonic, sleep
 from typing import cast
 
 from logstore.disk.failures import reason_of
@@ -43,6 +47,10 @@ from logstore.store.startup import ReplicaFacts
 from logstore.store.store import StrPath
 from logstore.store.view import LogStoreView
 
+# A swap takes as long as a sync of a directory: milliseconds, more on a disk that is busy.
+SWAP_SECONDS_MAX = 1.0
+PAUSE_SECONDS = 0.02
+
 
 class KafkaStoreView(LogStoreView):
     """The log dirs of a Kafka broker, opened with `LogStore.open_kafka`."""
@@ -69,6 +77,7 @@ class KafkaStoreView(LogStoreView):
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, tuple[int, int]] = {}
         self._listings: dict[str, KafkaListing] = {}
+        self._twice: set[TopicPartition] = set()
         self._listing = threading.Lock()
         self._replicas = Replicas(opened, ())
         self._refresh()
@@ -87,7 +96,7 @@ class KafkaStoreView(LogStoreView):
     def _list_again(self) -> None:
         found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
         self.dir_warnings: list[str] = []
-        for listing in list_at_rest(self._replicas.log_dirs, self._list_dirs):
+        for listing in self._list_swapped():
             self.dir_warnings += listing.warnings
             for replica in listing.replicas:
                 found[replica.key].append(replica)
@@ -96,6 +105,19 @@ class KafkaStoreView(LogStoreView):
         for key, replicas in found.items():
             self._decide(key, replicas, seen, offline)
         self._take(seen, offline)
+
+    def _list_swapped(self) -> list[KafkaListing]:
+        """List the log dirs once no swap is under way; what stays twice is waited for once."""
+        deadline = monotonic() + SWAP_SECONDS_MAX
+        while True:
+            found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
+            keys = [each.key for row in found for each in row.replicas if each.kind == "live"]
+            twice = {key for key, count in Counter(keys).items() if count > 1}
+            is_stopped = all(listing.was_stopped for listing in found)
+            if is_stopped or twice <= self._twice or monotonic() > deadline:
+                self._twice = twice
+                return found
+            sleep(PAUSE_SECONDS)
 
     def _list_dirs(self) -> list[KafkaListing]:
         """List each log dir that can be."""
