@@ -68,6 +68,21 @@ def test_a_reader_sees_what_the_owner_does(dirs: list[str]) -> None:
         assert ("orders", 0) not in view
 
 
+def test_regression_a_log_that_its_reader_closed_is_opened_anew(dirs: list[str]) -> None:
+    """The view handed out the closed one for ever; an owner's log says what to do."""
+    with LogStore.open(dirs) as owner:
+        owner.create("orders", 0).append(b"a")
+        with LogStore.open(dirs, read_only=True) as view:
+            log = view["orders", 0]
+            log.close()
+            assert view["orders", 0][0].value == b"a" and view["orders", 0] is not log
+            with pytest.raises(LogClosedError, match="ask the store for it again"):
+                log[0]
+        owner["orders", 0].close()
+        with pytest.raises(LogClosedError, match="open the store again"):
+            owner["orders", 0][0]
+
+
 def test_a_partition_made_anew_under_an_old_name_is_another_one(dirs: list[str]) -> None:
     """The reader does not go on with the files of the deleted one."""
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:

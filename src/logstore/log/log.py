@@ -76,7 +76,9 @@ class Log(LogWriter):
             self.flush()
             self.checkpoint(is_closing=True)
             self.is_closed_whole = True
-        self.detach(LogClosedError(reason=f"the log {self.topic}-{self.partition} was closed"))
+        name = f"{self.topic}-{self.partition}"
+        reason = f"the log {name} was closed: open the store again to use it"
+        self.detach(LogClosedError(reason=reason))
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Let go of every file at once; from now on every call raises a copy of `reason`.

@@ -368,4 +368,6 @@ class LogView(LogReader):
     def close(self, flush: bool = True) -> None:
         """Let go of every file; twice is fine."""
         if self._unavailable is None:
-            self.detach(LogClosedError(reason=f"{self.topic}-{self.partition} was closed"))
+            name = f"{self.topic}-{self.partition}"
+            reason = f"the log {name} was closed: ask the store for it again"
+            self.detach(LogClosedError(reason=reason))

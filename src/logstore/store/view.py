@@ -168,7 +168,8 @@ class LogStoreView(LogStore):
         inode = (stat.st_dev, stat.st_ino)
         with self._listing:
             replica = self._replicas.opened.get(key)
-            if replica is not None and self._inodes.get(key) == inode:
+            is_closed = replica is not None and replica.log._unavailable is not None
+            if replica is not None and self._inodes.get(key) == inode and not is_closed:
                 return replica.log
             self._drop(key)
             try:
