@@ -74,6 +74,21 @@ def test_a_missing_disk_is_given_up_by_its_id(run: Run, orders: list[str]) -> No
     assert run("create", "fresh", "--log-dirs", orders[0]).exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["file", "file/x", "no-lock"])
+def test_regression_a_path_that_does_not_work_is_told_once(
+    run: Run, orders: list[str], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """With one piece of advice, which the log does not contradict."""
+    path = Path(orders[0] + "-bad")
+    (path / "no-lock" / ".lock").mkdir(parents=True)
+    (path / "file").touch()
+    path = path / name
+    result = run("add-dir", str(path))
+    assert (result.exit_code, str(path) in result.stderr) == (1, True)
+    assert result.stderr.endswith("; check the path and its disk, then try again\n")
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("command", ["cordon", "take-offline", "reopen", "remove-dir"])
 def test_a_path_that_is_no_log_dir(run: Run, orders: list[str], command: str) -> None:
     """It is a failure of one line, and names the path."""

@@ -204,7 +204,7 @@ def test_every_change_is_logged_once_with_the_remedy(
 ) -> None:
     """Once, not once per caller."""
     Disk(monkeypatch, 0)
-    log_dir = LogDir(str(tmp_path))
+    log_dir = LogDir(str(tmp_path), on_failure=lambda failed: None)
     for _ in range(5):
         log_dir.failed(NO_ROOM)
     (record,) = caplog.records

@@ -103,8 +103,14 @@ class LogDir(Health):
         self._directory_id = self.checkpoints.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Tell whether the owner has logged it: who only looks meets failures of his own alone."""
-        return self.read_only and LogDirState.OFFLINE not in conditions
+        """Tell whether it is no news of a store's log dir.
+
+        The owner has logged it, and who only looks meets failures of his own alone. Who brings a
+        dir in is told by an error.
+        """
+        if LogDirState.OFFLINE in conditions:
+            return self._on_failure is None
+        return self.read_only
 
     def count_flush(self, seconds: float) -> None:
         """Count one sync of a segment."""

@@ -277,10 +277,11 @@ class StoreAdministration(StoreFailures):
     def _resolved(self, path: StrPath) -> str:
         """Give the one name of a directory that may not be there yet."""
         from logstore.store.identity import resolve
+        from logstore.store.possession import does_not_work
 
         configured = resolve(path_of(path, "path"), self.patience_seconds)
-        if configured.bad:
-            raise LogDirOfflineError(path=configured.paths[0], reason=str(configured.bad))
+        for resolved, reason in configured.bad.items():
+            raise does_not_work(resolved, reason)
         return configured.paths[0]
 
     @contextmanager

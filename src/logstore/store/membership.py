@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import MetaProperties, new_id
-from logstore.errors import LogDirIdentityError, LogDirOfflineError, LogStoreError
+from logstore.errors import LogDirIdentityError, LogStoreError
 from logstore.store.identity import check_apart, resolve, write_identity
 from logstore.store.opening import look
 from logstore.store.parallel import for_each
-from logstore.store.possession import each
+from logstore.store.possession import does_not_work, each
 from logstore.store.replicas import Replicas
 from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
 
@@ -70,7 +70,7 @@ class Membership:
             check_apart(resolved, log_dir.path)
         (facts,) = look(configured, self._patience_seconds)
         if facts.found is Found.BAD:
-            raise LogDirOfflineError(path=resolved, reason=facts.reason)
+            raise does_not_work(resolved, facts.reason)
         if facts.meta is not None:
             return self._admit_formatted(facts, facts.meta, format_new, replaces)
         directory_id = self._known_id(facts)

@@ -145,7 +145,7 @@ def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOffl
         reason = "no log dir serves: " + "; ".join(f"{r.path}: {r.reason}" for r in refused)
     if all(refusal.is_identity for refusal in refused):
         return LogDirIdentityError(path=refused[0].path, reason=reason)
-    return LogDirOfflineError(path=refused[0].path, reason=reason)
+    return possession.does_not_work(refused[0].path, reason)
 
 
 def check_one_serves(log_dirs: Sequence[LogDir]) -> None:

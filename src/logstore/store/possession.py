@@ -12,10 +12,16 @@ from collections.abc import Callable, Sequence
 
 from logstore.disk.failures import reason_of, refuse_shortage
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirOfflineError
 from logstore.store.identity import make_missing
 from logstore.store.parallel import in_time
 
-REMEDY = "check the disk and how it is mounted, then open the store again"
+
+def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
+    """Make the error of a log dir that was to be taken into use, with what to do."""
+    return LogDirOfflineError(
+        path=path, reason=f"{reason}; check the path and its disk, then try again"
+    )
 
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
@@ -60,7 +66,7 @@ def each(
         outcomes = in_time(log_dirs, take, path_of, patience_seconds, name="logstore-open")
         for outcome in outcomes:
             if not outcome.is_finished:
-                reason = f"it hangs {when}, longer than {patience_seconds:.0f} s; {REMEDY}"
+                reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
                 if outcome.item in ended:  # at that very moment: its thread may have seen nothing
                     outcome.item.release()
@@ -87,7 +93,7 @@ def lock(log_dir: LogDir, *, is_new: bool) -> None:
         log_dir.lock.acquire()
     except OSError as error:
         refuse_shortage(error, log_dir.path)
-        log_dir.take_offline(f"it cannot be locked: {reason_of(error)}; {REMEDY}")
+        log_dir.take_offline(f"it cannot be locked: {reason_of(error)}")
 
 
 def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
@@ -96,8 +102,7 @@ def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
         log_dir.begin(start_id, is_new=is_new)
     except OSError as error:
         refuse_shortage(error, log_dir.path)
-        reason = f"it cannot be taken into possession: {reason_of(error)}; {REMEDY}"
-        log_dir.take_offline(reason)
+        log_dir.take_offline(f"it cannot be taken into possession: {reason_of(error)}")
 
 
 def probe(log_dir: LogDir) -> None:
@@ -108,4 +113,4 @@ def probe(log_dir: LogDir) -> None:
         log_dir.refresh_usage()
     except OSError as error:
         refuse_shortage(error, log_dir.path)
-        log_dir.take_offline(f"the probe failed: {reason_of(error)}; {REMEDY}")
+        log_dir.take_offline(f"the probe failed: {reason_of(error)}")

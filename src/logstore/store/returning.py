@@ -90,7 +90,8 @@ def _take_possession(store: StoreAdministration, admission: Admission, log_dir: 
     )
     for step in steps:
         possession.each([log_dir], step, store.patience_seconds, when="as it is brought in")
-        log_dir.check()
+        if log_dir.is_offline:
+            raise possession.does_not_work(log_dir.path, log_dir.offline_reason)
     store._membership.join(log_dir, admission)
 
 
