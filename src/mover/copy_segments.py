@@ -241,7 +241,7 @@ class SegmentCopy:
         except OSError as error:
             raise ends.target.failed(error, self.segment.log_path) from error
         self.position = self._written_back = self._synced_early = position
-        self.is_sealed = False
+        self.is_sealed, self.segment.seal = False, None
 
     # --- making it durable ------------------------------------------------------------------------
 

@@ -162,6 +162,25 @@ def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base:
     check_whole(log, base, "b")
 
 
+def test_regression_a_truncation_into_a_segment_that_was_copied_and_sealed(
+    store: LogStore, log: Log, base: Path
+) -> None:
+    """The segment that is the last one again is read: it is not held to the seal it had."""
+    cuts = [5]
+
+    def cut() -> None:
+        if gate.passed > 20 and cuts:
+            log.truncate_to(cuts.pop())
+
+    with gated(store) as (mover, gate):
+        gate.before = cut
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    assert not cuts
+    check_whole(log, base, "b")
+    fill(log, 1)
+    check_whole(log, base, "b")
+
+
 def test_a_truncation_behind_the_mark(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
