@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crash.checks import PowerCutViolation, check_log
+from crash.early_syncs import count_overtaken
 from crash.move_cut import DIRS, open_store, record, rng_of
 from crash.power_cut import Known, replay
 from logstore import LogStore, LogStoreError
@@ -34,6 +35,7 @@ from support.recorder import lay_out
 
 STEPS = 6
 STATES_EACH = 192
+EARLY_EVERY = 4  # of so many histories one has its moves sync beside the copying
 
 
 def names_of(root: Path, kind: str) -> list[str]:
@@ -164,17 +166,20 @@ class Explored(NamedTuple):
     seed: int
     states: int
     images: int
+    early_syncs: int
     violation: str
 
 
 def explore_seed(base: Path, seed: int) -> Explored:
     """Record the history of a seed, and look at every cut of it."""
     explorer, violation = MoveExplorer(base, seed), ""
+    is_early = seed % EARLY_EVERY == EARLY_EVERY - 1
+    ops = record(base / f"history-{seed}", seed, STEPS, syncs_early=is_early)
     try:
-        explorer.explore(record(base / f"history-{seed}", seed, STEPS), STATES_EACH)
+        explorer.explore(ops, STATES_EACH)
     except PowerCutViolation as error:
         violation = f"seed {seed} (tests/crash/move_cut.py): {error}"
-    return Explored(seed, explorer.states, explorer.images, violation)
+    return Explored(seed, explorer.states, explorer.images, count_overtaken(ops), violation)
 
 
 def _end_with_parent() -> None:

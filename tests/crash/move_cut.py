@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from crash.early_syncs import count_overtaken, syncing_early
 from crash.power_cut import QUIET, History
 from logstore import Log, LogStore, TopicPartition
 from logstore.disk.log_dir import LogDir
@@ -56,6 +57,8 @@ class MovingHistory(History):
         self.purges: list[str] = []
         self.is_busy = True
         self.rolls_late = False
+        self.chunk_bytes = 700
+        self.more = 0
 
     def step(self) -> None:
         """Do something to the log, or nothing."""
@@ -76,7 +79,7 @@ class MovingHistory(History):
         replicas = self.store._replicas
         log_dir = replicas.find_dir(target)
         assert log_dir is not None
-        gate = Gate(700)
+        gate = Gate(self.chunk_bytes)
         key = TopicPartition("orders", 0)
         move = Move(Alone(), key, "", target, gate, self.log.size_bytes)  # type: ignore[arg-type]
 
@@ -143,6 +146,8 @@ class MovingHistory(History):
         for keeper in self.store._keepers.values():  # so that a move finds nothing to forget there
             keeper.write_offsets()
         kind = self.rng.randrange(4)
+        if self.more:
+            self.extend(self.more)
         if kind == 0:
             self.move(b, stop=Wanted.CANCEL)
         assert self.move(b) is MoveState.DONE, self.error
@@ -167,18 +172,30 @@ def open_store(root: Path) -> LogStore:
     return LogStore.open(dirs, config=QUIET, admin_socket=False)
 
 
-def record(root: Path, seed: int, steps: int, **changes: Any) -> list[Op]:
-    """Write a history into an empty directory and give its record."""
+def record(
+    root: Path, seed: int, steps: int, *, syncs_early: bool = False, **changes: Any
+) -> list[Op]:
+    """Write a history into an empty directory and give its record.
+
+    Args:
+        syncs_early: the moves sync what was copied beside the copying; some do, or it is an error.
+    """
     root.mkdir()
-    with Recorder(root) as recorder:
+    with (
+        Recorder(root) as recorder,
+        syncing_early(recorder, seed) if syncs_early else nullcontext(),
+    ):
         store = open_store(root)
         history = MovingHistory(recorder, store, seed)
+        if syncs_early:
+            history.chunk_bytes, history.more = 350, 12  # so that a sync has chunks beside it
         for name, value in changes.items():
             setattr(history, name, value)
         history.run(steps)
         store._abandon()
         for keeper in store._keepers.values():
             keeper.stop()
+    assert count_overtaken(recorder.ops) > 0 or not syncs_early, f"seed {seed} syncs nothing early"
     return recorder.ops
 
 

@@ -110,6 +110,7 @@ MARK_RENAME = text(f"rename {MOVE}/partition.metadata.tmp again -> {MOVE}/partit
 MUTANTS: dict[str, Mutant] = {
     # --- of the mover
     "no sync of copied data": without(DATA_SYNC),
+    "no sync of copied data but early": without(DATA_SYNC),
     "no sync of the names in the copy": without(text(f"sync dir {MOVE}"), r"\.log$|index"),
     "no sync of any name in the copy": without(text(f"sync dir {MOVE}")),
     "no sync of the copy's own name": without(text("sync dir b"), text(f"mkdir {MOVE}")),

@@ -2,7 +2,9 @@
 
 Every block of 512 bytes that was not synced survives or not by itself, and so does every change of
 a directory that was not synced; a rename is atomic. Sync of a file does not make its name durable.
-Real file systems forgive more, which is why they cannot show a missing sync, and this can.
+A sync that is made beside the writing counts from its end, for what was there at its beginning; of
+one that fails nothing arrives, and no later one brings it. Real file systems forgive more, which
+is why they cannot show a missing sync, and this can.
 """
 
 from __future__ import annotations
@@ -26,14 +28,21 @@ class File:
         self.disk = data
         self.dirty: set[int] = set()
         self.cut_to: int | None = None
+        self.begun: bytes | None = None  # what was there when the sync began that is under way
+        self.since: set[int] = set()  # blocks that were written since then
+        self.lost: set[int] = set()  # blocks that a failed sync has dropped: they look clean
 
     def write(self, position: int, data: bytes) -> None:
         if position > len(self.live):
             self.live += bytes(position - len(self.live))
         self.live[position : position + len(data)] = data
-        self.dirty |= set(range(position // BLOCK_BYTES, -(-(position + len(data)) // BLOCK_BYTES)))
+        blocks = set(range(position // BLOCK_BYTES, -(-(position + len(data)) // BLOCK_BYTES)))
+        self.dirty |= blocks
+        self.since |= blocks
+        self.lost -= blocks
 
     def truncate(self, size: int) -> None:
+        self.begun = None  # nobody knows what of it that sync still meets
         if size < len(self.live):
             del self.live[size:]
             self.cut_to = size if self.cut_to is None else min(self.cut_to, size)
@@ -43,8 +52,25 @@ class File:
         self.dirty.add(max(size - 1, 0) // BLOCK_BYTES)
 
     def sync(self) -> None:
-        self.disk, self.cut_to = bytes(self.live), None
+        disk = bytearray(self.live)
+        for block in self.lost:
+            start, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, len(disk))
+            disk[start:end] = self.disk[start:end].ljust(max(end - start, 0), b"\0")
+        self.disk, self.cut_to, self.begun = bytes(disk), None, None
         self.dirty.clear()
+
+    def begin_sync(self) -> None:
+        self.begun, self.since = bytes(self.live), set()
+
+    def end_sync(self) -> None:
+        if self.begun is not None:
+            self.disk, self.cut_to, self.begun = self.begun, None, None
+            self.dirty = self.since
+
+    def fail_sync(self) -> None:
+        self.begun = None
+        self.lost |= self.dirty
+        self.dirty = set()
 
     def after_crash(self, rng: random.Random, keep: float) -> bytes:
         """Draw what the disk has after a power cut."""
@@ -149,6 +175,12 @@ class CrashModel:
             self.files[target].truncate(*rest)
         elif kind == "sync":
             self.files[target].sync()
+        elif kind == "begin sync":
+            self.files[target].begin_sync()
+        elif kind == "end sync":
+            self.files[target].end_sync()
+        elif kind == "fail sync":
+            self.files[target].fail_sync()
         elif kind == "sync dir":
             node = self.find(target)
             done = [c for c in self.changes if any(directory is node for directory, *_ in c)]

@@ -38,6 +38,7 @@ class Recorder:
         paths = [path for path, data in sorted((image or {}).items()) if data is not None]
         self.numbers = {path: number for number, path in enumerate(paths)}
         self.count = len(paths)
+        self._is_ending = False  # whether the sync that is made now ends one that was begun
 
     def __enter__(self) -> Recorder:
         for name in RECORDED:
@@ -53,6 +54,26 @@ class Recorder:
         """Note what the program knows by now."""
         with self._lock:
             self.ops.append(("mark", what))
+
+    # --- a sync beside the writing ----------------------------------------------------------------
+
+    def begin_sync(self, fd: int) -> None:
+        """Note that a file's sync has begun, which goes on beside what follows."""
+        self.ops.append(("begin sync", self.fds[fd]))
+
+    def end_sync(self, make: Callable[[], object]) -> None:
+        """Make the sync of a file that was begun, and note its end."""
+        self._is_ending = True
+        try:
+            make()
+        finally:
+            self._is_ending = False
+
+    def fail_sync(self, fd: int) -> None:
+        """Note that a file's sync fails: what it was to write is dropped."""
+        self.ops.append(("fail sync", self.fds[fd]))
+
+    # --- the calls --------------------------------------------------------------------------------
 
     def _wrapper(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         note = getattr(self, f"_note_{name}")
@@ -111,7 +132,8 @@ class Recorder:
     def _note_fsync(self, _: Any, __: bool, fd: int) -> None:
         target = self.fds.get(fd)
         if target is not None:
-            self.ops.append(("sync" if isinstance(target, int) else "sync dir", target))
+            of_file = "end sync" if self._is_ending else "sync"
+            self.ops.append((of_file if isinstance(target, int) else "sync dir", target))
 
     _note_fdatasync = _note_fsync
 
