@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import LogClosedError, LogDirOfflineError, RecordTooLargeError
+from logstore.log.appender import Appender, AppendFuture
 
 FOR_EVER = 3600.0
 
@@ -165,6 +167,45 @@ def test_many_threads_keep_their_own_order(log: Log) -> None:
     for number, offsets in found.items():
         assert offsets == sorted(offsets)
         assert [log[at].value for at in offsets] == [b"%d %d" % (number, n) for n in range(each)]
+
+
+def test_a_coroutine_waits_without_a_thread(log: Log) -> None:
+    """For one record, for many at once, also of batches that are full; or it raises the error."""
+
+    async def give(appender: Appender) -> list[int]:
+        futures = [appender.append(b"x" * 300) for _ in range(8)]
+        offsets = list(await asyncio.gather(*futures))
+        assert await futures[0] == 0
+        count = threading.active_count()
+        offsets.append(await appender.append(b"y"))
+        assert threading.active_count() == count
+        log._log_dir.failed(OSError(5, "Input/output error"))
+        with pytest.raises(LogDirOfflineError):
+            await appender.append(b"z")
+        return offsets
+
+    with log.appender(linger=0.001) as appender:
+        assert asyncio.run(give(appender)) == list(range(9))
+
+
+def test_a_coroutine_that_goes_away_is_nobodys_trouble(log: Log) -> None:
+    """Cancelled, or its loop closed: the others get their offsets."""
+
+    async def give(appender: Appender) -> AppendFuture:
+        future = appender.append(b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future, 0)
+        waits = asyncio.ensure_future(future)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waits), 0.001)
+        return future
+
+    with log.appender(linger=FOR_EVER) as appender:
+        future = asyncio.run(give(appender))
+        appender.flush()
+        assert future.result(0) == 0
+        assert appender.append(b"b") is not None
+    assert len(log) == 2
 
 
 @pytest.mark.parametrize("linger", [-1, float("nan"), float("inf"), 1e30])

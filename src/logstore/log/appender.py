@@ -12,7 +12,9 @@ finds it: another append, the thread, `flush`, `close`, or who asks for an offse
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import seconds, timeout_of, whole
 from logstore.errors import LogClosedError
@@ -39,6 +41,7 @@ class _Batch:
         "size_bytes",
         "timestamps",
         "values",
+        "wakers",
     )
 
     def __init__(self) -> None:
@@ -51,6 +54,8 @@ class _Batch:
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: threading.Event | None = None
+        # Of coroutines that wait, called once the batch is done; added to by anybody, any time.
+        self.wakers: list[Callable[[], object]] = []
         # Set once: nothing is added to this batch any more.
         self.next: _Batch | None = None
 
@@ -81,7 +86,7 @@ class _Batch:
 
 
 class AppendFuture:
-    """Stand for the offset of a record that is on its way."""
+    """Stand for the offset of a record that is on its way; a coroutine may await it."""
 
     __slots__ = ("_appender", "_batch", "_index")
 
@@ -94,6 +99,16 @@ class AppendFuture:
         if self._batch.error is not None:
             return f"AppendFuture({type(self._batch.error).__name__})"
         return f"AppendFuture({'offset ' + str(self.result(0)) if self.done() else 'pending'})"
+
+    def __await__(self) -> Generator[Any, None, int]:
+        if not self.done():
+            import asyncio
+
+            sent, loop = asyncio.Event(), asyncio.get_running_loop()
+            self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
+            if not self.done():  # else whoever sent it may have seen no waker
+                yield from sent.wait().__await__()
+        return self.result()
 
     def done(self) -> bool:
         """Tell whether the record was appended, or refused."""
@@ -222,6 +237,9 @@ class Appender:
                     self._send(batch)
                 if batch.is_done is not None:
                     batch.is_done.set()
+                for wake in list(batch.wakers):
+                    with suppress(RuntimeError):  # its loop was closed
+                        wake()
                 self._oldest = following
 
     def _send(self, batch: _Batch) -> None:
