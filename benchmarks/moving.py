@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.peers import segment_files
-from benchmarks.workload import equal_values
+from benchmarks.workload import BATCH_RECORDS, equal_values
 from logstore import Log, LogConfig, LogStore
 from mover import ReplicaMover
 
@@ -19,11 +19,17 @@ BARE_CHUNK_BYTES = 4 << 20
 PURGED_SECONDS_MAX = 600
 
 
-def fill(store: LogStore, log_dir: str, partition: int, size_bytes: int) -> Log:
-    """Make a replica of a size, durable, in batches of 100 kB."""
+def fill(
+    store: LogStore,
+    log_dir: str,
+    partition: int,
+    size_bytes: int,
+    batch_records: int = BATCH_RECORDS,
+) -> Log:
+    """Make a replica of a size, durable, in batches of 100 kB or of fewer records of 100 bytes."""
     config = LogConfig(segment_bytes="1GiB", max_message_bytes="2MiB")
     log = store.create(TOPIC, partition, log_dir=log_dir, config=config)
-    pool, number = equal_values(), 0
+    pool, number = [values[:batch_records] for values in equal_values()], 0
     while log.size_bytes < size_bytes:
         log.extend(pool[number % len(pool)])
         number += 1
