@@ -169,8 +169,9 @@ def _unknown_key(kind: str, name: str, known: list[str]) -> str:
 
     # Kafka's own spelling is the likeliest mistake: segment.bytes for segment_bytes.
     wanted = name.lower().replace(".", "_").replace("-", "_")
-    nearest = get_close_matches(wanted, known, n=1, cutoff=0.0)[0]
-    return f"{kind} has no key {name!r}; did you mean {nearest!r}?"
+    for nearest in get_close_matches(wanted, known, n=1):
+        return f"{kind} has no key {name!r}; did you mean {nearest!r}?"
+    return f"{kind} has no key {name!r}; it has {', '.join(known)}"
 
 
 class LogConfig(_Config):

@@ -39,6 +39,19 @@ def test_ls_names_everything(run: Run, tmp_path: Path) -> None:
     assert "codec-zstd" in run("kafka", "ls", str(dirs[0])).stdout
 
 
+def test_regression_a_path_of_no_broker_is_told_once(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Alone it is an error with one piece of advice; beside a good one a warning."""
+    nowhere, good = str(tmp_path / "nowhere"), str(log_dirs("killed", tmp_path)[0])
+    result = run("kafka", "ls", nowhere)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert result.stderr.endswith("check the path and its disk, then try again\n")
+    result = run("kafka", "ls", good, nowhere)
+    assert f"warning: log dir {nowhere} is offline: " in result.stderr
+    assert not caplog.text
+
+
 def test_cat_prints_a_partition(run: Run, tmp_path: Path) -> None:
     """In both isolation levels, with the options of `cat`."""
     dirs = ",".join(map(str, log_dirs("stopped", tmp_path)))

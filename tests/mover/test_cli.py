@@ -135,7 +135,10 @@ def test_a_reassignment_names_what_it_leaves_out(
     [
         (["run", "nope", "0", "{1}"], 1, "no partition nope-0"),
         (["run", "orders", "0", "{1}/x"], 1, "not one of the log dirs"),
+        (["run", "orders", "0", "{1}/x"], 1, "{0}, {1}"),
         (["run", "orders", "0"], 2, "TOPIC PARTITION TARGET"),
+        (["run", "orders", "0", "{1}", "--evacuate", "{0}"], 2, "not both"),
+        (["run", "--plan", "/dev/null", "--evacuate", "{0}"], 2, "not both"),
         (["run", "orders", "0", "{1}", "--throttle", "fast"], 2, "not a size"),
         (["plan", "--tolerance", "-1"], 2, "tolerance"),
         (["plan", "--evacuate", "/nope"], 2, "no log dir of this store"),
@@ -149,7 +152,8 @@ def test_what_is_typed_wrongly_is_said(
 ) -> None:
     """One line on stderr, and the exit code for a problem or for wrong usage."""
     result = run("move", *(word.format(*log_dirs) for word in words))
-    assert (result.exit_code, reason in result.stderr) == (code, True), result.stderr
+    told = reason.format(*log_dirs) in result.stderr
+    assert (result.exit_code, told) == (code, True), result.stderr
 
 
 def test_the_owner_moves_while_it_appends(run: Run, log_dirs: list[str]) -> None:

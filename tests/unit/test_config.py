@@ -81,6 +81,8 @@ def wrong(key: str) -> dict[str, Any]:
 
 def test_a_key_that_is_not_known_names_the_nearest() -> None:
     """A slip of the pen, and Kafka's own spelling with dots, lead to the right key."""
+    with pytest.raises(TypeError, match=r"no key 'nope'; it has .*retention_ms, .*segment_bytes"):
+        LogConfig(**wrong("nope"))
     with pytest.raises(TypeError, match="did you mean 'segment_bytes'"):
         LogConfig(**wrong("segmnt_bytes"))
     with pytest.raises(TypeError, match="did you mean 'retention_ms'"):

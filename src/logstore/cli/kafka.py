@@ -53,6 +53,8 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
         assert isinstance(store, KafkaStoreView)
         for warning in store.recovery_report.warnings:
             note(f"warning: {warning}")
+        for bad in store.recovery_report.offline_dirs:
+            note(f"warning: log dir {bad.path} is offline: {bad.reason}")
         yield store
 
 

@@ -74,8 +74,8 @@ class StoreAdministration(StoreFailures):
         self._check_owner()
         with self._change_of(self._resolved(path)) as resolved:
             if self._replicas.find_dir(resolved) is not None:
-                reason = "it is a log dir of this store already; reopen_dir brings an offline one"
-                raise LogDirError(path=resolved, reason=f"{reason} back")
+                reason = "it is a log dir of this store already; where it is offline, reopen it"
+                raise LogDirError(path=resolved, reason=reason)
             try:
                 return bring_in(self, self._membership.admit(resolved, format_new=format_new))
             except LogDirError as error:

@@ -87,7 +87,8 @@ def read_meta(path: str) -> KafkaMeta | None:
         if "=" in line and not line.startswith("#")
     )
     if "roster" in pairs:
-        reason = "it is of a store of this library: open it with LogStore.open"
+        reason = "it is of a store of this library, and not of a broker: open it with LogStore.open"
+        reason += " (logstore topics)"
         raise LogDirIdentityError(path=path, reason=reason)
     node_id = pairs.get("node.id", pairs.get("broker.id", ""))
     return KafkaMeta(pairs.get("cluster.id", ""), node_id, pairs.get("directory.id", ""))

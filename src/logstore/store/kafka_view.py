@@ -61,7 +61,7 @@ class KafkaStoreView(LogStoreView):
         self._environment = LogEnvironment(self.config, clock, read_only=True)
         opened, metas = [], {}
         for path in configured.paths:
-            log_dir = LogDir(path, on_failure=self._log_dir_failed, read_only=True)
+            log_dir = LogDir(path, read_only=True)
             opened.append(log_dir)
             try:
                 metas[path] = read_meta(path)
@@ -69,6 +69,7 @@ class KafkaStoreView(LogStoreView):
                 log_dir.take_offline(f"it cannot be read: {reason_of(error)}")
         check_one_serves(opened)
         for log_dir in opened:
+            log_dir.report_to(self._log_dir_failed)
             meta = metas.get(log_dir.path)
             if meta is not None:
                 log_dir.belong(meta.cluster_id, meta.directory_id)

@@ -131,8 +131,8 @@ def _make(
         log_dirs.append(log_dir)
     warnings += [
         f"log dir {id_} of the store's roster is not among those that serve: what it holds is "
-        "unavailable until its disk is back; if that is gone for good: logstore remove-dir --lost "
-        f"{id_}"
+        "unavailable until it is named and its disk is there; if that is gone for good: logstore "
+        f"remove-dir --lost {id_}"
         for id_ in roll.missing_ids
     ]
     return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)

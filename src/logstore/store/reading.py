@@ -151,7 +151,8 @@ class StoreReader:
         name = path_of(path, "a log dir")
         found = self._find_dir(name)
         if found is None:
-            raise LogDirError(path=name, reason="it is not one of the log dirs of this store")
+            reason = f"it is not one of the log dirs of this store: {', '.join(self.log_dirs)}"
+            raise LogDirError(path=name, reason=reason)
         return found
 
     def _find_dir(self, name: str) -> LogDir | None:

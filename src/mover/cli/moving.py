@@ -121,6 +121,8 @@ def run(
     """
     if topic is not None and (target is None or plan_file is not None):
         raise click.UsageError("give TOPIC PARTITION TARGET, or --plan FILE, or neither")
+    if evacuate and (topic is not None or plan_file is not None):
+        raise click.UsageError("give --evacuate, or which moves to do, not both")
     skipped: list[Any] = []
     with moves_of(log_dirs) as caller:
         asked: dict[str, Any] = {}

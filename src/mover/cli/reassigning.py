@@ -38,7 +38,7 @@ VERIFY_COLUMNS = [
 @click.option("--execute", is_flag=True, help="Move, and show how it goes.")
 @click.option("--verify", is_flag=True, help="Say which replicas have arrived.")
 @click.option("--cancel", is_flag=True, help="Give up what it asked for.")
-@click.option("--throttle", metavar="RATE", help=f"With --execute: {THROTTLE_HELP}")
+@click.option("--throttle", metavar="RATE", help=f"{THROTTLE_HELP} With --execute.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
 @format_option()
 def reassign(
