@@ -221,10 +221,13 @@ class SegmentCopy:
         """Take another segment for the source: keep what is the same, cut off the rest.
 
         So begins a copy that is resumed, and so it goes on when the source was truncated,
-        repaired or compacted: whatever the history, only the bytes count.
+        repaired or compacted: whatever the history, only the bytes count. Of a copy that was left
+        those on the disk: a sync of it may have failed since, and its end be known to nobody.
         """
-        self.source = source
+        was_left, self.source = self.source is None, source
         try:
+            if was_left:
+                files.drop_cache(self.segment.log_path)
             size_bytes = files.fstat(self.fd).st_size
             end = min(size_bytes, source.size_bytes)
             same = _common_bytes(source_fd, self.fd, 0, end, ends, ends.check)

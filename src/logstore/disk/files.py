@@ -268,6 +268,18 @@ def clone(source_fd: int, target_fd: int) -> None:
     ioctl(target_fd, CLONE_FILE, source_fd)
 
 
+def forget_clean(path: str) -> None:
+    """Have the kernel forget what it keeps of a file and takes for written.
+
+    Of what a failed sync dropped it shows the bytes that the disk does not have, until then.
+    """
+    fd = open_file(path, READ)
+    try:
+        fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        close(fd)
+
+
 def drop_cache(path: str) -> None:
     """Have the kernel forget what it keeps of a file, so that the next read goes to the disk.
 

@@ -69,6 +69,8 @@ class LogDir(Health):
         self.was_clean = False
         # False once anything in the dir could not be opened whole: it is then not closed as clean.
         self.is_fully_loaded = True
+        # Served by this process before: what is in memory may not be what its disk has.
+        self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
         self.lock = DirLock(path)

@@ -46,6 +46,14 @@ def flush_to(log: LogWriter, offset: int) -> None:
                     reclaim(log, ("_flush_lock",))
 
 
+def unflushed_paths(log: LogWriter) -> list[str]:
+    """Name the segments of which some may not be on the disk, whatever a flush makes of it."""
+    segments, bases = log._view
+    ends = [*bases[1:], log.log_end_offset]
+    point = log._recovery_point
+    return [one.log_path for one, end in zip(segments, ends, strict=True) if end > point]
+
+
 def _flush(log: LogWriter, outer: BaseException | None) -> None:
     """Sync all there is; `_flush_lock` is held."""
     pending: list[Unflushed] = []

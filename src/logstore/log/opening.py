@@ -124,6 +124,7 @@ def load(
         recovery_point=recovery_point,
         progress=progress,
         check=partial(_check_awaited, log._log_dir),
+        from_disk=log._log_dir.is_back,
     )
     recovered = recovery.run()
     _check_awaited(log._log_dir)

@@ -61,8 +61,10 @@ class Recovery:
         recovery_point: int | None,
         progress: Progress | None = None,
         check: Callable[[], None] = lambda: None,
+        from_disk: bool = False,
     ) -> None:
         self._check = check  # asked before each change: it may have hung until nobody waits for it
+        self._from_disk = from_disk  # not from memory, of which a failed sync has made a liar
         self.directory = directory
         self.metadata = metadata
         self.environment = environment
@@ -234,6 +236,8 @@ class Recovery:
             scan.offset = trailer.end_offset
             scan.max_timestamp, scan.last_epoch = trailer.max_timestamp, trailer.last_leader_epoch
             scan.last_position = trailer.last_position
+        if self._from_disk:
+            files.forget_clean(segment.log_path)
         fd = files.open_file(segment.log_path, files.READ)
         try:
             start = scan.position

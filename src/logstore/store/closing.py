@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
+from logstore.disk import files
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.log.flushing import unflushed_paths
 from logstore.log.log import Log
 from logstore.store.background import DirKeeper, warn
 from logstore.store.parallel import Outcome
@@ -71,13 +74,22 @@ def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Let go of every descriptor on a dead disk: else it goes on failing when it is back."""
+    """Let go of every descriptor on a dead disk: else it goes on failing when it is back.
+
+    And of what is in memory of it: who opens it next reads what a failed flush has left there.
+    """
+    unflushed: list[str] = []
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
+            if isinstance(log, Log):  # nobody here writes the others
+                unflushed += unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
         except Exception:  # noqa: BLE001 - the next one must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
+    for path in unflushed:
+        with suppress(OSError):
+            files.forget_clean(path)
 
 
 def _for_logs(

@@ -38,6 +38,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     """
     _wait_until_quiet(store, admission.path)
     log_dir = LogDir(admission.path)
+    log_dir.is_back = True
     replicas, report = store._replicas, RecoveryReport()
     try:
         _take_possession(store, admission, log_dir)
