@@ -273,3 +273,34 @@ def test_regression_a_range_says_nothing_of_what_stands_behind_it(
                 list(log.read_batches(0, end_offset=end))
         behind = [at for batch in log.read_batches(90) for at in batch.offsets.tolist()]
         assert behind == list(range(90, 150))
+
+
+def compacted(count: int) -> list[bytes]:
+    """Make batches of two records each, of which compaction took one and left the next."""
+    payload = kafka.build_payload([b"value"] * 2, None, 5, None)
+    return [b"".join(kafka.frame(payload, 4 * at, 0)) for at in range(count)]
+
+
+def log_of(place: Path, *batches: bytes) -> Path:
+    """Make a log dir of a partition with these batches."""
+    (place / "t-0").mkdir()
+    (place / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    return place
+
+
+def test_a_compacted_log_is_decoded_many_batches_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gaps between batches cost nothing; the last has nobody behind it who says that it may be."""
+    decoded: list[int] = []
+    decode_many = kafka_decode.decode_many
+
+    def counted(parts: Any, headers: Any) -> Any:
+        decoded.append(len(parts))
+        return decode_many(parts, headers)
+
+    monkeypatch.setattr(kafka, "decode_many", counted)
+    with LogStore.open_kafka(log_of(tmp_path, *compacted(200))) as store:
+        offsets = [at for batch in store["t", 0].read_batches() for at in batch.offsets.tolist()]
+    assert offsets == [4 * number + more for number in range(200) for more in (0, 1)]
+    assert decoded == [199, 1]

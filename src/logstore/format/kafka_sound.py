@@ -24,8 +24,10 @@ from logstore.format.kafka_header import (
     MAGIC,
     RECORD_BYTES_MIN,
 )
-from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES
 
+MAGIC_AT = PREFIX_BYTES - 1
+_unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
 # So many small batches are checked before other threads are let in, in a fraction of a millisecond.
@@ -77,18 +79,29 @@ def sound_header(
 def sound_run(
     data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-    """Check batches from `position` on; see `sound.sound_run`. It ends before a gap of offsets."""
+    """Check batches from `position` on; see `sound.sound_run`.
+
+    Behind a gap of offsets, as compaction leaves them, it goes on where the batch that follows is
+    in view and says that the base offset, which no checksum covers, is not too large.
+    """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)
     while position < end:
         at = start + position
         is_verified = bool(verified[at >> 8] >> (at >> 5 & 7) & 1)
         header = sound_header(data, position, end, expected_offset, is_verified)
-        if header is None or header.base_offset != expected_offset or header.last_offset < offset:
+        if header is None or header.last_offset < offset:
+            break
+        behind = position + header.size_bytes
+        if header.base_offset != expected_offset and (
+            behind + PREFIX_BYTES > end
+            or data[behind + MAGIC_AT] != MAGIC
+            or _unpack_base_offset(data, behind)[0] <= header.last_offset
+        ):
             break
         verified[at >> 8] |= 1 << (at >> 5 & 7)
         found.append((position, header))
-        position, expected_offset = position + header.size_bytes, header.last_offset + 1
+        position, expected_offset = behind, header.last_offset + 1
     return found, position, expected_offset
 
 
