@@ -304,3 +304,50 @@ def test_a_compacted_log_is_decoded_many_batches_at_a_time(
         offsets = [at for batch in store["t", 0].read_batches() for at in batch.offsets.tolist()]
     assert offsets == [4 * number + more for number in range(200) for more in (0, 1)]
     assert decoded == [199, 1]
+
+
+@pytest.mark.parametrize("claim", [103, 4 * 60, 2**40])
+def test_a_base_offset_that_lies_in_a_compacted_log_is_damage(tmp_path: Path, claim: int) -> None:
+    """No checksum covers it; what the batch behind it says does, at the first read and later."""
+    batches = [bytearray(each) for each in compacted(60)]
+    with LogStore.open_kafka(log_of(tmp_path, *map(bytes, batches))) as store:
+        log = store["t", 0]
+        assert len(list(log)) == 120
+        for number in (25, 40):
+            bad = [*batches]
+            bad[number] = bytearray(batches[number])
+            struct.pack_into(">q", bad[number], 0, claim)
+            (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(bad))
+            found: list[int] = []
+            with pytest.raises(CorruptRecordBatchError, match=r"base offset|begins with offset"):
+                for batch in log.read_batches():
+                    found += batch.offsets.tolist()
+            # The batch before one that claims too little is not vouched for.
+            good = number - (claim < 4 * number and number == 40)
+            assert found == [4 * at + more for at in range(good) for more in (0, 1)]
+
+
+@pytest.mark.parametrize("step", [2, 4])
+@pytest.mark.parametrize("claim", [0, 3, 103, 240, 2**40])
+def test_regression_what_a_lying_base_offset_hides_is_no_gap(
+    tmp_path: Path, step: int, claim: int
+) -> None:
+    """Who begins to read behind a batch steps over it unchecked, and may have been misled by it."""
+    payload = kafka.build_payload([b"value"] * 2, None, 5, None)
+    batches = [bytearray(b"".join(kafka.frame(payload, step * at, 0))) for at in range(60)]
+    bad, behind = step * 40, step * 41
+    struct.pack_into(">q", batches[40], 0, claim)
+    with LogStore.open_kafka(log_of(tmp_path, *map(bytes, batches))) as store:
+        log = store["t", 0]
+        for offset in range(bad - step + 2, behind):
+            with pytest.raises(CorruptRecordBatchError):
+                list(log.read_batches(offset))
+            with pytest.raises(CorruptRecordBatchError):
+                log.read(offset)
+            with pytest.raises(CorruptRecordBatchError):
+                _ = log[offset]
+        if step == 2:  # where there are gaps, one that claims too little has the one before blamed
+            assert [r.offset for r in log.read(bad - step)] == [bad - step, bad - step + 1]
+        for offset in range(behind, behind + 2):
+            assert log[offset].offset == log.read(offset)[0].offset == offset
+            assert next(log.read_batches(offset)).base_offset == offset

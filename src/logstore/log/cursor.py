@@ -113,6 +113,9 @@ class Cursor:
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
+            if run and self._may_be_misled(run[0][1], start):
+                self._resume(start, "")
+                continue
             if run:
                 self.position, self.offset, self._expected = start + at, expected, expected
                 self._start = None
@@ -138,6 +141,11 @@ class Cursor:
                 self.position = start + at
             else:
                 self._end_window(len(data), at, start, end)
+
+    def _may_be_misled(self, header: BatchHeader, position: int) -> bool:
+        """Tell whether what is wanted may be in a batch that was stepped over unchecked."""
+        is_behind = header.base_offset > self.offset
+        return is_behind and self._start is not None and self._start[0] != position
 
     def _fits(self, header: BatchHeader, position: int) -> bool:
         """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
@@ -169,7 +177,7 @@ class Cursor:
             return True
         reason = layouts.fault(data, at, self._expected)
         is_gap = reason is None and header.base_offset != self._expected
-        if is_gap and not self._fits(header, position):
+        if is_gap and (self._may_be_misled(header, position) or not self._fits(header, position)):
             reason = f"its base offset {header.base_offset} is not the one it was given"
         if reason is None:
             segment.mark_verified(position)
@@ -186,11 +194,25 @@ class Cursor:
             (self.position, self._expected), self._start = self._start, None
             return
         segment = self.segment
-        fd = self._handle.fd
-        found = find_batch(fd, position, segment.size_bytes, magic_of(fd))
+        found = self._find_behind(position)
         if found is None or found[1] > self.offset or found[0] <= position:
             raise corrupt(segment, position, reason)
         self.position, self._expected = found
+
+    def _find_behind(self, position: int) -> tuple[int, int] | None:
+        """Find the next batch behind damage whose offsets can follow: its place and first one."""
+        fd, end = self._handle.fd, self.segment.size_bytes
+        magic = magic_of(fd)
+        found = find_batch(fd, position, end, magic)
+        while found is not None and found[1] < self._expected:
+            # Its base offset lies, or it is of another place: it is part of the damage.
+            place = found[0]
+            if place == position:
+                head = files.read_up_to(fd, PREFIX_BYTES, place)
+                place += unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+            position = place
+            found = find_batch(fd, position, end, magic)
+        return found
 
 
 def batches(
