@@ -236,3 +236,15 @@ def test_ctrl_c_while_following(orders: list[str], start: Start) -> None:
     _, errors = child.communicate()
     assert child.returncode == 130
     assert errors.strip() == b""
+
+
+@pytest.mark.parametrize(
+    "command", ["append", "cat", "delete --yes", "dump", "promote", "repair", "tail", "verify"]
+)
+@pytest.mark.parametrize("name", [("a b", "0"), ("orders", "9999999999")])
+def test_regression_a_name_that_cannot_be_is_wrong_usage(
+    run: Run, orders: list[str], command: str, name: tuple[str, str]
+) -> None:
+    """It ended in a traceback."""
+    result = run(*command.split(), *name)
+    assert (result.exit_code, name[0 if name[0] == "a b" else 1] in result.stderr) == (2, True)

@@ -27,6 +27,8 @@ def test_damage_is_a_table_row(run: Run, orders: list[str]) -> None:
     assert row.split()[:3] == ["orders", "0", segment_path(orders)]
     rows = json.loads(run("verify", "orders", "0", "--format", "json").stdout)
     assert rows[0]["position"] == 0 and "checksum" in rows[0]["reason"]
+    read = run("cat", "orders", "0")
+    assert (read.exit_code, "`repair`" in read.stderr) == (1, True)
 
 
 def test_verify_what_is_not_there(run: Run, orders: list[str]) -> None:

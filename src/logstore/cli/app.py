@@ -14,7 +14,7 @@ from logstore import __version__
 from logstore.cli import appending, bench, checking, dirs, dump, operating, reading, topics
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
-from logstore.errors import LogDirLockedError, LogStoreError
+from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStoreError
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 130
 
@@ -113,7 +113,10 @@ def explain(error: LogStoreError) -> str:
             f"log dir {error.path} is owned by process {error.pid}, which cannot be asked to do "
             "this; stop it first (commands that only read work beside it)"
         )
-    return " ".join(str(error).split()) or type(error).__name__
+    advice = ""
+    if isinstance(error, CorruptRecordBatchError):
+        advice = "; `verify` shows all damage, `repair` takes it out of a log of ours"
+    return (" ".join(str(error).split()) or type(error).__name__) + advice
 
 
 def report(error: click.ClickException) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Unpack
 
 import click
@@ -35,6 +35,7 @@ from logstore.config import format_size
 from logstore.format import layouts
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
+from logstore.store.kafka_listing import read_meta
 from logstore.store.kafka_view import KafkaStoreView
 
 LS_COLUMNS = [
@@ -222,6 +223,8 @@ def export(
     """
     from logstore.store.kafka_exporting import export as export_one
 
+    with suppress(FileNotFoundError):
+        read_meta(os.path.abspath(target))  # raises for a log dir of ours
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         for name in partitions_of(store, topic, partition):
             path = os.path.join(os.path.abspath(target), str(name))

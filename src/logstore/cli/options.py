@@ -13,6 +13,7 @@ from logstore import LogStore, TopicPartition
 from logstore.cli.interrupts import Interrupts, held
 from logstore.cli.output import progress_bar
 from logstore.errors import LogStoreError, UnknownPartitionError
+from logstore.names import validate_partition, validate_topic
 
 ENVIRONMENT_NAME = "LOGSTORE_LOG_DIRS"
 
@@ -160,7 +161,8 @@ def partitions_of(
     if topic is None:
         return every
     if partition is not None:
-        return [TopicPartition(topic, partition)]
+        with wrong_usage():
+            return [TopicPartition(validate_topic(topic), validate_partition(partition))]
     found = [name for name in every if name.topic == topic]
     if not found:
         head, dash, tail = topic.rpartition("-")

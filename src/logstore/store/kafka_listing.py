@@ -87,8 +87,7 @@ def read_meta(path: str) -> KafkaMeta | None:
         if "=" in line and not line.startswith("#")
     )
     if "roster" in pairs:
-        reason = "it is of a store of this library, and not of a broker: open it with LogStore.open"
-        reason += " (logstore topics)"
+        reason = "it is of a store of this library: LogStore.open and `logstore cat` read it"
         raise LogDirIdentityError(path=path, reason=reason)
     node_id = pairs.get("node.id", pairs.get("broker.id", ""))
     return KafkaMeta(pairs.get("cluster.id", ""), node_id, pairs.get("directory.id", ""))

@@ -196,7 +196,7 @@ def _without_any_identity(
 
 def _lost(fact: DirFacts) -> str:
     what = "was damaged" if fact.found is Found.DAMAGED else "was gone"
-    return f"{what} and is written anew"
+    return f"{what}; the store's owner writes it anew"
 
 
 def not_mounted(*facts: DirFacts) -> str:
