@@ -71,6 +71,16 @@ def test_the_way_back_is_shorter_than_the_way_there() -> None:
     assert not mine.is_slow and mine.state.value == "online"
 
 
+def test_who_is_left_alone_is_slow_no_more() -> None:
+    """Without another log dir that serves there is nothing that it is slower than."""
+    mine, other = dirs([SLOW] * 5, [QUICK] * 5)
+    judge(mine, [other])
+    assert mine.is_slow
+    other.take_offline("its disk is gone")
+    judge(mine, [other])
+    assert not mine.is_slow
+
+
 def test_a_slow_dir_serves_and_gets_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,7 +27,10 @@ PROBES_MIN = 3
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
     """Let a log dir be slow, or be so no more, by its last probes and those of the others."""
     own = tuple(log_dir.probe_seconds)
-    theirs = [float(np.median(taken)) for one in others if (taken := tuple(one.probe_seconds))]
+    served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
+    theirs = [float(np.median(taken)) for taken in served if taken]
+    if not theirs:  # nobody is left that it is slower than
+        log_dir.change(Event.KEPT_UP)
     if len(own) < PROBES_MIN or not theirs:
         return
     usual, its = float(np.median(theirs)), float(np.median(own))
