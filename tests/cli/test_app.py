@@ -238,6 +238,19 @@ def test_ctrl_c_while_following(orders: list[str], start: Start) -> None:
     assert errors.strip() == b""
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("command", ["append orders 0", "topics"])
+def test_regression_a_closed_standard_stream_is_an_empty_one(
+    orders: list[str], command: str, closed: str
+) -> None:
+    """It ended in a traceback."""
+    line = f"{sys.executable} -m logstore.cli {command} --log-dirs {','.join(orders)} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+
+
 @pytest.mark.parametrize(
     "command", ["append", "cat", "delete --yes", "dump", "promote", "repair", "tail", "verify"]
 )

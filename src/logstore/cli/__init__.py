@@ -6,13 +6,14 @@ exit code 2. Nothing here imports rich or pyarrow before it is needed.
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line with the arguments of this process, and exit."""
     try:
-        import click  # noqa: F401
+        import click
     except ImportError:
         sys.stderr.write(
             "error: the command line needs click and rich: pip install 'logstore[cli]'\n"
@@ -20,4 +21,8 @@ def main() -> None:
         raise SystemExit(2) from None
     from logstore.cli.app import app
 
+    # Where one was closed (`logstore ... >&-`), no file of a store may come to stand for it.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, click.open_file(os.devnull, mode))
     app(prog_name="logstore")
