@@ -346,3 +346,37 @@ def test_a_batch_that_was_taken_back_is_served_no_more(
         assert view[2].value == next_value
         assert [record.value for record in view] == [b"a", b"b", next_value]
         assert view.verify() == []
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_regression_a_replica_that_is_swapped_as_it_is_looked_at_is_not_empty(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """Its directory gives the names of files, and has another name when these are looked at."""
+    with (
+        LogStore.open(dirs, admin_socket=False) as store,
+        ReplicaMover(store) as mover,
+        LogStore.open(dirs, read_only=True) as view,
+    ):
+        log = store.create("orders", 0, log_dir=dirs[0])
+        log.extend([b"a", b"b"])
+        if is_known:
+            known = view.log("orders", 0)
+            assert len(list(known)) == 2
+            os.utime(os.path.join(dirs[0], "orders-0"))  # it is listed anew
+        live = os.path.join(dirs[0], "orders-0")
+        moved: list[str] = []
+
+        def names(path: str, ask: Callable[[str], list[str]] = files.names) -> list[str]:
+            found = ask(path)
+            if path == live and not moved:
+                moved.append(path)
+                assert mover.move("orders", 0, dirs[1]).wait() is MoveState.DONE
+            return found
+
+        monkeypatch.setattr(files, "names", names)
+        if is_known:
+            with pytest.raises(UnknownPartitionError):
+                list(known)
+        assert [record.value for record in view.log("orders", 0)] == [b"a", b"b"]
+        assert moved

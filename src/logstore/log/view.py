@@ -165,6 +165,8 @@ class LogView(LogReader):
         except CorruptCheckpointError as error:
             self.recovery.warnings = [str(error)]
         rows = self._rows()
+        if not rows:  # so it seems where a directory was renamed after it had given its names
+            files.stat(self._directory)
         known = {
             row.base_offset: self._take(row, old.get(row.base_offset), follower)
             for row, follower in zip(rows, [*rows[1:], None], strict=False)

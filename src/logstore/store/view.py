@@ -30,7 +30,7 @@ from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.facts import complete
 from logstore.store.identity import resolve
-from logstore.store.listing import list_at_rest, list_log_dir
+from logstore.store.listing import LISTINGS_MAX, list_at_rest, list_log_dir
 from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
@@ -143,9 +143,13 @@ class LogStoreView(LogStore):
         self._check()
         key = partition_named(topic, partition)
         log = self._find(key)
-        if log is None:
+        for _ in range(LISTINGS_MAX):
+            if log is not None:
+                return log
             self._refresh()
             log = self._find(key)
+            if key not in self._seen:
+                break  # else it was there a moment ago: a move swaps it
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
