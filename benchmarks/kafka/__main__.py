@@ -162,7 +162,10 @@ class Comparison:
     def _throttled(self, broker: Broker, store: LogStore, log_dirs: list[str]) -> None:
         log, seconds = store.log("moved", 0), self.scale.throttle_seconds
         for rate in RATES:
+            os.sync()  # neither is to begin beside what the other has not written yet
             theirs = broker.throttled_rate(TOPIC, rate, seconds) / rate - 1
+            broker.wait_purged()
+            os.sync()
             with ReplicaMover(store, 1, rate) as mover:
                 target = log_dirs[1] if log.log_dir == log_dirs[0] else log_dirs[0]
                 ours = bytes_in(mover, [log], target, seconds) / seconds / rate - 1
