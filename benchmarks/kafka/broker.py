@@ -194,6 +194,7 @@ class Watch:
     def __init__(self, broker: Broker, topic: str, target: int) -> None:
         self._dir = broker.log_dirs[target]
         self._done = os.path.join(self._dir, f"{topic}-0")
+        self._source = os.path.join(broker.log_dirs[1 - target], f"{topic}-0")
         self._topic = topic
         self._deadline = time.monotonic() + MOVE_SECONDS_MAX
 
@@ -214,8 +215,8 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the copy has taken the place of the partition."""
-        return os.path.isdir(self._done)
+        """Whether the copy has taken the place of the partition; for a sync's time both have it."""
+        return os.path.isdir(self._done) and not os.path.isdir(self._source)
 
     def wait_begun(self) -> None:
         """Wait for the first byte of the copy."""

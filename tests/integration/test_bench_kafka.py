@@ -41,15 +41,19 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_move_is_read_from_the_names_of_directories(tmp_path: Path) -> None:
-    """Not begun, under way under the name of a future replica, over."""
-    broker: Any = SimpleNamespace(log_dirs=["", str(tmp_path)])
+    """Not begun, under way under the name of a future replica, in both places, over."""
+    source, target = tmp_path / "a", tmp_path / "b"
+    broker: Any = SimpleNamespace(log_dirs=[str(source), str(target)])
     watch = Watch(broker, "moved", 1)
-    future = tmp_path / "moved-0.0123-future"
-    future.mkdir()
+    (source / "moved-0").mkdir(parents=True)
+    future = target / "moved-0.0123-future"
+    future.mkdir(parents=True)
     (future / "00000000000000000000.log").write_bytes(bytes(100))
     (future / "00000000000000000000.index").write_bytes(bytes(7))
     assert (watch.copied_bytes(), watch.is_over) == (100, False)
     watch.wait_begun()
-    future.rename(tmp_path / "moved-0")
+    future.rename(target / "moved-0")
+    assert not watch.is_over
+    (source / "moved-0").rename(source / "moved-0.0123-delete")
     watch.wait_over()
     assert (watch.copied_bytes(), watch.is_over) == (100, True)
