@@ -93,7 +93,7 @@ def syncing_early(recorder: Recorder, seed: int, fails_at: int = NEVER) -> Itera
     names = SimpleNamespace(**{**vars(threading), "Thread": syncs.thread})
     with (
         patch.object(early_sync, "threading", names),
-        patch.object(copy_segments, "EARLY_SYNC_BYTES", 1),
+        patch.object(copy_segments, "EARLY_SYNC_BYTES", STEP_BYTES),
     ):
         yield syncs
 

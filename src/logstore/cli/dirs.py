@@ -65,7 +65,8 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
         entries = store.describe_dirs().log_dirs
     metas = sorted((meta for meta in before.values() if meta), key=lambda meta: meta.roster_epoch)
     rosters = {meta.cluster_id: meta.roster for meta in metas}  # the newest of each store
-    facts: Row = {"log_dirs": [], "formatted": [], "taken_back": [], "refused": []}
+    outcomes = ("formatted", "taken_back", "refused", "left_as_it_is")
+    facts: Row = {name: [] for name in ("log_dirs", *outcomes)}
     sentences = []
     for path, _, error, *_, directory_id in entries:
         outcome = "taken_back" if before[path] else "formatted"
@@ -74,7 +75,7 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
         elif any(directory_id in roster for roster in rosters.values()):
             outcome = "left_as_it_is"
         facts["log_dirs"].append(path)
-        facts.setdefault(outcome, []).append(path)
+        facts[outcome].append(path)
         reason = f": {error}" if error is not None else ""
         sentences.append(f"{outcome.replace('_', ' ')}: {path}{reason}")
     print_facts(facts, output_format, "\n".join(sentences))
