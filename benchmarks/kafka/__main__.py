@@ -213,23 +213,34 @@ class Comparison:
     # --- the engines alone ----------------------------------------------------------------------
 
     def appends(self) -> None:
-        """Append 1,000 records of 100 bytes at a time."""
-        ours, theirs, records = [], [], self.scale.append_records
+        """Append 1,000 records of 100 bytes at a time, from lists of bytes and from Arrow."""
+        import pyarrow
+
+        lists, arrow, theirs, records = [], [], [], self.scale.append_records
         pool = equal_values()
+        batches = [pyarrow.record_batch({"value": pyarrow.array(each)}) for each in pool]
         for _ in range(self.scale.rounds + 1):
             path = self._topic_dir()
             (seconds,) = java.engine(self.home, "append", path, str(records), str(records // 2))
             theirs.append(records / seconds / 1e6)
             shutil.rmtree(os.path.dirname(path))
-            engine = Engine(self.new_dir())
-            engine.extend(pool, records // BATCH_RECORDS // 2)
-            started = time.perf_counter()
-            engine.extend(pool, records // BATCH_RECORDS)
-            ours.append(records / (time.perf_counter() - started) / 1e6)
-            engine.drop()
-            os.sync()
-        question = "append 1,000 at a time, Kafka's engine in its own JVM"
-        self.compare(question, "M records/s", ours[1:], theirs[1:], 3)
+            lists.append(self._appended(lambda engine, count: engine.extend(pool, count)))
+            arrow.append(self._appended(lambda engine, count: engine.extend_arrow(batches, count)))
+        for words, ours in (("1,000", lists), ("1,000 from Arrow", arrow)):
+            question = f"append {words} at a time, Kafka's engine in its own JVM"
+            self.compare(question, "M records/s", ours[1:], theirs[1:], 3)
+
+    def _appended(self, append: Callable[[Engine, int], None]) -> float:
+        """Append as many records as Kafka does, half of them before to warm up; M records/s."""
+        records = self.scale.append_records
+        engine = Engine(self.new_dir())
+        append(engine, records // BATCH_RECORDS // 2)
+        started = time.perf_counter()
+        append(engine, records // BATCH_RECORDS)
+        seconds = time.perf_counter() - started
+        engine.drop()
+        os.sync()
+        return records / seconds / 1e6
 
     def layout(self) -> None:
         """Do in Kafka's own layout what its engine does; see `benchmarks/kafka/layout.py`."""
