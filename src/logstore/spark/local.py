@@ -27,6 +27,9 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
+# Rows live shortly: with the JVM's default, G1, reading them takes an eighth longer.
+COLLECTOR = "-XX:+UseParallelGC"
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -63,11 +66,19 @@ def session(
     settings = {**ours, **(conf or {})}
     options = "spark.driver.extraJavaOptions"
     logging = f"-Dlog4j2.configurationFile=file:{os.path.join(HERE, 'log4j2.properties')}"
-    settings[options] = f"{logging} {settings.get(options, '')}".strip()
+    wanted = settings.get(options, "")
+    collector = _collector(wanted) if is_local else ""
+    settings[options] = " ".join(filter(None, (logging, collector, wanted)))
     builder = builder.master(master).appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _collector(wanted: str) -> str:
+    """Choose a garbage collector if the user does not; a JVM that is told of two does not start."""
+    said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
+    return "" if "GC" in said else COLLECTOR
 
 
 def prepare_environment(java: str = "auto") -> None:
