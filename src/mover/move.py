@@ -234,7 +234,8 @@ class Move:
         """Resume it if a log dir that hung is all that it waited for."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            if self.is_held_up and is_paused and not self._controller.is_closed:
+            is_asked = self.wanted is not None  # its user was heard just as it was held up
+            if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self.resume()
 
     def cancel(self, reason: str = "by its user") -> None:
@@ -257,11 +258,20 @@ class Move:
                 self._is_ending |= is_mine
                 self.wanted, self.cancel_reason = Wanted.CANCEL, reason
             if is_mine:
-                self._controller.discard(self)
+                self._discard()
                 return
             self._controller.wake()
             with self._changed:  # it may have been at its pause already: then it is ended here
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
+
+    def _discard(self) -> None:
+        try:
+            self._controller.discard(self)
+        except BaseException:  # Ctrl-C: who cancels it next is not to wait for this one
+            with self._changed:
+                self._is_ending = self._state.is_end
+                self._changed.notify_all()
+            raise
 
     @property
     def is_ending(self) -> bool:

@@ -18,8 +18,9 @@ from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
 from mover.administration import commands_of
+from mover.admission import admit, has_room, letting_in
 from mover.auto_rate import Pilot
-from mover.errors import MoveError, TargetFullError
+from mover.errors import MoveError
 from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
 from mover.reservation import Reservations
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mover.plan import MovePlan
 
 NUM_REPLICA_MOVE_THREADS = 2
-PURGE_SECONDS_MAX = 30.0
 ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
     "name": lambda move: move.key,
     "smallest": lambda move: (move.bytes_left, move.key),
@@ -166,38 +166,25 @@ class ReplicaMover:
             raise MoveError(topic=topic, partition=partition, reason=reason)
         if isinstance(running, Move) and running.target_dir == target.path:
             return running
-        with self._replicas.reserved_unmoved(key, f"it is to go to {target.path} now"):
-            source = self._replicas.lookup(topic, partition).log_dir
-            move = Move(self, key, source.path, target.path, throttle, log.size_bytes)
-            move.waits_for_room = waits_for_room
-            self._moves.append(move)
-            if source is not target:
-                self._replicas.running_moves[key] = move
-        if source is target:
-            move.go(MoveState.DONE)
-            return move
-        self._admit(move, target)
+        move = Move(self, key, log.log_dir, target.path, throttle, log.size_bytes)
+        move.waits_for_room = waits_for_room
+        with letting_in(self, move):
+            with self._replicas.reserved_unmoved(key, f"it is to go to {target.path} now"):
+                source = self._replicas.lookup(topic, partition).log_dir
+                move.source_dir = source.path
+                self._moves.append(move)
+                if source is not target:
+                    self._replicas.running_moves[key] = move
+            if source is target:
+                move.go(MoveState.DONE)
+            else:
+                admit(self, move, target)
         return move
 
     def _check_open(self) -> None:
         self.store._check()
         if self.is_closed:
             raise MoveError(reason="the mover was closed")
-
-    def _admit(self, move: Move, target: LogDir) -> None:
-        """Queue a move, or fail it before its first byte."""
-        try:
-            jobs.check_fit(move, target)
-            if not move.waits_for_room:
-                self._reservations.reserve(move, target)
-        except LogStoreError as error:
-            with self.changed:
-                if move.is_idle:  # else somebody cancels it as it is let in
-                    self._end(move, MoveState.FAILED, error)
-            return
-        self.enqueue(move)
-        if move.is_ending:
-            self._reservations.release(move)
 
     # --- what the moves ask for -------------------------------------------------------------------
 
@@ -213,13 +200,13 @@ class ReplicaMover:
 
     def renew(self, move: Move) -> None:
         """Have a move that had failed run as the only one of its replica, if there is need."""
-        with self._replicas.reserved_unmoved(move.key, f"it is to go to {move.target_dir} now"):
+        reason = f"it is to go to {move.target_dir} now"
+        with letting_in(self, move), self._replicas.reserved_unmoved(move.key, reason):
             replica = self._replicas.opened.get(move.key)
-            is_there = replica is not None and replica.log_dir.path == move.target_dir
-            if not is_there:
+            if replica is None or replica.log_dir.path != move.target_dir:
                 self.enqueue(move)
-        if is_there and move.is_idle:
-            self._end(move, MoveState.DONE, None)
+            elif move.is_idle:
+                self._end(move, MoveState.DONE, None)
 
     def holds(self, move: Move) -> bool:
         """Tell whether a move is still this mover's: once it is closed they are the next one's."""
@@ -266,7 +253,7 @@ class ReplicaMover:
             for move in queued:
                 if not self._may_run(move):
                     continue
-                if move.waits_for_room and not self._has_room(move):
+                if move.waits_for_room and not has_room(self, move):
                     return None
                 self._dequeue(move)
                 if move.try_begin():
@@ -289,22 +276,6 @@ class ReplicaMover:
             path for m in self._moves if m.state.is_running for path in (m.source_dir, m.target_dir)
         ]
         return all(busy.count(path) < limit for path in (move.source_dir, move.target_dir))
-
-    def _has_room(self, move: Move) -> bool:
-        """Hold room for a move of a plan; one that nothing will make room for any more fails."""
-        is_last_try = not any(one.state.is_running for one in self._moves)
-        if is_last_try:
-            for keeper in list(self.store._keepers.values()):
-                keeper.wait_idle(PURGE_SECONDS_MAX)  # what was moved away is being purged
-        try:
-            self._reservations.reserve(move, self._replicas.dir_of(move.target_dir))
-        except LogStoreError as error:
-            if is_last_try or not isinstance(error, TargetFullError):
-                self._dequeue(move)
-                self._end(move, MoveState.FAILED, error)
-                self._pool.wake()
-            return False
-        return True
 
     def _job(self, move: Move) -> jobs.Job:
         target = self._replicas.dir_of(move.target_dir)
@@ -367,8 +338,6 @@ class ReplicaMover:
         if self._pid != os.getpid():
             return  # a forked child: the moves, and the threads, are its parent's
         with self.changed:
-            if self.is_closed:
-                return
             self.is_closed = True
         for move in [move for move in self._moves if not move.state.is_end]:
             with suppress(MoveError):

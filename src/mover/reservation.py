@@ -34,12 +34,18 @@ def need_of(size_bytes: int) -> int:
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 
+def device_of(target: LogDir) -> int:
+    """Tell on which file system a log dir is; raises OSError."""
+    return files.stat(target.path).st_dev
+
+
 class Reservations:
     """Who may write how much to which file system."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held over the disk, which may hang: all end here
         self._held: dict[Occupant, int] = {}  # the file system on which room is held
+        self._asking: dict[int, threading.Lock] = {}  # of each: one asks for its room at a time
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:
         """Hold room for a move; again is fine.
@@ -49,25 +55,31 @@ class Reservations:
             LogStoreError: the disk failed.
         """
         try:
-            device = files.stat(target.path).st_dev
+            device = device_of(target)
             with self._lock:
                 if occupant in self._held:
                     return
+                asking = self._asking.setdefault(device, threading.Lock())
+            with asking:
                 usable = target.refresh_usage().usable_bytes
-                others = sum(need_of(o.bytes_left) for o, d in self._held.items() if d == device)
-                needed = need_of(occupant.bytes_left)
-                if needed > usable - others:
-                    raise TargetFullError(
-                        topic=occupant.topic,
-                        partition=occupant.partition,
-                        path=target.path,
-                        needed_bytes=needed,
-                        usable_bytes=usable,
-                        reserved_bytes=others,
-                    )
-                self._held[occupant] = device
+                self._hold(occupant, target.path, device, usable)
         except OSError as error:
             raise target.failed(error, target.path) from error
+
+    def _hold(self, occupant: Occupant, path: str, device: int, usable: int) -> None:
+        with self._lock:
+            others = sum(need_of(o.bytes_left) for o, d in self._held.items() if d == device)
+            needed = need_of(occupant.bytes_left)
+            if needed > usable - others:
+                raise TargetFullError(
+                    topic=occupant.topic,
+                    partition=occupant.partition,
+                    path=path,
+                    needed_bytes=needed,
+                    usable_bytes=usable,
+                    reserved_bytes=others,
+                )
+            self._held[occupant] = device
 
     def release(self, occupant: Occupant) -> None:
         """Give the room back; twice is fine."""

@@ -30,6 +30,7 @@ from logstore.log.log import Log
 from logstore.log.metadata import Moving
 from logstore.names import TopicPartition, move_dir_name
 from logstore.store.replicas import Replicas
+from mover.admission import admit, refuse
 from mover.job import unmark
 from mover.move import Move
 from mover.state import MoveState
@@ -71,10 +72,10 @@ def resume_left(mover: ReplicaMover) -> None:
         if target is None:
             reason = f"its target, the log dir with id {move.target_dir}, is not there"
             error = ReplicaOfflineError(topic=move.topic, partition=move.partition, reason=reason)
-            mover._end(move, MoveState.FAILED, error)
+            refuse(mover, move, error)
         else:
             move.bytes_done = bytes_standing(target, move.key, move.move_id)
-            mover._admit(move, target)
+            admit(mover, move, target)
 
 
 def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:
