@@ -18,6 +18,7 @@ import errno
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from os.path import join
 from typing import NamedTuple, NoReturn
 
@@ -104,6 +105,8 @@ class LogView(LogReader):
         self._scan: Scan | None = None
         self._last: Segment | None = None
         self._last_checksum: int | None = None
+        # Opens what the store has of this partition by now; set by a store.
+        self.find_anew: Callable[[], LogReader | None] = lambda: None
 
     # --- following ------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class LogView(LogReader):
                 return
             except FileNotFoundError as error:
                 self._seen = None
-                if not self._is_there():
+                if not self._is_there() and not self._follow_move():
                     raise self._gone() from error
             except OSError as error:
                 raise self._failed(error) from error
@@ -127,6 +130,18 @@ class LogView(LogReader):
             return files.exists(self._directory)
         except OSError as error:
             raise self._failed(error) from error
+
+    def _follow_move(self) -> bool:
+        """Go on where a move has put the replica; False when it is nowhere any more."""
+        found = self.find_anew()
+        if found is None or found.topic_id != self.topic_id:
+            return False
+        with self._refreshing:
+            if found.directory != self._directory:
+                self._log_dir, self._directory = found._log_dir, found.directory
+                self._forget_known([])
+                self._known, self._seen, self._last = {}, None, None
+        return True
 
     def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
         """Look at the directory anew: what seemed damaged may have been about to change."""
@@ -172,14 +187,18 @@ class LogView(LogReader):
             for row, follower in zip(rows, [*rows[1:], None], strict=False)
         }
         segments = [one.segment for one in known.values()]
-        stayed = set(map(id, segments))
-        for one in self._known.values():
-            if id(one.segment) not in stayed:
-                one.segment.is_dropped = True
-                one.segment.forget(self._environment)
+        self._forget_known(segments)
         self._known, self._log_start_offset = known, self._start_of(rows, log_start_offset)
         if segments != list(self._view[0]):
             self._view = view_of(segments)
+
+    def _forget_known(self, stayed: list[Segment]) -> None:
+        """Let go of the files of segments that are not among those that stayed."""
+        ids = set(map(id, stayed))
+        for one in self._known.values():
+            if id(one.segment) not in ids:
+                one.segment.is_dropped = True
+                one.segment.forget(self._environment)
 
     def _read_metadata(self) -> PartitionMetadata | None:
         return PartitionMetadata.read(self._directory)

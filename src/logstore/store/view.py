@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from logstore.arguments import timeout_of
@@ -25,6 +26,7 @@ from logstore.errors import (
 )
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
+from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
@@ -182,9 +184,17 @@ class LogStoreView(LogStore):
                 return None
             except OSError as error:
                 raise log_dir.failed(error, path, *key) from error
+            cast(LogView, log).find_anew = partial(self._log_if_there, key)
             self._replicas.add(key, log, log_dir)
             self._inodes[key] = inode
             return log
+
+    def _log_if_there(self, key: TopicPartition) -> Log | None:
+        """Find a log whose directory is gone: a move may have brought it elsewhere."""
+        try:
+            return self.log(*key)
+        except UnknownPartitionError:
+            return None
 
     def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log beside its owner; raises OSError, LogStoreError."""
