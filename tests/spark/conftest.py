@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -99,3 +100,10 @@ def load(spark: Any) -> Callable[..., Any]:
         return reader.options(**options).load()
 
     return load
+
+
+@pytest.fixture
+def runtime() -> Iterator[str]:
+    """Give a directory for sockets whose path is short enough for an address."""
+    with TemporaryDirectory(prefix="ls-") as path:
+        yield path

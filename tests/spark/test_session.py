@@ -6,9 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -49,13 +47,6 @@ def without_java(place: Path) -> str:
             if not command.name.startswith("java") and not link.is_symlink():
                 link.symlink_to(command)
     return str(place)
-
-
-@pytest.fixture
-def runtime() -> Iterator[str]:
-    """Give a directory for sockets whose path is short enough for an address."""
-    with TemporaryDirectory(prefix="ls-") as path:
-        yield path
 
 
 def test_a_script_runs_quietly_without_a_java_of_the_system(tmp_path: Path, runtime: str) -> None:

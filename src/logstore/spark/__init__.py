@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.spark.local import session
+from logstore.spark.quiet import end_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from logstore.spark.checks import LogDirs
 
 __all__ = ["describe", "register", "session", "verify"]
+
+end_quietly()
 
 
 def register(spark: SparkSession) -> None:
