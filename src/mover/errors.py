@@ -3,7 +3,7 @@
 MoveError(topic, partition)
 ├── IllegalTransitionError(state, wanted)
 ├── TargetFullError(path, needed_bytes, usable_bytes, reserved_bytes)
-├── TargetUnfitError(path, reason)         cordoned, read-only or slow
+├── TargetUnfitError(path, reason)         cordoned
 └── MoveCancelledError(reason)
 """
 

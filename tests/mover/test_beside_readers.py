@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,29 @@ def test_a_log_that_is_deleted_or_made_anew_elsewhere_is_gone(
         with pytest.raises(UnknownPartitionError):
             held.read(0)
         assert len(view.log("orders", 0).read(0)) == 10
+
+
+def test_regression_a_log_is_verified_to_the_end_though_it_moves_meanwhile(
+    store: LogStore, base: Path
+) -> None:
+    """Its files are let go of by the swap, and their numbers may be another file's by then."""
+    log = store.create("orders", 0, log_dir=base / "a")
+    for _ in range(24):
+        log.extend([b"v" * 1000] * 1000)
+    log.flush()
+    seen: list[int] = []
+    others: list[int] = []
+
+    def progress(size_bytes: int) -> None:
+        if not seen:
+            move_to(store, base / "b")
+            others.extend(os.open("/dev/zero", os.O_RDONLY) for _ in range(20))
+        seen.append(size_bytes)
+
+    try:
+        assert log.verify(progress) == []
+    finally:
+        for fd in others:
+            os.close(fd)
+    assert len(seen) > 1
+    assert log.log_dir == str(base / "b")

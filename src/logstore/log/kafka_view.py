@@ -99,7 +99,8 @@ class KafkaSegment(Segment):
         # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
         entries = entries[: int(np.count_nonzero(entries[:, 1]))]
-        fd = self.handle(environment).fd
+        handle = self.handle(environment)
+        fd = handle.fd
         for relative_offset, position in entries[:: len(entries) // HINTS_MAX + 1].tolist():
             head = files.read_up_to(fd, PREFIX_BYTES, position)
             if len(head) < PREFIX_BYTES or head[layouts.MAGIC_AT] != layouts.KAFKA_MAGIC:
@@ -201,7 +202,8 @@ class KafkaLogView(LogView):
 
     def _refuse_old(self, segment: Segment) -> None:
         """Raise UnsupportedFormatError for message sets of before Kafka 0.11."""
-        head = files.read_up_to(segment.handle(self._environment).fd, PREFIX_BYTES, 0)
+        handle = segment.handle(self._environment)
+        head = files.read_up_to(handle.fd, PREFIX_BYTES, 0)
         if len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] in (0, 1):
             reason = layouts.old_message_set(head)
             if reason:
@@ -223,7 +225,8 @@ class KafkaLogView(LogView):
         super()._grow(segment)
         scan = self._scan
         assert scan is not None
-        fd = segment.handle(self._environment).fd
+        handle = segment.handle(self._environment)
+        fd = handle.fd
         facts = files.fstat(fd)
         seen = (scan.position, facts.st_size, facts.st_mtime_ns)
         if scan.position >= facts.st_size or seen == self._ended:

@@ -92,13 +92,14 @@ class Log(LogWriter):
                 return
             self._is_left_by_dir = of is not None
             self._unavailable = lambda: kind(message, **facts)
-        for segment in self._view[0]:
-            segment.forget(self._environment)
-        self._unflushed = []
-        self._writer = None
-        self._environment.dirty.discard(self)
-        with self._appended:
+            # Taken here and closed below: behind this a swap may serve it from elsewhere again.
+            segments, held = self._view[0], (self._unflushed, self._writer)
+            self._unflushed, self._writer = [], None
+            self._environment.dirty.discard(self)
             self._appended.notify_all()
+        for segment in segments:
+            segment.leave(self._environment)
+        del held
 
     # --- appending ------------------------------------------------------------------------------
 

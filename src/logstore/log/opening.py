@@ -237,7 +237,8 @@ def _take_epochs(log: Log, recovered: Recovered) -> None:
 
 
 def _walk_epochs(log: Log, segment: Segment, epochs: LeaderEpochs) -> None:
-    fd = segment.handle(log._environment).fd
+    handle = segment.handle(log._environment)
+    fd = handle.fd
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     if len(head) == PREFIX_BYTES and unpack_prefix(head)[2] == segment.last_epoch:
         epochs.note(segment.last_epoch, segment.base_offset)

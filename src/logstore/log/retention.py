@@ -118,10 +118,11 @@ def _leave_out(log: Log, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:
+    for segment in gone:  # of all of them first: the disk may fail at any file
+        segment.forget(log._environment)
     try:
         for segment in gone:
             for path in segment.paths:
                 files.remove_if_there(path)
-            segment.forget(log._environment)
     except OSError as error:
         raise log._failed(error) from error

@@ -40,8 +40,8 @@ def checkpoint(log: LogWriter, *, is_closing: bool) -> None:
             if log._refusal or not is_flushed or active.size_bytes < known_bytes:
                 return
             try:
-                fd = active.handle(log._environment).fd
-                snapshot = index_files(active, fd, log._metadata, is_sealed=False)
+                handle = active.handle(log._environment)  # held: a cache may let go of it any time
+                snapshot = index_files(active, handle.fd, log._metadata, is_sealed=False)
             except OSError as error:
                 raise log._failed(error) from error
             active.seal = None

@@ -60,6 +60,7 @@ class Segment:
         "inode",
         "is_checked",
         "is_dropped",
+        "is_left",
         "is_sparse",
         "last_epoch",
         "last_position",
@@ -89,6 +90,8 @@ class Segment:
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
+        # Its log serves no more: nothing of it is kept open.
+        self.is_left = False
         # A compacted segment of Kafka's may lack the offsets behind its last batch.
         self.is_sparse = False
         self.cached: dict[Any, Cached] = {}
@@ -158,6 +161,8 @@ class Segment:
     def handle(self, environment: LogEnvironment) -> Handle:
         """Open the `.log` for reading, or give the handle that is open; holding it pins it.
 
+        Its number alone does not: a cache or a move lets go of it, and another file has the number.
+
         Raises:
             OSError: FileNotFoundError when the segment was dropped meanwhile.
             CorruptRecordBatchError: the file is not the one that was sealed under this name.
@@ -176,7 +181,7 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped:  # behind the back of whoever let go of it: it would stay for long
+        if self.is_dropped or self.is_left:  # behind the back of who let go: it would stay for long
             environment.handles.drop(self.cached, HANDLE)
         return given
 
@@ -189,6 +194,8 @@ class Segment:
             return handle
         fresh = Handle(files.open_file(self.log_path, files.READ_WRITE))
         given: Handle = environment.handles.put(self.cached, WRITER, fresh, 1)
+        if self.is_left:
+            environment.handles.drop(self.cached, WRITER)
         return given
 
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
@@ -214,6 +221,11 @@ class Segment:
                     position=position,
                     reason="this is not the batch that stood here when the segment was sealed",
                 )
+
+    def leave(self, environment: LogEnvironment) -> None:
+        """Let go of all that is cached of this segment, and keep nothing open from now on."""
+        self.is_left = True
+        self.forget(environment)
 
     def forget(self, environment: LogEnvironment) -> None:
         """Let go of all that is cached of this segment."""
@@ -274,7 +286,8 @@ class Segment:
         """Make both indexes from the batches themselves; damage in the file is stepped over."""
         index, time_index = OffsetIndex(), TimeIndex()
         scan = Scan(self.base_offset, index=index, time_index=time_index)
-        fd, end = self.handle(environment).fd, self.size_bytes
+        handle, end = self.handle(environment), self.size_bytes
+        fd = handle.fd
         while (reason := scan.run(fd, end)) is not None:
             scan.skip_damage(fd, end, reason)
         return index, time_index

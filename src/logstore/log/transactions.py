@@ -78,7 +78,8 @@ def events_of(log: LogReader, segment: Segment) -> list[Event]:
     if known is not None and known[0] == size_bytes:
         return known[1]
     events: list[Event] = []
-    if size_bytes and magic_of(segment.handle(log._environment).fd) == layouts.KAFKA_MAGIC:
+    handle = segment.handle(log._environment) if size_bytes else None
+    if handle is not None and magic_of(handle.fd) == layouts.KAFKA_MAGIC:
         open_ids: set[int] = set()
         first = max(segment.base_offset, log.log_start_offset)
         for data, _, run in Cursor(segment, first, log._environment).runs(WINDOW_BYTES):

@@ -70,12 +70,12 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        fd = segment.handle(log._environment).fd
+        handle = segment.handle(log._environment)  # held to the end: a move may let go of it
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
         ]
-    scan = new_scan(segment, next_base)
+    scan, fd = new_scan(segment, next_base), handle.fd
     while (reason := scan.run(fd, size_bytes, progress)) is not None:
         damage = scan.skip_damage(fd, size_bytes, reason)
         lost_end = damage.end_offset

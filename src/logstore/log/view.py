@@ -302,7 +302,8 @@ class LogView(LogReader):
             self._begin_scan(segment)
         scan = self._scan
         assert scan is not None
-        fd = segment.handle(self._environment).fd
+        handle = segment.handle(self._environment)
+        fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
             self._last = None  # an inode's number is given again when its file is gone
             raise FileNotFoundError(errno.ENOENT, "another file by now", segment.log_path)
@@ -384,7 +385,7 @@ class LogView(LogReader):
         kind, message, facts = type(reason), str(reason), reason.facts
         self._unavailable = lambda: kind(message, **facts)
         for segment in self._view[0]:
-            segment.forget(self._environment)
+            segment.leave(self._environment)
 
     def close(self, flush: bool = True) -> None:
         """Let go of every file; twice is fine."""

@@ -208,7 +208,15 @@ class LogWriter(LogReader):
         dirty.add(self)
         if len(dirty) > self._environment.handles.capacity:
             self._flush_at = 0  # too many to hold: this append flushes and lets go
+        self._leave_if_detached(active)
         return writer
+
+    def _leave_if_detached(self, segment: Segment) -> None:
+        """Keep nothing open behind the back of who let go of the log; the lock is held."""
+        if self._unavailable is not None:
+            self._unflushed, self._writer = [], None
+            self._environment.dirty.discard(self)
+            segment.leave(self._environment)
 
     def _add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
         index, time_index = active.index, active.time_index
@@ -269,6 +277,7 @@ class LogWriter(LogReader):
             if len(self._unflushed) > UNFLUSHED_SEGMENTS_MAX:
                 self._flush_at = 0
             self._activate([*self._view[0], segment])
+            self._leave_if_detached(segment)
         except OSError as error:
             raise self._failed(error) from error
         except BaseException:  # interrupted: the name is to be free for the next try

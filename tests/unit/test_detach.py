@@ -1,0 +1,135 @@
+"""A log that its dead disk was taken from keeps nothing of it open, whatever was under way."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore import Log, LogConfig, LogStore, LogStoreError
+from logstore.disk import files
+from logstore.log import moving
+from logstore.log.segment import Segment
+from mover import MoveState, ReplicaMover
+from support.faulty import fd_path, open_below
+from support.gate import SECONDS_MAX
+
+
+def read_all(log: Log) -> None:
+    list(log)
+
+
+def append_one(log: Log) -> None:
+    log.append(b"one more")
+
+
+def append_much(log: Log) -> None:
+    for _ in range(10):
+        log.append(b"v" * 8000)
+
+
+@pytest.mark.parametrize(
+    ("call", "opens"),
+    [
+        (read_all, files.READ),
+        (append_one, files.READ_WRITE),
+        (append_much, files.READ_WRITE),
+        (append_much, files.CREATE),
+    ],
+)
+def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Log], None], opens: int
+) -> None:
+    """A mount point stays busy, and deleted files keep their room, for as long as one is open."""
+    with LogStore.open(tmp_path / "disk", admin_socket=False) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=16 << 10))
+        log.extend([b"a", b"b"], durable=True)
+        for segment in log._view[0]:
+            segment.forget(log._environment)
+        detached: list[str] = []
+
+        def open_and_detach(path: str, flags: int) -> int:
+            fd = open_file(path, flags)
+            if path.endswith(".log") and flags == opens and not detached:
+                detached.append(path)
+                log.detach(log._log_dir.take_offline("as a test has it"), of=log._log_dir)
+            return fd
+
+        open_file = files.open_file
+        monkeypatch.setattr(files, "open_file", open_and_detach)
+        with contextlib.suppress(LogStoreError):
+            call(log)
+        monkeypatch.undo()
+        store._wait_for_seers(None)
+        gc.collect()
+        assert detached and open_below(log.directory) == []
+
+
+def test_regression_what_retention_left_out_is_closed_though_its_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails at the first file keeps none of the others open."""
+    with LogStore.open(tmp_path / "disk", admin_socket=False) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=16 << 10))
+        append_much(log)
+        log.flush()
+        read_all(log)
+
+        def unlink(path: str) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        monkeypatch.setattr(files, "unlink", unlink)
+        with pytest.raises(LogStoreError):
+            log.delete_records_before(9)
+        monkeypatch.undo()
+        store._wait_for_seers(None)
+        assert open_below(log.directory) == []
+
+
+def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old disk fails as the log points to the new one: what is appended there is synced."""
+    leave, point_to = Segment.leave, moving.point_to
+    begun, appended, threads = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    def leave_late(segment: Segment, environment: Any) -> None:
+        begun.set()
+        assert appended.wait(SECONDS_MAX)
+        leave(segment, environment)
+
+    def detach_first(log: Log, *args: Any) -> None:
+        failure, source = log._log_dir.offline_error(), log._log_dir
+        threads.append(threading.Thread(target=log.detach, args=(failure, source), daemon=True))
+        threads[0].start()
+        assert begun.wait(SECONDS_MAX)
+        point_to(log, *args)
+
+    def sync(fd: int) -> None:
+        synced.append(fd_path(fd))
+        fdatasync(fd)
+
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
+        log = store.create("orders", 0, log_dir=tmp_path / "a")
+        log.extend([b"a", b"b"], durable=True)
+        monkeypatch.setattr(moving, "point_to", detach_first)
+        monkeypatch.setattr(Segment, "leave", leave_late)
+        with ReplicaMover(store) as mover:
+            assert mover.move("orders", 0, tmp_path / "b").wait(SECONDS_MAX) is MoveState.DONE
+        log.append(b"c")
+        appended.set()
+        threads[0].join(SECONDS_MAX)
+        synced: list[str] = []
+        fdatasync = files.fdatasync
+        monkeypatch.setattr(files, "fdatasync", sync)
+        log.flush()
+        assert synced == [log._view[0][-1].log_path]
+        assert not any(segment.is_left for segment in log._view[0])
+        assert [record.value for record in log] == [b"a", b"b", b"c"]
