@@ -9,17 +9,16 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import logstore.spark
-from logstore.spark.quiet import end_quietly
+from logstore.spark.sockets import choose_python
 
 SOURCE = Path(logstore.spark.__file__).parents[2]
 
 
-def hang_up_on_a_worker(module: str, sockets: str) -> str:
+def hang_up_on_a_worker(python: str, module: str, sockets: str) -> str:
     """Start a daemon as the JVM does, and a worker that waits; give what is said at the end."""
     environment = os.environ | {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
@@ -29,7 +28,7 @@ def hang_up_on_a_worker(module: str, sockets: str) -> str:
         "PYTHONPATH": str(SOURCE),
     }
     with subprocess.Popen(
-        [sys.executable, "-m", module, "pyspark.worker"],
+        [python, "-m", module, "pyspark.worker"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -49,26 +48,20 @@ def hang_up_on_a_worker(module: str, sockets: str) -> str:
 
 def test_a_worker_that_is_hung_up_on_says_nothing(runtime: str) -> None:
     """Spark's own daemon prints a traceback; else there would be nothing to keep quiet."""
-    assert hang_up_on_a_worker("logstore.spark.daemon", runtime) == ""
-    assert "BrokenPipeError" in hang_up_on_a_worker("pyspark.daemon", runtime)
+    assert hang_up_on_a_worker(sys.executable, "logstore.spark.daemon", runtime) == ""
+    assert "BrokenPipeError" in hang_up_on_a_worker(sys.executable, "pyspark.daemon", runtime)
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
-def test_workers_of_sparks_daemon_are_quiet_from_their_first_request_on(
-    error: type[OSError], monkeypatch: pytest.MonkeyPatch
+def test_workers_of_sparks_own_daemon_say_nothing_either(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that plan are always of its daemon; any other process is left as it is."""
-
-    def hung_up(sock: object, authenticated: bool) -> int:
-        raise error
-
-    main = ModuleType("__main__")
-    main.worker = hung_up  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    for name in (None, "pytest.__main__"):
-        main.__spec__ = None if name is None else SimpleNamespace(name=name)  # type: ignore
-        end_quietly()
-        assert main.worker is hung_up
-    main.__spec__ = SimpleNamespace(name="pyspark.daemon")  # type: ignore
-    end_quietly()
-    assert main.worker(None, True) == 1
+    """Those that plan are always of its daemon, and some of them never see anything of ours."""
+    for name in ("LOGSTORE_PYTHON", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    choose_python(os.environ, is_quiet=True)
+    python = os.environ["PYSPARK_PYTHON"]
+    assert hang_up_on_a_worker(python, "pyspark.daemon", runtime) == ""
+    choose_python(os.environ, is_quiet=False)  # of a session on other machines
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    assert [os.environ[name] for name in names] == [sys.executable] * 2

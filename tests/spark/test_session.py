@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +35,12 @@ spark.stop()
 """
 # Of a session before this one, in the process that runs the tests, and of whoever started that.
 INHERITED = (
-    "JAVA_HOME", "LOGSTORE_JAVA", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONWARNINGS",
-    "SPARK_HOME", "SPARK_ENV_LOADED", "SPARK_LOCAL_IP", "PYSPARK_GATEWAY_PORT",
+    "JAVA_HOME", "LOGSTORE_JAVA", "LOGSTORE_PYTHON", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON",
+    "PYTHONWARNINGS", "SPARK_HOME", "SPARK_ENV_LOADED", "SPARK_LOCAL_IP", "PYSPARK_GATEWAY_PORT",
     "PYSPARK_GATEWAY_SECRET",
 )  # fmt: skip
+
+DIRECTORY = "spark.python.unix.domain.socket.dir"
 
 
 def without_java(place: Path) -> str:
@@ -83,34 +88,60 @@ def test_a_collector_that_the_user_chose_is_the_only_one(monkeypatch: pytest.Mon
     assert not local._collector("")
 
 
+@pytest.fixture
+def no_sockets() -> Iterator[None]:
+    """Let this process have no directory for sockets yet; it gets back the one that it has."""
+    before = dict(sockets._held)
+    sockets._held.clear()
+    yield
+    sockets._held.clear()
+    sockets._held.update(before)
+
+
 def test_sockets_whose_addresses_would_be_too_long_are_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, no_sockets: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then Spark and its workers talk over loopback, as Spark does by itself."""
     runtime = tmp_path / ("long" * 20)
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    assert sockets.unix_sockets.__wrapped__() == {}
+    assert sockets.unix_sockets() == {}
     assert os.listdir(runtime / "logstore") == []
 
 
 def test_what_a_killed_session_left_goes_with_the_next(
-    runtime: str, monkeypatch: pytest.MonkeyPatch
+    runtime: str, no_sockets: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only empty directories that are a minute old; and each session has its own."""
+    """Sockets and all, but nothing that a process holds, nor what is not a minute old."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-    for name in ("spark-left", "spark-new", "spark-used"):
-        Path(runtime, "logstore", name).mkdir(mode=0o700, parents=True)
-    Path(runtime, "logstore").chmod(0o700)
-    Path(runtime, "logstore", "spark-used", ".one.sock").touch()
-    for name in ("spark-left", "spark-used"):
-        os.utime(Path(runtime, "logstore", name), (0, 0))
-    found = sockets.unix_sockets.__wrapped__()
-    mine = Path(found["spark.python.unix.domain.socket.dir"])
-    there = set(os.listdir(Path(runtime, "logstore")))
-    assert there == {"spark-new", "spark-used", mine.name}
+    places = Path(runtime, "logstore")
+    for name in ("spark-left", "spark-new", "spark-held"):
+        (places / name).mkdir(mode=0o700, parents=True)
+    places.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(places / "spark-left" / ".one.sock"))
+    holder = os.open(places / "spark-held", os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    for name in ("spark-left", "spark-held"):
+        os.utime(places / name, (0, 0))
+    mine = Path(sockets.unix_sockets()[DIRECTORY])
+    os.close(holder)
+    assert set(os.listdir(places)) == {"spark-new", "spark-held", mine.name}
     assert mine.stat().st_mode & 0o777 == 0o700
     sockets._remove(str(mine), os.getpid() + 1)
     assert mine.exists()
     sockets._remove(str(mine), os.getpid())
     assert not mine.exists()
+
+
+def test_regression_the_next_session_of_a_process_finds_its_directory(
+    runtime: str, no_sockets: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others leave it alone while no session runs; it is made anew if it is gone."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    mine = sockets.unix_sockets()[DIRECTORY]
+    os.utime(mine, (0, 0))
+    sockets._sweep(str(Path(mine).parent))
+    assert sockets.unix_sockets()[DIRECTORY] == mine and os.path.isdir(mine)
+    sockets._remove(mine, os.getpid())
+    assert os.path.isdir(sockets.unix_sockets()[DIRECTORY])

@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.spark.local import session
-from logstore.spark.quiet import end_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from logstore.spark.checks import LogDirs
 
 __all__ = ["describe", "register", "session", "verify"]
-
-end_quietly()
 
 
 def register(spark: SparkSession) -> None:

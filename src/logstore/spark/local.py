@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from logstore.spark.java import choose_java
-from logstore.spark.sockets import unix_sockets
+from logstore.spark.sockets import choose_python, unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,12 +56,13 @@ def session(
     """
     builder = _import_session().builder
     active = _import_session().getActiveSession()
-    if active is None:
-        prepare_environment(java)
     is_local = master.startswith("local")
+    sockets = unix_sockets() if is_local else {}
+    if active is None:
+        prepare_environment(java, is_quiet=bool(sockets))
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    ours = {**QUIET, **LOOPBACK, **unix_sockets()} if is_local else QUIET
+    ours = {**QUIET, **LOOPBACK, **sockets} if is_local else QUIET
     settings = {**ours, **(conf or {})}
     options = "spark.driver.extraJavaOptions"
     logging = f"-Dlog4j2.configurationFile=file:{os.path.join(HERE, 'log4j2.properties')}"
@@ -81,12 +81,10 @@ def _collector(wanted: str) -> str:
     return "" if "GC" in said else COLLECTOR
 
 
-def prepare_environment(java: str = "auto") -> None:
+def prepare_environment(java: str = "auto", *, is_quiet: bool = False) -> None:
     """Set what Spark's own processes take from this one: Java, Python and where packages are."""
     choose_java(os.environ, java)
-    # Without these the workers run whatever `python3` stands first in PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    choose_python(os.environ, is_quiet=is_quiet)
     # Each of Spark's Python processes would say that it does not know this pandas: nor is it used.
     filters = [os.environ.get("PYTHONWARNINGS", ""), PANDAS_WARNING]
     if PANDAS_WARNING not in filters[0]:

@@ -1,60 +1,103 @@
 """Have Spark and its Python workers on one machine talk over Unix sockets.
 
 They carry records by a fifth faster than loopback does. Whoever reaches one is not asked for a
-secret, so they stand in a directory that is this user's alone, one for each process.
+secret, so they stand in a directory that is this user's alone, one for each process. The process
+holds its directory with `flock`: one that nobody holds was left by a killed one, sockets and all.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
+import sys
 import time
+from collections.abc import MutableMapping
 from contextlib import suppress
-from functools import cache
 
 from logstore.disk import files
 from logstore.store.admin_place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
 NAME_BYTES = 48  # of the names that Spark gives to sockets
-# A session that runs has sockets in its directory from its first second on.
-EMPTY_SECONDS_MAX = 60
+NEW_SECONDS_MAX = 60  # between making a directory and holding it: two calls in a row
+# The script in `bin` finds the Python to run by this.
+COMMAND_NAME = "LOGSTORE_PYTHON"
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python")
+
+# By process: a child that was forked makes its own.
+_held: dict[int, str] = {}
 
 
-@cache
 def unix_sockets() -> dict[str, str]:
     """Make a directory for sockets and give the settings with which Spark uses them.
 
     None where no directory can be made, or where its path would be too long for an address.
     """
-    try:
-        parent = private_dir()
-        path = os.path.join(parent, f"{PREFIX}{os.urandom(6).hex()}")
-        if len(os.fsencode(path)) + NAME_BYTES > ADDRESS_BYTES_MAX:
+    path = _held.get(os.getpid(), "")
+    if not path or not files.exists(path):  # somebody may have cleared what is temporary
+        try:
+            path = _make()
+        except OSError:
             return {}
-        _sweep(parent)
-        files.mkdir(path, 0o700)
-    except OSError:
-        return {}
-    atexit.register(_remove, path, os.getpid())
     name = "spark.python.unix.domain.socket"
-    return {
-        f"{name}.enabled": "true",
-        f"{name}.dir": path,
-        "spark.python.daemon.module": "logstore.spark.daemon",
-    }
+    return {f"{name}.enabled": "true", f"{name}.dir": path} if path else {}
+
+
+def _make() -> str:
+    """Make a directory and hold it until this process ends; empty when its path is too long."""
+    parent = private_dir()
+    path = os.path.join(parent, f"{PREFIX}{os.urandom(6).hex()}")
+    if len(os.fsencode(path)) + NAME_BYTES > ADDRESS_BYTES_MAX:
+        return ""
+    _sweep(parent)
+    files.mkdir(path, 0o700)
+    fd = files.open_file(path, files.DIRECTORY)
+    files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _held[os.getpid()] = path
+    atexit.register(_remove, path, os.getpid())
+    return path
 
 
 def _sweep(parent: str) -> None:
-    """Remove the empty directories that killed processes left; Spark's own end takes sockets."""
-    old_ns = time.time_ns() - EMPTY_SECONDS_MAX * 1_000_000_000
+    """Remove the directories that killed processes left."""
+    old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(parent):
         if entry.name.startswith(PREFIX) and entry.is_dir and entry.mtime_ns < old_ns:
             with suppress(OSError):
-                files.rmdir(os.path.join(parent, entry.name))
+                _remove_left(os.path.join(parent, entry.name))
+
+
+def _remove_left(path: str) -> None:
+    """Remove a directory that nobody holds; raises OSError for one that is held."""
+    fd = files.open_file(path, files.DIRECTORY)
+    try:
+        files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.remove_tree(path)
+    finally:
+        files.close(fd)
 
 
 def _remove(path: str, owner: int) -> None:
     if os.getpid() == owner:  # and not a child that it forked
         with suppress(OSError):
             files.remove_tree(path)
+
+
+def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
+    """Set the Python that Spark's own processes run: the user's, else this one.
+
+    Without it they run whatever `python3` stands first in PATH.
+
+    Args:
+        is_quiet: have it started through the script in `bin` (see `daemon`), on this machine.
+    """
+    wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
+    if wanted == SCRIPT:  # or there is none: what a session before this one chose
+        wanted = environment.get(COMMAND_NAME, sys.executable)
+    environment[COMMAND_NAME] = wanted
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if is_quiet:
+            environment[name] = SCRIPT
+        elif environment.get(name, SCRIPT) == SCRIPT:
+            environment[name] = wanted
