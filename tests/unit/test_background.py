@@ -156,3 +156,27 @@ def test_a_full_disk_in_the_background_is_survived(
         assert not keeper.log_dir.is_offline
         keeper.run_one("checkpoint")
         assert keeper.log_dir.checkpoints.recovery_point(TopicPartition("orders", 0)) == 1
+
+
+def test_regression_what_could_not_be_removed_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without descriptors for a moment keeps no deleted replica until its next start."""
+    scandir, refused = files.scandir, list[str]()
+
+    def refuse(path: str) -> object:
+        if path.endswith(".delete") and len(refused) < 2:
+            refused.append(path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return scandir(path)
+
+    with LogStore.open(tmp_path) as store:
+        store.create("orders", 0).append(b"x", durable=True)
+        monkeypatch.setattr(files, "scandir", refuse)
+        store.delete("orders", 0)
+        keeper = keeper_of(store)
+        assert keeper.wait_idle(60)
+        for count in (1, 2):
+            assert len(refused) == count and os.path.isdir(refused[0])
+            keeper.run_one("checkpoint")
+        assert not os.path.exists(refused[0]) and not store._replicas.doomed

@@ -33,6 +33,9 @@ PROBE = "probe"
 # So often is a suspect dir probed, once the last probe is back.
 SUSPECT_PROBE_SECONDS = 1.0
 
+# The directory of a replica to be removed, and what is called once it is gone.
+Purge = tuple[str, Callable[[], object]]
+
 
 class Duty(NamedTuple):
     """Something done every so often."""
@@ -84,7 +87,8 @@ class DirKeeper:
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
         self._wakeup = threading.Condition()
-        self._purges: deque[tuple[str, Callable[[], object]]] = deque()
+        self._purges: deque[Purge] = deque()
+        self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
         self._is_stopped = False
         self._is_idle = False
         self._thread = threading.Thread(
@@ -135,7 +139,8 @@ class DirKeeper:
             self._guard("retention", log.apply_retention)
 
     def checkpoint(self) -> None:
-        """Write the checkpoints of the logs and of their log dir."""
+        """Write the checkpoints of the logs and of their log dir; see to what is to be removed."""
+        self._purge_again()
         for log in self._replicas.on(self.log_dir):
             self._guard("checkpoint", log.checkpoint)
         self.write_offsets()
@@ -215,13 +220,29 @@ class DirKeeper:
                 self._guard(name, duty.work)
 
     def _purge_next(self) -> None:
-        path, then = self._purges.popleft()
-        if self.log_dir.is_offline:
-            return
-        with suppress(FileNotFoundError), call(path, WORKING) as work:
-            purge_tree(path, work.beat)  # somebody else may have removed it first
+        purge = self._purges.popleft()
+        if not self.log_dir.is_offline:
+            self._purge(purge)
+
+    def _purge(self, purge: Purge) -> None:
+        path, then = purge
+        try:
+            with suppress(FileNotFoundError), call(path, WORKING) as work:
+                purge_tree(path, work.beat)  # somebody else may have removed it first
+        except OSError:
+            self._unpurged.append(purge)
+            raise
         self._replicas.doomed.pop(path, None)
         then()
+
+    def _purge_again(self) -> None:
+        """Try what could not be removed once more; that it could not was told then."""
+        for _ in range(len(self._unpurged)):
+            try:
+                self._purge(self._unpurged.popleft())
+            except OSError as error:
+                self.log_dir.failed(error)
+                self.log_dir.check()
 
     def purge_covered(self) -> None:
         """Ask for the removal of copies whose place a live one on this log dir took."""
