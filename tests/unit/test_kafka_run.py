@@ -351,3 +351,50 @@ def test_regression_what_a_lying_base_offset_hides_is_no_gap(
         for offset in range(behind, behind + 2):
             assert log[offset].offset == log.read(offset)[0].offset == offset
             assert next(log.read_batches(offset)).base_offset == offset
+
+
+# The segments of a log, each batch as its first offset and its count; which batch lies, and how.
+LIES: dict[str, tuple[list[list[tuple[int, int]]], tuple[int, int], int]] = {
+    "the last one of a segment": ([[(0, 1), (1, 1)], [(2, 3)]], (0, 1), 0),
+    "the last one of a log": ([[(2, 3), (5, 3)]], (0, 1), 4),
+    "the first one of a segment": ([[(0, 3)], [(3, 3)], [(6, 3)]], (1, 0), 1),
+    "claims what was before it": ([[(1, 1), (2, 10), (12, 1)]], (0, 1), 0),
+    "claims to be right behind": ([[(0, 3), (4, 1), (5, 1), (6, 1)]], (0, 2), 4),
+    "claims a gap before it": ([[(50, 1), (51, 3), (54, 1)]], (0, 1), 8),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("name", LIES)
+def test_regression_records_that_a_lying_batch_is_taken_for_are_not_lost_unseen(
+    tmp_path: Path, name: str, is_open: bool
+) -> None:
+    """Whatever is read from, all that follows is given, or less and an error; never another's."""
+    segments, (number, liar), claim = LIES[name]
+    paths: list[Path] = []
+    (tmp_path / "t-0").mkdir()
+    for batches in segments:
+        path = tmp_path / "t-0" / f"{batches[0][0] if paths else 0:020d}.log"
+        payloads = [kafka.build_payload([b"value"] * count, None, 5, None) for _, count in batches]
+        framed = [kafka.frame(each, at, 0) for each, (at, _) in zip(payloads, batches, strict=True)]
+        path.write_bytes(b"".join(b"".join(each) for each in framed))
+        paths.append(path)
+    data = bytearray(paths[number].read_bytes())
+    places = [span.position for span in walk(bytes(data))]
+    struct.pack_into(">q", data, places[liar], claim)
+    if not is_open:
+        paths[number].write_bytes(data)
+    with LogStore.open_kafka(tmp_path) as store:
+        log = store["t", 0]
+        paths[number].write_bytes(data)
+        true = [at + more for batches in segments for at, count in batches for more in range(count)]
+        for offset in range(log.log_end_offset):
+            wanted = [each for each in true if offset <= each < log.log_end_offset]
+            found: list[int] = []
+            try:
+                for batch in log.read_batches(offset):
+                    found += batch.offsets.tolist()
+            except CorruptRecordBatchError:
+                assert found == wanted[: len(found)], offset
+            else:
+                assert found == wanted, offset

@@ -98,7 +98,8 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                if self.offset >= end_offset or segment.is_sparse:
+                # A gap at the end is what compaction left, if no base offset lied on the way.
+                if self.offset >= end_offset or (segment.is_sparse and self._start is None):
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
                 continue
@@ -182,29 +183,53 @@ class Cursor:
         if reason is None:
             segment.mark_verified(position)
             return True
-        self._resume(position, reason)
+        is_lie = header.magic == layouts.KAFKA_MAGIC and layouts.fault(data, at, None) is None
+        self._resume(position, reason, header if is_lie else None)
         return False
 
-    def _resume(self, position: int, reason: str) -> None:
+    def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
         """Go on behind damage if `offset` stands there; raise where it stands if it does not.
 
         After an unchecked way, begin again and check every step.
+
+        Args:
+            liar: the header of the batch there, if all but its base offset is right.
         """
         if self._start is not None:
             (self.position, self._expected), self._start = self._start, None
             return
-        segment = self.segment
-        found = self._find_behind(position)
+        segment, least = self.segment, self._expected
+        if liar is not None:
+            least += liar.last_offset - liar.base_offset + 1
+        found = self._find_behind(position, least)
+        if found is not None and liar is not None and not self._is_vouched_for(found, liar, least):
+            found = self._find_behind(found[0], found[1] + 1)
         if found is None or found[1] > self.offset or found[0] <= position:
             raise corrupt(segment, position, reason)
         self.position, self._expected = found
 
-    def _find_behind(self, position: int) -> tuple[int, int] | None:
-        """Find the next batch behind damage whose offsets can follow: its place and first one."""
+    def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
+        """Tell whether it was not the batch found behind a liar that lied: with a smaller offset.
+
+        Then the next one behind both contradicts the liar, too, or there are no gaps among them.
+        """
+        if not self.segment.is_sparse or liar.base_offset < self._expected:
+            return True
+        fd, place = self._handle.fd, found[0]
+        header = layouts.read_header(files.read_up_to(fd, layouts.HEADER_BYTES_MAX, place), 0)
+        following = files.read_up_to(fd, PREFIX_BYTES, place + header.size_bytes)
+        if len(following) < PREFIX_BYTES:
+            return False
+        next_offset: int = unpack_prefix(following)[0]
+        is_dense = found[1] == least and next_offset == header.last_offset + 1
+        return is_dense or header.last_offset < next_offset <= liar.last_offset
+
+    def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
+        """Find the next batch behind damage from an offset on: its place and its first one."""
         fd, end = self._handle.fd, self.segment.size_bytes
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
-        while found is not None and found[1] < self._expected:
+        while found is not None and found[1] < least:
             # Its base offset lies, or it is of another place: it is part of the damage.
             place = found[0]
             if place == position:

@@ -256,7 +256,10 @@ class Scan:
         header = layouts.read_header(head, 0)
         if offset <= next_offset and header.last_offset < self.limit_offset:
             self.offset = next_offset
-            self.indexed_position = -self.interval_bytes  # the first one behind it gets an entry
+            # The first one behind it gets an entry, unless it may be what lies, and not that one.
+            is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
+            is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
+            self.indexed_position = self.position if is_doubtful else -self.interval_bytes
             return Damage(position, self.position, offset, next_offset, reason)
         # A whole batch of offsets that stand elsewhere in the log: take it out as well.
         self.position += header.size_bytes
