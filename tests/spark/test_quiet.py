@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import logstore.spark
-from logstore.spark.sockets import choose_python
+from logstore.spark.python import choose_python
 
 SOURCE = Path(logstore.spark.__file__).parents[2]
 

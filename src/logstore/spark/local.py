@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from logstore.spark.java import choose_java
-from logstore.spark.sockets import choose_python, unix_sockets
+from logstore.spark.python import choose_python
+from logstore.spark.sockets import unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

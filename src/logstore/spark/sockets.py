@@ -10,9 +10,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import sys
 import time
-from collections.abc import MutableMapping
 from contextlib import suppress
 
 from logstore.disk import files
@@ -21,9 +19,6 @@ from logstore.store.admin_place import ADDRESS_BYTES_MAX, private_dir
 PREFIX = "spark-"
 NAME_BYTES = 48  # of the names that Spark gives to sockets
 NEW_SECONDS_MAX = 60  # between making a directory and holding it: two calls in a row
-# The script in `bin` finds the Python to run by this.
-COMMAND_NAME = "LOGSTORE_PYTHON"
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python")
 
 # By process: a child that was forked makes its own.
 _held: dict[int, str] = {}
@@ -82,22 +77,3 @@ def _remove(path: str, owner: int) -> None:
     if os.getpid() == owner:  # and not a child that it forked
         with suppress(OSError):
             files.remove_tree(path)
-
-
-def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
-    """Set the Python that Spark's own processes run: the user's, else this one.
-
-    Without it they run whatever `python3` stands first in PATH.
-
-    Args:
-        is_quiet: have it started through the script in `bin` (see `daemon`), on this machine.
-    """
-    wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # or there is none: what a session before this one chose
-        wanted = environment.get(COMMAND_NAME, sys.executable)
-    environment[COMMAND_NAME] = wanted
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        if is_quiet:
-            environment[name] = SCRIPT
-        elif environment.get(name, SCRIPT) == SCRIPT:
-            environment[name] = wanted
