@@ -4,28 +4,36 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+TOGETHER := -n auto -m "not alone"
 PEERS := $(addprefix benchmarks/bench_,append.py durable.py read.py recover.py)
 PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz kafka-damage kafka-interop help demo test quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors hanging-start build tools clean
+.PHONY: fuzz fuzz-batches kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts hanging-start build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
-	  | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	  | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
 
 test: $(VENV)/stamp-lint tools ## all tests and lint, as CI runs them
-	@$(PYTEST)
-	@$(MAKE) lint
+	@$(MAKE) -j2 lint tests-together
+	@$(MAKE) tests-alone
+
+tests-together: $(VENV)/stamp-lint ## the tests that may run beside each other, on all cores
+	@$(PYTEST) $(TOGETHER)
+
+tests-alone: $(VENV)/stamp-lint ## the tests that measure time, one after another
+	@$(PYTEST) -m alone $$(grep -rl --include='test_*.py' 'pytest\.mark\.alone' tests)
 
 quick: $(VENV)/stamp-test ## the tests of a minute: no kills, no flips, no power cuts, no disks
-	@$(PYTEST) --ignore=tests/kill --ignore=tests/media --ignore=tests/crash \
+	@$(PYTEST) $(TOGETHER) --ignore=tests/kill --ignore=tests/media --ignore=tests/crash \
 	  --ignore=tests/io_errors --ignore=tests/integration
 
 lint: $(VENV)/stamp-lint ## ruff and mypy --strict over the whole tree
@@ -79,8 +87,12 @@ kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java
 fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decoder of Kafka's batches
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_fuzz.py
 
-crash: $(VENV)/stamp-test ## power cuts in 60 histories instead of 4, and 1,000,000 in moves
-	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 $(PYTEST) tests/crash -s
+fuzz-batches: $(VENV)/stamp-test ## 1,000,000 mutated batches of both layouts through every way in and out
+	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/batch_fuzz.py
+
+crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
+	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 \
+	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 $(PYTEST) tests/crash -s
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)
 	@LOGSTORE_MOVE_KILLS=strace $(PYTEST) tests/kill/test_move_kills.py -s
@@ -95,6 +107,9 @@ startup-model: $(VENV)/stamp-test ## all histories to 11 steps, each rule change
 
 faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load: latencies, a disk that hangs 60 s
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
+
+interrupts: $(VENV)/stamp-test ## 10,000 times Ctrl-C at random over every operation; mutants of what copes with it
+	@LOGSTORE_INTERRUPTS=10000 $(PYTEST) tests/stress -s
 
 hanging-start: $(VENV)/stamp-test ## a disk hangs at each call of a start, and of a log dir's return
 	@LOGSTORE_HANG_EVERY=1 $(PYTEST) tests/startup/test_hanging_start.py tests/startup/test_hanging_return.py -s

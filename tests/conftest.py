@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -13,9 +14,16 @@ from hypothesis import settings
 
 from logstore import LogStore
 
+pytest_plugins = ["support.lanes"]
+
 # Examples are drawn anew at each run; a failure prints what replays it, no matter how long it took.
 settings.register_profile("logstore", deadline=None, print_blob=True)
 settings.load_profile("logstore")
+
+# Thousands of tests start an interpreter, which takes half as long again where nothing compiled
+# is kept. The workers of a parallel run are such interpreters too.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

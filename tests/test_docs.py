@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from logstore import LogConfig, LogStore, OffsetOutOfRangeError
 from support.places import environment
 from support.run_document import python_blocks
 
@@ -43,6 +47,57 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) == len(python_blocks(path.read_text()))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_regression_examples_survive_their_second_start(path: Path) -> None:
+    """Whoever copies an example runs it twice: it creates only what is not there."""
+    for lines_before, source in python_blocks(path.read_text()):
+        for call in ast.walk(ast.parse(source)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("store.create"):
+                names = [keyword.arg for keyword in call.keywords]
+                assert "exist_ok" in names, lines_before + call.lineno
+    for block in SHELL.findall(path.read_text()):
+        for line in block.splitlines():
+            assert "logstore create" not in line or "--exist-ok" in line, line
+
+
+def test_regression_the_event_source_of_the_readme_loses_nothing(tmp_path: Path) -> None:
+    """Retention raises; a record that is appended during a fold is in the next one."""
+    blocks = python_blocks((REPOSITORY / "README.md").read_text())
+    (source,) = [text.split("\nwith ")[0] for _, text in blocks if "def balances" in text]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    balances = names["balances"]
+    with LogStore.open(tmp_path) as store:
+        log = store.create("payments", 0, exist_ok=True, config=LogConfig(segment_bytes=256))
+
+        def pay(amount: int) -> None:
+            log.append(b'{"amount": %d}' % amount, key=b"ada")
+
+        class Impatient(Counter[str]):
+            """Pay once more while the fold runs."""
+
+            def __setitem__(self, account: str, balance: int) -> None:
+                super().__setitem__(account, balance)
+                if log.log_end_offset == 8:
+                    pay(1000)
+
+        for _ in range(8):
+            pay(1)
+        names["Counter"] = Impatient
+        state, seen = balances(log)
+        assert (dict(state), seen) == ({"ada": 8}, 8)
+        names["Counter"] = Counter
+        state, seen = balances(log, state, seen)
+        assert (dict(state), seen) == ({"ada": 1008}, 9)
+        for _ in range(8):
+            pay(1)
+        log.delete_records_before(12)
+        with pytest.raises(OffsetOutOfRangeError):
+            balances(log, state, seen)
+        with pytest.raises(OffsetOutOfRangeError):
+            balances(log)
 
 
 @pytest.mark.timeout(120)

@@ -25,7 +25,16 @@ LAZY_MODULES = {
     "multiprocessing", "pandas", "prometheus_client", "pyarrow", "pyspark", "rich",
 }  # fmt: skip
 
-OBJECTS = {"Log", "LogConfig", "LogStore", "Record", "RecordBatch", "StoreConfig", "TopicPartition"}
+OBJECTS = {
+    "Clock",
+    "Log",
+    "LogConfig",
+    "LogStore",
+    "Record",
+    "RecordBatch",
+    "StoreConfig",
+    "TopicPartition",
+}
 
 # The contract: names, and their parameters in order; what follows `*` is given by keyword.
 STORE_METHODS = {
@@ -179,6 +188,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
         logstore.__getattr__("LogStor")
 
 
+@pytest.mark.alone
 def test_import_is_cheap(tmp_path: Path) -> None:
     """`import logstore` adds at most 15 ms of work to importing NumPy, and the engine 25."""
     program = (

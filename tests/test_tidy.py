@@ -9,6 +9,7 @@ import ast
 import functools
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,13 @@ SOURCE = REPOSITORY / "src"
 
 # Each room imports from itself and from rooms above it.
 LAYERS = [
-    {"logstore.arguments", "logstore.errors", "logstore.config", "logstore.names"},
+    {
+        "logstore.arguments",
+        "logstore.errors",
+        "logstore.units",
+        "logstore.config",
+        "logstore.names",
+    },
     {"logstore.format"},
     {"logstore.disk"},
     {"logstore.log"},
@@ -145,6 +152,44 @@ def test_rooms_import_from_above_only(path: Path) -> None:
             f"{name_of(path)}:{line}: {room} imports {module}, which stands below it"
         )
         assert room == "mover" or other != "mover"
+
+
+# Receivers whose package is known by their name: `log._x` is a private name of the log's package.
+OWNERS = {"log": "logstore.log", "store": "logstore.store", "batch": "logstore.format"}
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
+SYSTEM_CALLS = {"os._exit"}
+
+
+@functools.cache
+def private_names() -> dict[str, set[str]]:
+    """Give the private names that each package defines, methods and attributes."""
+    names: dict[str, set[str]] = {}
+    for path in python_files("src"):
+        room = room_of(module_of(path))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef):
+                names.setdefault(room, set()).add(node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                names.setdefault(room, set()).add(node.target.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.setdefault(room, set()).add(node.attr)
+    return names
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+def test_packages_use_public_names_of_one_another(path: Path) -> None:
+    """No `other._attribute` between packages: the log and the store have host interfaces."""
+    room = room_of(module_of(path))
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.Attribute) or not re.match("_[a-z]", node.attr):
+            continue
+        receiver = ast.unparse(node.value)
+        whole = f"{receiver}.{node.attr}"
+        if receiver in ("self", "cls", "super()") or node.attr in NAMED_TUPLE:
+            continue
+        owner = OWNERS.get(receiver.split(".")[-1].lstrip("_"), room)
+        is_own = owner == room and node.attr in private_names()[room]
+        assert is_own or whole in SYSTEM_CALLS, f"{name_of(path)}:{node.lineno}: {whole}"
 
 
 def disk_call(node: ast.AST) -> str | None:
@@ -283,6 +328,24 @@ def test_tests_say_what_is_true(path: Path) -> None:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             first = (ast.get_docstring(node) or "").splitlines()[:1]
             assert first and first[0].endswith((".", "?", "!")), f"{name_of(path)}:{node.lineno}"
+
+
+def test_each_module_has_its_tests() -> None:
+    """A test file of its own name, or a line in the test map that says where it is tested."""
+    lines = tomllib.loads((REPOSITORY / "tests" / "test_map.toml").read_text(encoding="utf-8"))
+    known = {module: file for room in lines.values() for module, file in room.items()}
+    named = {path.stem for path in python_files("tests")}
+    modules = {
+        module_of(path): path.stem for path in python_files("src") if not path.stem.startswith("__")
+    }
+    shared = {stem for stem, count in Counter(modules.values()).items() if count > 1}
+    mapped = {
+        name for name, stem in modules.items() if stem in shared or f"test_{stem}" not in named
+    }
+    assert sorted(mapped - known.keys()) == [], "without a test: name one in tests/test_map.toml"
+    assert sorted(known.keys() - mapped) == [], "a line too many in tests/test_map.toml"
+    for module, file in known.items():
+        assert (REPOSITORY / "tests" / file).is_file(), f"{module}: there is no tests/{file}"
 
 
 def test_pyspark_comes_with_what_it_wants_for_arrow() -> None:

@@ -3,7 +3,7 @@
     from logstore import LogStore
 
     with LogStore.open(["/disk1/logs", "/disk2/logs"]) as store:
-        log = store.create("orders", 0)
+        log = store.create("orders", 0, exist_ok=True)
         offset = log.append(b"a value", key=b"a key")
         log.flush()
         print(log[offset])
@@ -34,6 +34,7 @@ from logstore.errors import (
     OffsetOutOfRangeError,
     PartitionExistsError,
     ReadOnlyStoreError,
+    RecordExpansionError,
     RecordTooLargeError,
     ReplicaError,
     ReplicaIncompleteError,
@@ -45,12 +46,14 @@ from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
     from logstore.format.batch import Record, RecordBatch
+    from logstore.log.environment import Clock
     from logstore.log.log import Log
     from logstore.store.store import LogStore
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Clock",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptRecordBatchError",
@@ -72,6 +75,7 @@ __all__ = [
     "ReadOnlyStoreError",
     "Record",
     "RecordBatch",
+    "RecordExpansionError",
     "RecordTooLargeError",
     "ReplicaError",
     "ReplicaIncompleteError",
@@ -83,6 +87,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "Clock": "logstore.log.environment",
     "Log": "logstore.log.log",
     "LogStore": "logstore.store.store",
     "Record": "logstore.format.batch",

@@ -50,6 +50,24 @@ def whole(given: Any, name: str, low: int | None = None) -> int:
     return number
 
 
+def timestamp_of(given: Any, name: str = "a timestamp") -> int:
+    """Take a point in time: ms since the epoch, or a datetime with a zone, rounded down to ms."""
+    from datetime import UTC, datetime, timedelta
+
+    if not isinstance(given, datetime):
+        try:
+            return whole(given, name)
+        except TypeError:
+            form = "a whole number of ms since the epoch, or a datetime with a zone"
+            raise wrong(name, form, given) from None
+    if given.utcoffset() is None:
+        raise ValueError(
+            f"{name} {given} has no zone, so it may mean any of 24 hours: use "
+            "datetime.now(timezone.utc), .replace(tzinfo=...), or .astimezone() for local time"
+        )
+    return (given - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
 def seconds(given: Any, name: str = "timeout") -> float:
     """Take a time to wait: finite, and not below 0."""
     number: Any = given

@@ -83,7 +83,7 @@ def _starts_of(count: int, cell_bytes: int) -> pa.Buffer:
 
 def _binary(column: BytesColumn) -> pa.Array:
     """Look at a column as Arrow does, in the buffer that it stands in."""
-    buffer, validity = pa.py_buffer(column._buffer), None
+    buffer, validity = pa.py_buffer(column.buffer), None
     count, cell_bytes = column.cell_count, column.cell_bytes
     if cell_bytes < VARIABLE_WITH_NULLS:
         known = _Last.starts
@@ -91,11 +91,11 @@ def _binary(column: BytesColumn) -> pa.Array:
             known = _Last.starts = (count, cell_bytes, _starts_of(count, cell_bytes))
         starts = known[2]
     else:
-        starts = buffer.slice(column._starts_at, 4 * (count + 1))
+        starts = buffer.slice(column.starts_at, 4 * (count + 1))
         if cell_bytes == VARIABLE_WITH_NULLS:
-            validity = buffer.slice(column._validity_at, (count + 7) // 8)
-    start = column._data_start
-    data = buffer.slice(start, column._data_end - start)
+            validity = buffer.slice(column.validity_at, (count + 7) // 8)
+    start = column.data_start
+    data = buffer.slice(start, column.data_end - start)
     return _from_buffers(BINARY, count, [validity, starts, data], -1 if validity else 0)
 
 
@@ -107,10 +107,10 @@ def _int64(numbers: NDArray[np.int64]) -> pa.Array:
 def _offsets(batch: RecordBatch) -> pa.Array:
     """Give offsets: a part of a stretch of them, where batches follow one another."""
     count = batch.count
-    if batch._columns.offset_deltas is not None or not count:
+    if batch.columns.offset_deltas is not None or not count:
         return _int64(batch.offsets)
     first, end, stretch = _Last.offsets
-    base = batch.header.base_offset + batch._deltas_first
+    base = batch.header.base_offset + batch.first_delta
     if not first <= base <= base + count <= end:
         is_next = base == end
         first, end = base, base + count * (STRETCH if is_next else 1)
@@ -122,7 +122,7 @@ def _offsets(batch: RecordBatch) -> pa.Array:
 
 
 def _times(batch: RecordBatch) -> pa.Array:
-    if batch._columns.timestamps is not None:
+    if batch.columns.timestamps is not None:
         return _int64(batch.timestamps)
     known = _Last.times
     if known[0] != batch.header.base_timestamp or known[1] != batch.count:
@@ -140,7 +140,7 @@ def _nulls(count: int) -> tuple[int, pa.Array, pa.Array]:
 
 
 def _headers(batch: RecordBatch) -> pa.Array:
-    columns = batch._columns
+    columns = batch.columns
     if columns.header_starts is None or columns.header_names is None:
         return _nulls(batch.count)[2]
     assert columns.header_values is not None
@@ -153,12 +153,12 @@ def _headers(batch: RecordBatch) -> pa.Array:
 
 def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
     """Give a batch's records as Arrow: offset, timestamp (ms), key, value, headers."""
-    keys = batch._columns.keys
+    keys = batch.columns.keys
     arrays = [
         _offsets(batch),
         _times(batch),
         _nulls(batch.count)[1] if keys is None else _binary(keys),
-        _binary(batch._columns.values),
+        _binary(batch.columns.values),
         _headers(batch),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

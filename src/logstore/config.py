@@ -1,75 +1,24 @@
 """Configure a store and its partitions, with Kafka's keys in snake case.
 
-Sizes are whole numbers of bytes or text like "64MiB" and "1GB", times are milliseconds.
+Sizes are whole numbers of bytes or text like "64MiB" and "1GB"; durations are whole numbers of
+milliseconds or text like "7d", "2h" and "500ms".
 A key that is not known is refused, naming the nearest one that is.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar, Never, Self
 
-from logstore.arguments import shown, whole, wrong
+from logstore.units import format_size, parse_duration, parse_rate, parse_size, size_of
+
+__all__ = [
+    "LogConfig", "StoreConfig", "format_size", "parse_duration", "parse_rate", "parse_size",
+    "size_of",
+]  # fmt: skip
 
 MS_MAX = 2**62
 BYTES_MAX = 2**62
 SEGMENT_BYTES_MAX = 2**31 - 1  # positions in a segment are 31 bits, as in Kafka
-
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _UNITS[_letter] = _UNITS[f"{_letter}ib"] = 1024**_power
-    _UNITS[f"{_letter}b"] = 1000**_power
-_SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
-
-
-def parse_size(size: int | str, name: str = "") -> int:
-    """Read a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
-
-    `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024, `KB` ... `TB` of 1000.
-
-    Args:
-        name: of the argument, for the errors.
-
-    Raises:
-        TypeError: it is neither a whole number nor text.
-        ValueError: the text is not a size.
-    """
-    if not isinstance(size, str):
-        if isinstance(size, bool) or not hasattr(type(size), "__index__"):
-            raise wrong(name or "a size", "a whole number of bytes or text like '64MiB'", size)
-        return whole(size, name or "a size")
-    match = re.fullmatch(_SIZE, size)
-    unit = _UNITS.get(match[3].lower()) if match else None
-    if match is None or unit is None:
-        raise ValueError(
-            f"{name}{': ' * bool(name)}{shown(size)} is not a size: "
-            "write '512', '64KiB', '1.5MB' or '2GiB'"
-        )
-    if match[2] is None:
-        return int(match[1]) * unit
-    return round(float(match[1] + match[2]) * unit)
-
-
-def size_of(size: int | str, name: str) -> int:
-    """Read an argument that is a size, not below 0, as `parse_size` does."""
-    return whole(parse_size(size, name), name, 0)
-
-
-def parse_rate(rate: int | str, name: str = "") -> int:
-    """Read a rate in bytes per second: a whole number, or text like "50MB/s"."""
-    if isinstance(rate, str):
-        rate = rate.strip().removesuffix("/s")
-    return parse_size(rate, name)
-
-
-def format_size(size_bytes: int) -> str:
-    """Write a size for people, in powers of 1024."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 class _Key:
@@ -97,8 +46,12 @@ class _Key:
             return None
         if self.is_size and isinstance(value, str):
             value = parse_size(value, name)
+        is_duration = name.endswith("_ms")
+        if is_duration and isinstance(value, str):
+            value = parse_duration(value, name)
         if isinstance(value, bool) or not isinstance(value, int):
             form = "a size" if self.is_size else "a whole number"
+            form += " of ms or text like '7d'" * is_duration
             raise TypeError(f"{name} is {form}{' or None' * self.is_optional}, not {value!r}")
         if value == -1 and self.is_optional:
             return None
@@ -175,7 +128,7 @@ def _unknown_key(kind: str, name: str, known: list[str]) -> str:
 
 
 class LogConfig(_Config):
-    """Configure one partition by Kafka's topic keys; sizes in bytes, times in milliseconds.
+    """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
 
     It is stored with the partition and wins over later defaults. None or -1 means no limit.
 
@@ -245,13 +198,13 @@ class LogConfig(_Config):
         self,
         *,
         segment_bytes: int | str = 1 << 30,
-        segment_ms: int | None = 7 * 24 * 3600 * 1000,
+        segment_ms: int | str | None = 7 * 24 * 3600 * 1000,
         segment_index_bytes: int | str = 10 << 20,
         index_interval_bytes: int | str = 4096,
         max_message_bytes: int | str = 128 << 20,
         flush_messages: int | None = None,
-        flush_ms: int | None = None,
-        retention_ms: int | None = None,
+        flush_ms: int | str | None = None,
+        retention_ms: int | str | None = None,
         retention_bytes: int | str | None = None,
         compression_type: str = "none",
         message_timestamp_type: str = "CreateTime",
@@ -277,7 +230,7 @@ class LogConfig(_Config):
 
 
 class StoreConfig(_Config):
-    """Configure a store by Kafka's broker keys; sizes in bytes, times in milliseconds.
+    """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
 
     Args:
         broker_id: this store among those that will replicate to each other.
@@ -293,6 +246,8 @@ class StoreConfig(_Config):
         log_scrub_interval_ms: rest between the end of one such pass and the next.
         max_open_files: segment files kept open beside those in use.
         read_cache_bytes: decoded batches kept for point reads.
+        record_expansion_bytes_max: memory that one record batch may need once it is decoded.
+            Appends and reads refuse a batch that needs more, before they allocate anything.
         index_cache_bytes: indexes of sealed segments kept at hand.
         log_config: of partitions created without one of their own.
     """
@@ -311,6 +266,7 @@ class StoreConfig(_Config):
         "max_open_files",
         "num_recovery_threads_per_data_dir",
         "read_cache_bytes",
+        "record_expansion_bytes_max",
     )
     _keys: ClassVar[dict[str, _Key]] = {
         "broker_id": _Key(0, 2**31 - 1),
@@ -324,6 +280,7 @@ class StoreConfig(_Config):
         "log_scrub_interval_ms": _Key(0, MS_MAX),
         "max_open_files": _Key(1, 1 << 20),
         "read_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
+        "record_expansion_bytes_max": _Key(4096, BYTES_MAX, is_size=True),
         "index_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
     }
 
@@ -338,6 +295,7 @@ class StoreConfig(_Config):
     log_scrub_interval_ms: int
     max_open_files: int
     read_cache_bytes: int
+    record_expansion_bytes_max: int
     index_cache_bytes: int
     log_config: LogConfig
 
@@ -346,15 +304,16 @@ class StoreConfig(_Config):
         *,
         broker_id: int = 0,
         num_recovery_threads_per_data_dir: int = 2,
-        log_flush_scheduler_interval_ms: int = 1000,
-        log_flush_offset_checkpoint_interval_ms: int = 60_000,
-        log_retention_check_interval_ms: int = 300_000,
-        log_dir_suspect_ms: int = 5_000,
-        log_dir_probe_interval_ms: int = 300_000,
+        log_flush_scheduler_interval_ms: int | str = 1000,
+        log_flush_offset_checkpoint_interval_ms: int | str = 60_000,
+        log_retention_check_interval_ms: int | str = 300_000,
+        log_dir_suspect_ms: int | str = 5_000,
+        log_dir_probe_interval_ms: int | str = 300_000,
         log_scrub_bytes_per_second: int | str = 4 << 20,
-        log_scrub_interval_ms: int = 7 * 24 * 3600 * 1000,
+        log_scrub_interval_ms: int | str = 7 * 24 * 3600 * 1000,
         max_open_files: int = 512,
         read_cache_bytes: int | str = 64 << 20,
+        record_expansion_bytes_max: int | str = 2 << 30,
         index_cache_bytes: int | str = 64 << 20,
         log_config: LogConfig | None = None,
         **unknown: Never,

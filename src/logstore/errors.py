@@ -16,10 +16,12 @@
     │   ├── ReplicaOfflineError      this replica only; its dir is good
     │   └── ReplicaIncompleteError   readable, not writable, until promoted
     ├── UnsupportedFormatError(path, version)
-    ├── OffsetOutOfRangeError(offset, log_start_offset, log_end_offset)   also a LookupError
+    ├── RecordExpansionError(size_bytes, record_expansion_bytes_max)      also a ValueError
+    ├── OffsetOutOfRangeError(offset, log_start_offset, log_end_offset, topic, partition)
+    │                                                                     also a LookupError
     ├── RecordTooLargeError(size_bytes, max_message_bytes)                also a ValueError
     ├── UnknownPartitionError(topic, partition)                           also a LookupError
-    ├── PartitionExistsError(topic, partition)
+    ├── PartitionExistsError(topic, partition, differences)
     ├── ReadOnlyStoreError
     └── LogClosedError
 
@@ -47,6 +49,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionExistsError",
     "ReadOnlyStoreError",
+    "RecordExpansionError",
     "RecordTooLargeError",
     "ReplicaError",
     "ReplicaIncompleteError",
@@ -72,8 +75,11 @@ class LogStoreError(Exception):
         for name, value in self.facts.items():
             setattr(self, name, value)
         self._message = message
-        text = self._template.format(**self.facts) if message is None else message
+        text = self._text() if message is None else message
         super().__init__(text.removeprefix(": ").rstrip())  # where no path is known
+
+    def _text(self) -> str:
+        return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception would be rebuilt from its text alone; the last item brings notes along.
@@ -127,7 +133,7 @@ class LogDirFullError(LogDirError):
     """Tell that a disk is full; nothing was written, and it works again when there is space."""
 
     retriable = True
-    _template = "log dir {path} is full; free some space and try again. {reason}"
+    _template = "log dir {path} is full: free some space, or try again later. {reason}"
 
 
 class LogDirSuspectError(LogDirError):
@@ -193,14 +199,43 @@ class UnsupportedFormatError(LogStoreError):
     _defaults: ClassVar[dict[str, Any]] = {"path": "", "version": None, "reason": ""}
 
 
+class RecordExpansionError(LogStoreError, ValueError):
+    """Report a record batch that would need more memory than the store allows for one batch.
+
+    Nothing was allocated for it. An append writes nothing; a read gives the batches before it.
+    """
+
+    size_bytes: int
+    record_expansion_bytes_max: int
+    path: str
+    position: int
+    _template = (
+        "{path}: the record batch at position {position} needs at least {size_bytes} bytes of "
+        "memory, more than record_expansion_bytes_max={record_expansion_bytes_max}; raise it in "
+        "the StoreConfig, or append fewer records at once"
+    )
+    _defaults: ClassVar[dict[str, Any]] = {"path": "", "position": 0}
+
+
 class OffsetOutOfRangeError(LogStoreError, LookupError):
     """Tell that there is no record at an offset."""
 
     offset: int
     log_start_offset: int
     log_end_offset: int
-    _template = "offset {offset} is not in the log's {log_start_offset}..{log_end_offset}"
-    _defaults: ClassVar[dict[str, Any]] = {}
+    topic: str
+    partition: int
+    _defaults: ClassVar[dict[str, Any]] = {"topic": "", "partition": -1}
+
+    def _text(self) -> str:
+        name = f" in {self.topic}-{self.partition}" if self.topic else ""
+        begin, end = self.log_start_offset, self.log_end_offset
+        if begin >= end:
+            there = f"the log is empty, the next offset is {end}"
+        else:
+            gap = " with a gap here" if begin <= self.offset < end else ""
+            there = f"offsets are {begin} to {end - 1}{gap}, the next is {end}"
+        return f"no record at {self.offset}{name}: {there}"
 
 
 class RecordTooLargeError(LogStoreError, ValueError):
@@ -225,12 +260,17 @@ class UnknownPartitionError(LogStoreError, LookupError):
 
 
 class PartitionExistsError(LogStoreError):
-    """Tell that a partition exists already."""
+    """Tell that a partition exists already, or exists with another configuration than the given.
+
+    Attributes:
+        differences: by key of the configuration, the value stored and the value given.
+    """
 
     topic: str
     partition: int
-    _template = "partition {topic}-{partition} exists already"
-    _defaults: ClassVar[dict[str, Any]] = {}
+    differences: dict[str, tuple[Any, Any]]
+    _template = "partition {topic}-{partition} exists already; exist_ok=True (--exist-ok) uses it"
+    _defaults: ClassVar[dict[str, Any]] = {"differences": {}}
 
 
 class ReadOnlyStoreError(LogStoreError):

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logstore.errors import UnknownPartitionError
+from logstore.log import moving
 from mover.plan import MovePlan, PlannedMove, plan_moves
 from mover.state import MoveState
+from mover.throttle import HOLD_RATE, kept_rate
 
 if TYPE_CHECKING:
     from logstore import LogStore
@@ -77,11 +79,12 @@ class MoveCommands:
         return store
 
     def _mover(self, threads: int | None = None, rate: Rate = None) -> ReplicaMover:
-        """Give the store's mover, or make it; a new one begins with what was left."""
+        """Give the store's mover, or make it; a new one begins with what was left, at its rate."""
         from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
 
         with self._making:  # requests run side by side: the store is to have one mover
             if self.mover is None or self.mover.is_closed:
+                rate = rate or rate_left(self.store)
                 self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
             return self.mover
 
@@ -145,14 +148,16 @@ class MoveCommands:
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
             # What is to be stopped is not to arrive first.
-            mover = self._mover(rate=1 if is_new and verb in ("cancel", "pause") else None)
+            is_held = is_new and verb in ("cancel", "pause")
+            rate = rate_left(self.store)
+            mover = self._mover(rate=HOLD_RATE if is_held else None)
             try:
                 chosen = _chosen(mover.moves(), partitions, verb)
                 for move in chosen:
                     getattr(move, verb)()
             finally:
-                if is_new:
-                    mover.set_throttled_rate(None)
+                if is_held:
+                    mover.set_throttled_rate(rate)
             if is_followed:
                 return self._follow(mover, chosen, request)
             return self._facts(mover, chosen)
@@ -230,6 +235,15 @@ def facts_of(move: Move) -> Row:
     }
 
 
+def rate_left(store: LogStore) -> Rate:
+    """Give the rate that an earlier mover held all its moves to, as the moves that it left say."""
+    for _, (log, _) in sorted(store.host.replicas.opened.items()):
+        rate = None if moving.moving_of(log) is None else kept_rate(moving.rates_of(log), "store")
+        if rate is not None:
+            return rate
+    return None
+
+
 def left_moves(store: LogStore) -> list[Row]:
     """List the moves that an earlier mover left: each has a `.move` directory beside its log."""
     described = store.describe_dirs().log_dirs
@@ -274,7 +288,7 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
     """
     moves, wishes = [], []
     for move in plan.moves:
-        target = store._dir_named(move.target)
+        target = store.host.dir_named(move.target)
         try:
             log = store.log(move.topic, move.partition)
         except UnknownPartitionError:

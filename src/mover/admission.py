@@ -38,14 +38,13 @@ def has_room(mover: ReplicaMover, move: Move) -> bool:
     """Hold room for a move of a plan; one that nothing will make room for any more fails."""
     is_last_try = not any(one.state.is_running for one in mover.moves())
     try:
-        target = mover._replicas.dir_of(move.target_dir)
+        target = mover.host.dir_of(move.target_dir)
         try:
             _reserve(mover, move, target)
         except TargetFullError:
             if not is_last_try:
                 return False
-            for keeper in list(mover.store._keepers.values()):
-                keeper.wait_idle(PURGE_SECONDS_MAX)  # what was moved away is being purged
+            mover.host.wait_purged(PURGE_SECONDS_MAX)  # what was moved away is being purged
             _reserve(mover, move, target)
     except LogStoreError as error:
         refuse(mover, move, error)

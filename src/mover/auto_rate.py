@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
@@ -249,10 +250,12 @@ class Pilot:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._stop.clear()
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, args=(throttle,), name="mover-auto-rate", daemon=True
                 )
-                self._thread.start()
+                with suppress(RuntimeError):  # no thread can be had: the next chunk tries again
+                    thread.start()
+                    self._thread = thread
 
     def stop(self) -> None:
         """Stop steering; the logs are not timed any more on return."""
@@ -285,9 +288,9 @@ class Pilot:
             throttle.set_automatic_rate(RATE_MIN)
 
     def _watch_all(self, writes: Latencies, syncs: Latencies) -> None:
-        for replica in list(self._store._replicas.opened.values()):
+        for replica in list(self._store.host.replicas.opened.values()):
             watch(replica.log, writes, syncs)
 
     def _unwatch_all(self) -> None:
-        for replica in list(self._store._replicas.opened.values()):
+        for replica in list(self._store.host.replicas.opened.values()):
             unwatch(replica.log)

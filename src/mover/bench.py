@@ -24,7 +24,7 @@ class MovePhase(Phase):
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then beside the move (worker
     1). The move itself is worker 2: one sample with its bytes and no records. Its rate is half of
-    one disk's when throttled, or "auto".
+    one disk's when throttled, or "auto". The round's bytes, records and seconds are the move's.
     """
 
     name = "move"
@@ -41,7 +41,7 @@ class MovePhase(Phase):
         cold = self.store.create("cold", 0, log_dir=source)
         size_bytes = int(self._disk_rate * self.case.seconds * THROTTLED_SHARE)
         fill([cold], self.case._replace(batch_records=1000), size_bytes, [Sampler(0)])
-        self._cold_bytes = cold.size_bytes
+        self._cold_bytes, self._cold_records = cold.size_bytes, len(cold)
         self.log = self.store.create("hot", 0, log_dir=source)
         self.store.flush()
         is_throttled = self.case.detail == "throttled"
@@ -55,10 +55,12 @@ class MovePhase(Phase):
         self._append(idle, lambda: time.monotonic() > deadline)
         began = time.perf_counter_ns()
         move = self._movers[-1].move("cold", 0, self.store.log_dirs[1])
+        ended_ns: list[int] = []
         done = threading.Event()
 
         def wait() -> None:
             move.wait()
+            ended_ns.append(time.perf_counter_ns())
             if move.state is MoveState.DONE:
                 moved.add(began, self._cold_bytes, 0)
             done.set()
@@ -71,8 +73,11 @@ class MovePhase(Phase):
         waiter.join()
         if move.error is not None and move.state is not MoveState.CANCELLED:
             raise move.error
-        self._count([idle, moving])
-        self.samplers.append(moved)
+        self.samplers += [idle, moving, moved]
+        self.seconds = (ended_ns[0] - began) / 1e9
+        is_done = move.state is MoveState.DONE
+        self.size_bytes = self._cold_bytes if is_done else move.bytes_done
+        self.records = self._cold_records if is_done else 0
 
     def _append(self, sampler: Sampler, is_over: Callable[[], bool]) -> None:
         values = batch_of(self.case)

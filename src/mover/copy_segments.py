@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError
 from logstore.log import trailer
@@ -107,7 +107,7 @@ class SegmentCopy:
     def handle(self) -> Handle:
         """The file; it is opened at its first use."""
         if self._handle is None:
-            self._handle = Handle(files.open_file(self.segment.log_path, files.READ_WRITE))
+            self._handle = Handle(files.open_regular(self.segment.log_path, files.READ_WRITE))
         return self._handle
 
     @property
@@ -117,7 +117,7 @@ class SegmentCopy:
 
     def create(self) -> None:
         """Make the empty file."""
-        self._handle = Handle(files.open_file(self.segment.log_path, files.REPLACE))
+        self._handle = Handle(files.replace_file(self.segment.log_path))
         self.is_synced = False
 
     def let_go(self) -> None:
@@ -156,7 +156,7 @@ class SegmentCopy:
         end = self.position + size_bytes
         while self.position < end:
             try:
-                copied = files.send(self.fd, source_fd, self.position, end - self.position)
+                copied = bulk.send(self.fd, source_fd, self.position, end - self.position)
             except OSError as error:
                 raise self._blame(error, source_fd, ends) from error
             if copied == 0:
@@ -167,7 +167,7 @@ class SegmentCopy:
             self.scan.run(self.fd, self.position)
             if self.position - self._written_back >= WRITEBACK_BYTES:
                 size_bytes = self.position - self._written_back
-                files.start_writeback(self.fd, self._written_back, size_bytes)
+                bulk.start_writeback(self.fd, self._written_back, size_bytes)
                 self._written_back = self.position
         except OSError as error:
             raise ends.target.failed(error, self.segment.log_path) from error
@@ -227,7 +227,7 @@ class SegmentCopy:
         was_left, self.source = self.source is None, source
         try:
             if was_left:
-                files.drop_cache(self.segment.log_path)
+                bulk.drop_cache(self.segment.log_path)
             size_bytes = files.fstat(self.fd).st_size
             end = min(size_bytes, source.size_bytes)
             same = _common_bytes(source_fd, self.fd, 0, end, ends, ends.check)

@@ -74,6 +74,7 @@ class Job:
         self.log: Log = replica.log
         self.source = replica.log_dir
         move.source_dir = self.source.path
+        move.throttle.set_dirs((self.source.path, target.path))
         move.measure(lambda: self.log.size_bytes)
         self.ends = Ends(self.source, target, move.throttle, move.is_stopped, move.advance)
         self.ends.is_verified = is_verified
@@ -109,7 +110,16 @@ class Job:
         self._count()
 
     def _claim(self) -> None:
-        moving.set_moving(self.log, Moving(self.move.move_id, self.ends.target.directory_id))
+        mark = Moving(self.move.move_id, self.ends.target.directory_id)
+        rates = self.move.throttle.rates_to_keep(moving.rates_of(self.log))
+        moving.set_moving(self.log, mark, rates)
+
+    def note_rates(self) -> None:
+        """Bring the rates beside the mark up to date; a mark that was cleared stays so."""
+        mark = moving.moving_of(self.log)
+        if mark is not None and mark.move_id == self.move.move_id:
+            with suppress(LogStoreError):
+                self._claim()
 
     def _forget_left(self) -> None:
         """Have the copies removed that earlier moves left: the live one names none of them."""
@@ -221,6 +231,7 @@ def run(move: Move, job: Job, end: End) -> None:
             state, error = MoveState.CANCELLED, cancelled(move)
         else:
             job.leave()
+            job.note_rates()
             state = MoveState.PAUSED
     except LogClosedError:  # the store was closed over it: the next one goes on
         job.leave()

@@ -8,6 +8,7 @@ its thread looks at before each chunk.
 from __future__ import annotations
 
 import enum
+import math
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from logstore.arguments import timeout_of
+from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError, LogStoreError
 from logstore.names import TopicPartition
 from logstore.store.forking import REASON
@@ -25,6 +27,7 @@ from mover.throttle import MoveThrottle, Rate
 
 RATE_SECONDS = 5.0
 SAMPLE_SECONDS = 0.1
+LOOK_SECONDS = 0.5
 
 
 class Wanted(enum.Enum):
@@ -183,14 +186,26 @@ class Move:
         """Wait until it has ended, or its mover was closed; give the state that it is in."""
         timeout = timeout_of(timeout)
         self._check_process()
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._wait_until(deadline):
+            pass
+        return self._state
+
+    @uninterruptible
+    def _wait_until(self, deadline: float) -> bool:
+        """Wait for the end, but not for long, as no interrupt comes in; True when that is over."""
+        seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
-            self._changed.wait_for(lambda: self._state.is_end or self._is_left, timeout)
-            return self._state
+            is_over = self._changed.wait_for(
+                lambda: self._state.is_end or self._is_left, min(seconds, LOOK_SECONDS)
+            )
+        return is_over or seconds <= LOOK_SECONDS
 
     @property
     def _is_left(self) -> bool:
         return self._controller.is_closed and not self._state.is_running
 
+    @uninterruptible
     def pause(self) -> None:
         """Stop within one chunk and keep what was copied; returns when it has stopped.
 
@@ -212,6 +227,7 @@ class Move:
         with self._changed:
             self._changed.wait_for(lambda: not self._state.is_running)
 
+    @uninterruptible
     def resume(self) -> None:
         """Go on with a paused move; nothing happens to one that is not paused.
 
@@ -220,6 +236,10 @@ class Move:
             MoveError: its mover was closed; the next one goes on with it.
         """
         self._check_process()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Go on with a paused move, in the calling thread: it may hold the condition already."""
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
@@ -236,8 +256,9 @@ class Move:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
             is_asked = self.wanted is not None  # its user was heard just as it was held up
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
-                self.resume()
+                self._resume()
 
+    @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
         """Give it up and its space back, and return when that is done; after its end, nothing.
 
@@ -297,6 +318,7 @@ class Move:
         """Cancel it because of something else, as the deletion of its partition."""
         self.cancel(reason)
 
+    @uninterruptible
     def retry(self) -> None:
         """Begin a failed move anew; another move of its replica is cancelled first.
 
@@ -315,6 +337,7 @@ class Move:
             self.go(MoveState.PLANNED)
         self._controller.renew(self)
 
+    @uninterruptible
     def set_throttled_rate(self, rate: Rate) -> None:
         """Hold this move alone to a rate, in bytes per second; None for no ceiling of its own."""
         self.throttle.set_rate(rate)

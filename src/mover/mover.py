@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Self
 
 from logstore.arguments import flag, instance, text, whole
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError, ReadOnlyStoreError
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.errors import LogDirError, LogStoreError, ReadOnlyStoreError
 from logstore.log import moving
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
 from mover.administration import commands_of
-from mover.admission import admit, has_room, letting_in
+from mover.admission import admit, has_room, letting_in, refuse
 from mover.auto_rate import Pilot
 from mover.errors import MoveError
 from mover.move import Move
@@ -75,7 +76,8 @@ class ReplicaMover:
         self.is_closed = False
         self.throttle = Throttle(intra_broker_throttled_rate, pilot=Pilot(store))
         self._pid = os.getpid()
-        self._replicas = store._replicas
+        self.host = store.host
+        self._replicas = self.host.replicas
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
         self._is_verified = flag(verify, "verify")
@@ -85,11 +87,16 @@ class ReplicaMover:
         self._taking = threading.Lock()
         self._is_to_look = False  # whether a log dir has answered, or was brought back
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
-            num_replica_move_threads, self._take, self._run, self.changed, self._broke
+            num_replica_move_threads,
+            self._take,
+            self._run,
+            self.changed,
+            self._broke,
+            store.log_dirs[0],
         )
-        store._check()
-        store._before_close.append(self.close)
-        store._after_answer.append(self._look_again)
+        self.host.check()
+        self.host.before_close(self.close)
+        self.host.on_answer(self._look_again)
         commands_of(store).mover = self
         resume_left(self)
 
@@ -99,6 +106,7 @@ class ReplicaMover:
 
     # --- asking for moves -------------------------------------------------------------------------
 
+    @uninterruptible
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
@@ -116,6 +124,7 @@ class ReplicaMover:
         """
         return self._submit(topic, partition, log_dir, throttled_rate, waits_for_room=False)
 
+    @uninterruptible
     def execute(self, plan: MovePlan) -> list[Move]:
         """Move as a plan has it, in its order; each waits for the room that those before it make.
 
@@ -129,6 +138,7 @@ class ReplicaMover:
             for one in instance(plan, MovePlan, "plan").moves
         ]
 
+    @uninterruptible
     def change_replica_dirs(
         self, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
     ) -> ChangeReplicaDirResponse:
@@ -139,13 +149,14 @@ class ReplicaMover:
         """
         return change_replica_dirs(self, assignment)
 
+    @uninterruptible
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
         """Hold all moves, or those from and to one log dir, to a rate; None lets them go.
 
         Raises:
             LogDirError: the store has no such log dir.
         """
-        path = None if log_dir is None else self.store._dir_named(log_dir).path
+        path = None if log_dir is None else self.host.dir_named(log_dir).path
         self.throttle.set_rate(rate, path)
 
     def moves(self) -> list[Move]:
@@ -157,7 +168,7 @@ class ReplicaMover:
     ) -> Move:
         self._check_open()
         log = self.store.log(topic, partition)
-        target = self.store._dir_named(log_dir)
+        target = self.host.dir_named(log_dir)
         key = TopicPartition(log.topic, log.partition)
         throttle = self.throttle.for_move((log.log_dir, target.path), rate)
         running = self._replicas.running_moves.get(key)
@@ -172,6 +183,7 @@ class ReplicaMover:
             with self._replicas.reserved_unmoved(key, f"it is to go to {target.path} now"):
                 source = self._replicas.lookup(topic, partition).log_dir
                 move.source_dir = source.path
+                throttle.set_dirs((source.path, target.path))
                 self._moves.append(move)
                 if source is not target:
                     self._replicas.running_moves[key] = move
@@ -182,7 +194,7 @@ class ReplicaMover:
         return move
 
     def _check_open(self) -> None:
-        self.store._check()
+        self.host.check()
         if self.is_closed:
             raise MoveError(reason="the mover was closed")
 
@@ -196,7 +208,11 @@ class ReplicaMover:
             self._replicas.running_moves.setdefault(move.key, move)
             if move not in self._queue:
                 self._queue.append(move)
-        self._pool.wake()
+        try:
+            self._pool.wake()
+        except LogDirError as error:  # there is no thread that could run it
+            self._dequeue(move)
+            refuse(self, move, error)
 
     def renew(self, move: Move) -> None:
         """Have a move that had failed run as the only one of its replica, if there is need."""
@@ -321,9 +337,7 @@ class ReplicaMover:
 
     def _purge(self, log_dir: LogDir, path: str) -> None:
         """Have what a swap left removed in the background."""
-        keeper = self.store._keepers.get(log_dir.path)
-        if keeper is not None:
-            keeper.purge(path)
+        self.host.purge(log_dir, path)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -331,8 +345,10 @@ class ReplicaMover:
         """Go on with what had to wait for a log dir that answers, or is back."""
         self._go_on()
         self._is_to_look = True
-        self._pool.wake()
+        with suppress(LogDirError):  # no thread can be had; the next move that is asked for looks
+            self._pool.wake()
 
+    @uninterruptible
     def close(self) -> None:
         """Pause what runs, and end the threads; twice is fine. The next mover goes on."""
         if self._pid != os.getpid():
@@ -348,9 +364,8 @@ class ReplicaMover:
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
             self._reservations.release(move)
-        with suppress(ValueError):
-            self.store._before_close.remove(self.close)
-            self.store._after_answer.remove(self._look_again)
+        self.host.forget(self.close)
+        self.host.forget(self._look_again)
         with self.changed:
             self.changed.notify_all()
 

@@ -163,7 +163,7 @@ def plan_moves(
 
 
 def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
-    if (one.topic, one.partition) in store._replicas.running_moves:
+    if (one.topic, one.partition) in store.host.replicas.running_moves:
         return f"it is being moved to {target}"
     return f"a move left a copy of it in {target}: resume or cancel that first"
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from logstore.arguments import whole
+from logstore.disk.threads import start_for
+from logstore.errors import LogDirError
 
 Task = TypeVar("Task")
 
@@ -19,6 +21,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
         run: runs it; what it raises ends no thread.
         changed: notified when `take` may give something.
         failed: told what `run` raised.
+        path: of the log dir that an error names when no thread can be had.
     """
 
     def __init__(
@@ -28,23 +31,33 @@ class ReplicaMoveThreadPool(Generic[Task]):
         run: Callable[[Task], None],
         changed: threading.Condition,
         failed: Callable[[Task, Exception], None],
+        path: str,
     ) -> None:
         self.count = whole(count, "num_replica_move_threads", 1)
         self._take, self._run, self._failed = take, run, failed
-        self._changed = changed
+        self._changed, self._path = changed, path
         self._threads: list[threading.Thread] = []
         self._wakeups = 0
         self._is_closed = False
 
     def wake(self) -> None:
-        """Have the threads look for a task."""
+        """Have the threads look for a task.
+
+        Raises:
+            LogDirError: retriable; there is no thread, and none to be had.
+        """
         with self._changed:
             self._wakeups += 1
             if not self._is_closed and len(self._threads) < self.count:
                 name = f"ReplicaMoveThread-{len(self._threads)}"
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    start_for(self._path, thread)
+                except LogDirError:
+                    if not self._threads:
+                        raise
+                else:
+                    self._threads.append(thread)
             self._changed.notify_all()
 
     def _work(self) -> None:

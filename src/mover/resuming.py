@@ -35,6 +35,7 @@ from mover.job import unmark
 from mover.move import Move
 from mover.state import MoveState
 from mover.target import bytes_standing
+from mover.throttle import kept_rate
 
 if TYPE_CHECKING:
     from mover.mover import ReplicaMover
@@ -54,7 +55,7 @@ class Left(NamedTuple):
 
 def resume_left(mover: ReplicaMover) -> None:
     """Go on with the moves that the live copies name, and remove what was cancelled."""
-    replicas = mover.store._replicas
+    replicas = mover.host.replicas
     for over in _unremoved(replicas, mover.moves()):
         with suppress(LogStoreError), replicas.reserved(over.key):
             if over.key not in replicas.running_moves:
@@ -62,7 +63,8 @@ def resume_left(mover: ReplicaMover) -> None:
     resumed = []
     for left in _left_moves(replicas, mover.moves()):
         path = left.mark.target_directory_id if left.target is None else left.target.path
-        throttle = mover.throttle.for_move((left.source.path, path))
+        rate = kept_rate(moving.rates_of(left.log), "move")
+        throttle = mover.throttle.for_move((left.source.path, path), rate)
         move = Move(mover, left.key, left.source.path, path, throttle, left.log.size_bytes)
         move.move_id = left.mark.move_id
         mover._moves.append(move)

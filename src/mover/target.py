@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptCheckpointError, LogDirError
 from logstore.log.epochs import LeaderEpochs
@@ -65,7 +65,7 @@ class Target:
             elif self._is_ours(metadata):
                 self._take_what_is_there()
             else:
-                files.remove_tree(self.path)
+                bulk.remove_tree(self.path)
                 files.make_dir(self.path)
             metadata.write(self.path)
         except OSError as error:
@@ -80,7 +80,7 @@ class Target:
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
                 if parse_dir_name(name) is not None and self._is_of_this_topic(path):
-                    files.remove_tree(path)
+                    bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
         """Tell whether a copy is of this replica; long topics are cut in the names of copies."""
@@ -222,7 +222,7 @@ class Target:
             if files.exists(self.path):
                 files.remove_if_there(os.path.join(self.path, FILE_NAME))
                 files.sync_dir(self.path)
-                files.remove_tree(self.path)
+                bulk.remove_tree(self.path)
         except FileNotFoundError:
             pass  # the keeper of its log dir was faster
         except OSError as error:

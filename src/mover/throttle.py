@@ -29,11 +29,21 @@ BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
 CHUNK_BYTES_MIN = 4 << 10
 CHUNK_BYTES_MAX = 4 << 20
+HOLD_RATE = 1  # keeps new moves from arriving before they are asked to stop; never remembered
 WAIT_SECONDS_MAX = 3600.0  # a wait for longer is one more round; the system has its limit too
 SECONDS_MIN = 1e-6  # less is no wait: sums of floats do not come closer than that
 
 Clock = Callable[[], float]
 Rate = int | str | None
+
+
+def kept_rate(rates: object, name: str) -> Rate:
+    """Give a rate of those that an earlier process left; None where it left none."""
+    rate = rates.get(name) if isinstance(rates, dict) else None
+    if rate == AUTOMATIC:
+        return AUTOMATIC
+    is_rate = type(rate) is int and rate > 0
+    return rate if is_rate else None
 
 
 def check_rate(rate: Rate) -> int | None:
@@ -79,6 +89,11 @@ class _Ceiling:
             self._served += (now - self._at) * self.rate
             self._asked = max(self._asked, self._served - BURST_SECONDS * self.rate)
         self._at = now
+
+    @property
+    def wanted(self) -> int | str | None:
+        """The rate as it was asked for."""
+        return AUTOMATIC if self.is_automatic else self.rate
 
     def set_rate(self, rate: int | None, now: float) -> None:
         """Go on at another rate; without one, everybody who waits may go."""
@@ -174,9 +189,9 @@ class Throttle:
     def for_move(self, log_dirs: Iterable[str] = (), rate: Rate = None) -> MoveThrottle:
         """Give a move between log dirs its share, under a ceiling of its own if wanted."""
         with self._changed:
-            own = self._ceiling(rate)
-            ceilings = [self._store, own, *(self._dir(path) for path in dict.fromkeys(log_dirs))]
-        return MoveThrottle(self, own, ceilings)
+            share = MoveThrottle(self, self._ceiling(rate))
+        share.set_dirs(log_dirs)
+        return share
 
     def _dir(self, log_dir: str) -> _Ceiling:
         if log_dir not in self._dirs:
@@ -203,12 +218,12 @@ class Throttle:
 class MoveThrottle:
     """What one move has to pass before each chunk; made by `Throttle.for_move`."""
 
-    def __init__(self, throttle: Throttle, own: _Ceiling, ceilings: list[_Ceiling]) -> None:
+    def __init__(self, throttle: Throttle, own: _Ceiling) -> None:
         self._throttle = throttle
         self._changed = throttle._changed
         self._clock = throttle._clock
         self._own = own
-        self._ceilings = ceilings
+        self._ceilings = [throttle._store, own]
 
     @property
     def rate(self) -> int | None:
@@ -223,6 +238,29 @@ class MoveThrottle:
         if rate is None:
             return CHUNK_BYTES_MAX
         return min(max(int(rate * CHUNK_SECONDS), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+
+    def rates_to_keep(self, before: dict[str, Rate] | None) -> dict[str, Rate] | None:
+        """Give the rates to go on with in a later process; none where there is no ceiling.
+
+        Args:
+            before: those that an earlier process left: they stay while the store's moves are held.
+        """
+        with self._changed:
+            own, store = self._own.wanted, self._throttle._store.wanted
+        if store == HOLD_RATE:
+            return before
+        return None if own is store is None else {"move": own, "store": store}
+
+    def set_dirs(self, log_dirs: Iterable[str]) -> None:
+        """Pass the ceilings of these log dirs, the move's source and target, and of no others.
+
+        The source changes when another move of the replica has ended. A chunk that waits passes
+        the ceilings that it has asked.
+        """
+        throttle = self._throttle
+        with self._changed:
+            dirs = [throttle._dir(path) for path in dict.fromkeys(log_dirs)]
+            self._ceilings = [throttle._store, self._own, *dirs]
 
     def set_rate(self, rate: Rate) -> None:
         """Set the ceiling of this move alone."""
@@ -246,25 +284,25 @@ class MoveThrottle:
         with self._changed:
             if is_stopped():
                 return False
-            now = self._clock()
-            tickets = [(ceiling, ceiling.ask(size_bytes, now)) for ceiling in self._ceilings]
+            now, ceilings = self._clock(), self._ceilings
+            tickets = [(ceiling, ceiling.ask(size_bytes, now)) for ceiling in ceilings]
             throttle.waiting += 1
             try:
                 while seconds := max(ceiling.seconds_until(at, now) for ceiling, at in tickets):
                     self._changed.wait(min(seconds, WAIT_SECONDS_MAX))
                     if is_stopped():
-                        self._give_back(size_bytes)
+                        self._give_back(ceilings, size_bytes)
                         return False
                     now = self._clock()
             except BaseException:  # interrupted: it will not go
-                self._give_back(size_bytes)
+                self._give_back(ceilings, size_bytes)
                 raise
             finally:
                 throttle.waiting -= 1
             throttle.taken_bytes += size_bytes
         return True
 
-    def _give_back(self, size_bytes: int) -> None:
-        for ceiling in self._ceilings:
+    def _give_back(self, ceilings: Iterable[_Ceiling], size_bytes: int) -> None:
+        for ceiling in ceilings:
             ceiling.give_back(size_bytes)
         self._changed.notify_all()

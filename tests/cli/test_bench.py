@@ -15,7 +15,13 @@ import pytest
 
 from logstore import LogStore
 from logstore.bench.phases import Append
-from logstore.disk import files
+from logstore.bench.report.sheets import costs
+from logstore.cli.benching import layout_of
+from logstore.cli.output import rate_text
+from logstore.disk import bulk, files
+from mover.bench import MovePhase
+from mover.move import Move
+from mover.mover import ReplicaMover
 from support.command_line import Run
 
 
@@ -59,6 +65,52 @@ def test_it_measures_and_leaves_nothing(run: Run, disks: list[Path], tmp_path: P
     assert {row["phase"] for row in rows} == {"append", "read", "point-read", "recover", "move"}
     assert names_in(disks) == ["mine"]
     assert sorted(path.name for path in out.iterdir()) == ["directories.json", "trace"]
+
+
+def test_regression_the_row_of_a_move_has_the_rate_of_the_move(
+    run: Run, disks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the rate of the appends beside it, which one append every 5 ms sets."""
+    moves: list[Move] = []
+    moved: list[float] = []
+    inherited, make = MovePhase.run, ReplicaMover.move
+
+    def noted(phase: MovePhase) -> None:
+        inherited(phase)
+        assert phase.seconds is not None
+        moved.append(moves[-1].bytes_done / phase.seconds)
+
+    def made(mover: ReplicaMover, topic: str, partition: int, target: str) -> Move:
+        moves.append(make(mover, topic, partition, target))
+        return moves[-1]
+
+    monkeypatch.setattr(MovePhase, "run", noted)
+    monkeypatch.setattr(ReplicaMover, "move", made)
+    done = run("bench", "--plan", "quick", "--format", "json")
+    assert done.exit_code == 0, done.output
+    rows = [row for row in json.loads(done.stdout) if row["phase"] == "move"]
+    assert len(rows) == len(moved) == 2
+    for row, rate in zip(rows, moved, strict=True):
+        assert row["bytes_per_second"] == pytest.approx(rate, rel=0.01)
+
+
+def test_regression_directories_as_found_have_no_cost(disks: list[Path]) -> None:
+    """What is free on a file system that others use was drawn as what a layout costs."""
+    found = layout_of([str(disk) for disk in disks])
+    row = {"layout": found.name, "raw_bytes": found.raw_bytes, "usable_bytes": found.usable_bytes}
+    assert costs([row], []) == []
+
+
+def test_regression_rates_are_in_one_unit(run: Run, disks: list[Path]) -> None:
+    """The table was in MiB/s and GiB/s, the page and the throttles in MB/s."""
+    assert rate_text(52_428_800) == "52.4 MB/s"
+    assert rate_text(2_060_000_000) == "2,060 MB/s"
+    assert (rate_text(4096), rate_text(0), rate_text(None)) == ("0.004 MB/s", "-", "-")
+    done = run("bench", "--plan", "quick")
+    assert done.exit_code == 0 and disks
+    rows = [line for line in done.stdout.splitlines()[1:] if not line.startswith("move")]
+    assert rows and all(" MB/s " in row for row in rows)
+    assert "iB/s" not in done.stdout
 
 
 def test_results_are_not_mixed(run: Run, disks: list[Path], tmp_path: Path) -> None:
@@ -193,7 +245,7 @@ def test_a_second_interrupt_waits_for_the_removal(
     run: Run, disks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An impatient second Ctrl-C does not keep the directories from being removed."""
-    remove_tree = files.remove_tree
+    remove_tree = bulk.remove_tree
     asked: list[str] = []
 
     def interrupted(_phase: Append) -> None:
@@ -206,7 +258,7 @@ def test_a_second_interrupt_waits_for_the_removal(
         remove_tree(path)
 
     monkeypatch.setattr(Append, "run", interrupted)
-    monkeypatch.setattr(files, "remove_tree", impatient)
+    monkeypatch.setattr(bulk, "remove_tree", impatient)
     assert run("bench", "--plan", "quick").exit_code == 130
     assert asked
     assert names_in(disks) == ["mine"]

@@ -109,7 +109,8 @@ def test_what_looks_odd_is_told(run: Run, orders: list[str]) -> None:
 def test_a_log_dir_left_out_is_told(run: Run, orders: list[str], command: str) -> None:
     """Naming only some of a store's log dirs is answered with a warning."""
     result = run(command, "--log-dirs", orders[0])
-    assert "roster" in result.stderr and "until it is named" in result.stderr
+    assert "is missing: its partitions are offline" in result.stderr
+    assert "add it to --log-dirs" in result.stderr
 
 
 def test_log_dirs_is_kip_113(run: Run, orders: list[str]) -> None:

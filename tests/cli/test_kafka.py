@@ -39,6 +39,23 @@ def test_ls_names_everything(run: Run, tmp_path: Path) -> None:
     assert "codec-zstd" in run("kafka", "ls", str(dirs[0])).stdout
 
 
+def test_regression_a_time_range_is_not_backwards(run: Run, tmp_path: Path) -> None:
+    """A batch's base timestamp is its first record's, or what compaction has put there."""
+    config = LogConfig(record_format="kafka")
+    with LogStore.open(tmp_path / "store", admin_socket=False) as store:
+        log = store.create("t", 0, config=config)
+        log.extend([b"a", b"b"], timestamps=[9_000, 1_000])
+        log.extend([b"c"], timestamps=[2_000])
+    broker = str(tmp_path / "broker")
+    os.mkdir(broker)
+    done = run("kafka", "export", "t", "--to", broker, "--log-dirs", str(tmp_path / "store"))
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(run("kafka", "ls", "--log-dirs", broker, "--format", "json").stdout)
+    assert (row["first_timestamp"], row["last_timestamp"]) == (1_000, 9_000)
+    (again,) = json.loads(run("kafka", "ls", broker, "--format", "json").stdout)
+    assert again == row
+
+
 def test_regression_a_path_of_no_broker_is_told_once(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

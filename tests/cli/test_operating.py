@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from logstore import LogStore
+from logstore import LogDirError, LogStore
+from logstore.cli import operating
+from logstore.store.admin_client import find_owner
 from support.command_line import Run, owner_of
 from support.moves import StagedMove
 
@@ -208,6 +210,74 @@ def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned
     assert run("promote", "nowhere").exit_code == 1
 
 
+@pytest.mark.parametrize("is_at_a_terminal", [False, True])
+def test_regression_replacing_a_disk_names_what_is_lost_and_asks(
+    run: Run, orders: list[str], monkeypatch: pytest.MonkeyPatch, is_at_a_terminal: bool
+) -> None:
+    """The owner forgot the partitions of the old disk without a word, through its socket too."""
+    with LogStore.open(orders) as store:
+        for partition in range(2):
+            store.create("audit", partition, log_dir=orders[1]).append(b"x")
+        held = sorted(str(key) for key in store if store.log(*key).log_dir == orders[1])
+    with owner_of(orders):
+        run("take-offline", orders[1])
+        os.rename(orders[1], orders[1] + ".dead")
+        os.mkdir(orders[1])
+        monkeypatch.setattr(operating, "is_at_a_terminal", lambda: is_at_a_terminal)
+        refused = run("reopen", orders[1], "--format-new", stdin="n\n")
+        assert refused.exit_code == 1
+        assert all(name in refused.stderr for name in held)
+        assert ("Give up" in refused.stderr) is is_at_a_terminal
+        assert "--yes" in refused.stderr
+        assert not os.listdir(orders[1]) and state_of(run, orders[1]) == "offline"
+        assert "audit" in run("topics").stdout
+        answer = {"stdin": "y\n"} if is_at_a_terminal else {}
+        words = () if is_at_a_terminal else ("--yes",)
+        done = run("reopen", orders[1], "--format-new", *words, **answer)
+        assert done.exit_code == 0, done.output
+        assert all(f"{name} is lost" in done.stdout for name in held)
+        assert done.stdout.splitlines()[-1] == f"{orders[1]} is online"
+        assert "audit" not in run("topics").stdout
+
+
+def test_regression_a_replacement_after_a_start_says_what_is_still_missing(
+    run: Run, orders: list[str]
+) -> None:
+    """Without an owner it said "nothing is missing", of a store that missed a disk's replicas."""
+    with LogStore.open(orders) as store:
+        store.create("audit", 0, log_dir=orders[1]).append(b"x")
+    os.rename(orders[1], orders[1] + ".dead")
+    os.mkdir(orders[1])
+    refused = run("reopen", orders[1])
+    assert refused.exit_code == 1
+    assert "logstore reopen --format-new" in refused.stderr.splitlines()[-1]
+    done = run("reopen", orders[1], "--format-new")
+    assert done.exit_code == 0, done.output
+    assert "nothing is missing" not in done.stdout
+    assert "audit-0" in done.stdout and "remove-dir --lost" in done.stdout
+
+
+def test_regression_the_socket_refuses_a_replacement_that_loses_replicas(
+    orders: list[str],
+) -> None:
+    """A client of before does not know the question, and forgot replicas; now it is refused."""
+    with LogStore.open(orders) as store:
+        store.create("audit", 0, log_dir=orders[1]).append(b"x")
+    with owner_of(orders) as _:
+        owner = find_owner(orders)
+        assert owner is not None
+        owner.call("take_offline", {"path": orders[1]})
+        os.rename(orders[1], orders[1] + ".dead")
+        os.mkdir(orders[1])
+        with pytest.raises(LogDirError, match="audit-0") as caught:
+            owner.call("reopen_dir", {"path": orders[1], "format_new": True})
+        assert ["audit", 0] in caught.value.facts["lost"]
+        os.rmdir(orders[1])
+        os.rename(orders[1] + ".dead", orders[1])  # the old disk again: nothing is lost, or asked
+        row = owner.call("reopen_dir", {"path": orders[1], "format_new": True})
+        assert row["lost"] == []
+
+
 def test_a_dead_disk_is_given_up_and_another_replaced(run: Run, orders: list[str]) -> None:
     """By its path: what was on it is named. An empty disk in its place is taken when told so."""
     with LogStore.open(orders) as store:
@@ -220,7 +290,7 @@ def test_a_dead_disk_is_given_up_and_another_replaced(run: Run, orders: list[str
         os.mkdir(orders[1])
         refused = run("reopen", orders[1])
         assert refused.exit_code == 1 and "not formatted" in refused.stderr
-        result = run("reopen", orders[1], "--format-new")
+        result = run("reopen", orders[1], "--format-new", "--yes")
         assert result.exit_code == 0, result.output
         assert state_of(run, orders[1]) == "online"
         assert run("create", "audit", "0", "--log-dir", orders[1]).exit_code == 0
@@ -230,4 +300,5 @@ def test_a_dead_disk_is_given_up_and_another_replaced(run: Run, orders: list[str
         assert result.stdout.splitlines() == [
             f"{orders[1]} is no longer a log dir of this store",
             "  lost: audit-0",
+            f"now drop {orders[1]} from the configuration: --log-dirs and the like",
         ]

@@ -21,6 +21,10 @@ def test_a_running_owner_creates(run: Run, orders: list[str]) -> None:
         twice = run("create", "orders", "1")
         assert twice.exit_code == 1 and "orders-1 exists already" in twice.stderr
         assert len(twice.stderr.splitlines()) == 1
+        found = run("create", "orders", "1", "--exist-ok")
+        assert found.exit_code == 0 and found.stdout.startswith("found orders-1 in")
+        other = run("create", "orders", "1", "--exist-ok", "-c", "segment_bytes=1MiB")
+        assert other.exit_code == 1 and "segment_bytes is" in other.stderr
         wrong = run("create", "orders", "2", "-c", "segment_bytes=1")
         assert wrong.exit_code == 2
         assert owner.append(b"goes on") == 10

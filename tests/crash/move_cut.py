@@ -7,7 +7,6 @@ two chunks the log is appended to, flushed, truncated and trimmed, as the seed h
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -26,26 +25,10 @@ from mover.move import Move, Wanted
 from mover.target import Target
 from support.crash_model import Op
 from support.gate import Gate
+from support.moving import Alone
 from support.recorder import Recorder
 
 DIRS = ("a", "b")
-
-
-class Alone:
-    """Controls moves that run in the caller's thread."""
-
-    is_closed = False
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-
-    def enqueue(self, move: Move) -> None:
-        raise AssertionError("nothing is queued here")
-
-    discard = enqueue
-
-    def wake(self) -> None:
-        """Nobody waits."""
 
 
 class MovingHistory(History):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from logstore import LogStore, TopicPartition
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.store.kafka_adopting import Adopted, adopt
 from logstore.store.kafka_exporting import export
@@ -127,7 +127,7 @@ def test_where_no_link_can_be_blocks_are_shared_or_copied(
         with LogStore.open([tmp_path / way / "ours1", tmp_path / way / "ours2"]) as store:
             assert [tuple(record[:5]) for record in store[SEGMENTS]] == expected
     assert taken["linked"][2:] == (355, 0, 74)
-    assert taken["cloned"][2:] == (0, 355, 74) and calls == [files.CLONE_FILE] * 5
+    assert taken["cloned"][2:] == (0, 355, 74) and calls == [bulk.CLONE_FILE] * 5
     assert taken["copied"][2:] == (0, 0, 429)
 
 
@@ -164,7 +164,8 @@ def stop_at(patch: pytest.MonkeyPatch, number: int, stop: Callable[[], object]) 
         return counted
 
     for name in STEPS:
-        patch.setattr(files, name, stopping(getattr(files, name)))
+        module = bulk if name == "copy_range" else files
+        patch.setattr(module, name, stopping(getattr(module, name)))
 
 
 def interrupt() -> None:

@@ -20,13 +20,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
     saved = folder / "report.json"
     paths = [str(REPOSITORY / "src"), *(path for path in sys.path if path)]
+    # A worker of a parallel run: pytest-benchmark would switch itself off and skip its teardowns.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "benchmarks", "--scale", "tiny",
             "--bench-dir", str(folder), "-o", "addopts=-q -p no:cacheprovider --benchmark-quiet",
             f"--benchmark-json={saved}",
         ],
-        cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        cwd=REPOSITORY, env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,6 +19,8 @@ from support.layers import demand
 from support.loop_disk import kinds, loop_disk, throttles, why_not
 from support.places import environment
 
+pytestmark = pytest.mark.alone
+
 PROGRAM = Path(__file__).with_name("slow_disk.py")
 IOPS = 4
 STALL_MS_MAX = 50

@@ -16,6 +16,7 @@ from logstore import (
     StoreConfig,
 )
 from support.expectation import Expectation
+from support.keepers import wait_until_idle
 from support.writer import value_of
 
 HOUR_MS = 3_600_000
@@ -187,6 +188,7 @@ def create(session: Session) -> None:
         session.attempt(lambda: log.append(b"fresh", durable=True))
     session.extend(1)
     session.attempt(lambda: store.delete("fresh", 3))
+    wait_until_idle(store)  # the removal behind it meets its fault now, not after it was judged
 
 
 def read(session: Session) -> None:

@@ -96,7 +96,10 @@ def check_alive(session: Session, fault: Fault, faulty: FaultyFiles, *, is_open:
         return
     assert session.store.log("orders", 1).append(b"the other dir goes on") >= 1
     before = len(session.refusals)
-    was_offline = any(isinstance(e, LogDirOfflineError) for e in session.refusals)
+    dirs = session.store.describe_dirs([session.dirs[0]]).log_dirs
+    was_offline = not dirs[0].is_live or any(
+        isinstance(e, LogDirOfflineError) for e in session.refusals
+    )
     done = session.extend(1, durable=True)
     if was_offline:
         assert not done, "a log dir that went offline acknowledged a record"

@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crash.move_cut import Alone
+
 from logstore import LogConfig, LogStore, TopicPartition
 from logstore.disk import files
 from logstore.store.listing import purge_tree
@@ -33,6 +33,7 @@ from mover.move import Move
 from support.expectation import Expectation
 from support.gate import SECONDS_MAX, Gate
 from support.keepers import wait_for_keepers
+from support.moving import Alone
 from support.writer import value_of
 
 CONFIG = LogConfig(segment_bytes=2048, index_interval_bytes=512)

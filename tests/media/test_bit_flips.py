@@ -13,15 +13,17 @@ from media.bit_flips import SEGMENT_BYTES, Flips
 from support.places import fast_directory
 
 FLIPS = 20_000
+PARTS = 4  # so that no core waits for one that flips them all
 OWNER_FLIPS = 1_500
 
 
 @pytest.mark.timeout(120)
-def test_no_flipped_bit_is_ever_served() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_flipped_bit_is_ever_served(part: int) -> None:
     """A reader finds every flipped bit, or the bit changes nothing that it gives."""
     seed = int(os.environ.get("LOGSTORE_SEED", random.SystemRandom().getrandbits(32)))
-    outcomes = flip_at_random(seed, ["view"], FLIPS)
-    assert outcomes["view raised"] > 0.95 * FLIPS
+    outcomes = flip_at_random(seed + part, ["view"], FLIPS // PARTS)
+    assert outcomes["view raised"] > 0.95 * FLIPS // PARTS
 
 
 @pytest.mark.timeout(120)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logstore import Log, LogDirSuspectError, LogStore
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.states import Event
 from logstore.store.background import DirKeeper
 from mover import Move, MovePlan, MoveState, ReplicaMover, TargetFullError, job, reservation
@@ -93,7 +93,7 @@ def test_regression_an_interrupted_cancel_can_be_asked_for_again(
         move = mover.move("orders", 0, base / "b")
         gate.wait_until_held()
         move.pause()
-        monkeypatch.setattr(files, "remove_tree", once(files.remove_tree, interrupt))
+        monkeypatch.setattr(bulk, "remove_tree", once(bulk.remove_tree, interrupt))
         with pytest.raises(KeyboardInterrupt):
             move.cancel()
         again = threading.Thread(target=move.cancel, daemon=True)

@@ -140,6 +140,7 @@ def test_a_reassignment_names_what_it_leaves_out(
         (["run", "orders", "0", "{1}", "--evacuate", "{0}"], 2, "not both"),
         (["run", "--plan", "/dev/null", "--evacuate", "{0}"], 2, "not both"),
         (["run", "orders", "0", "{1}", "--throttle", "fast"], 2, "not a size"),
+        (["run", "orders", "0", "{1}", "--throttle", "5"], 2, "write '5MB/s', or '5B/s'"),
         (["plan", "--tolerance", "-1"], 2, "tolerance"),
         (["plan", "--evacuate", "/nope"], 2, "no log dir of this store"),
         (["throttle", "5MB/s"], 1, "no process has the store open"),
@@ -204,6 +205,50 @@ def test_ctrl_c_leaves_what_can_go_on(
     assert (resumed.exit_code, "done" in resumed.stdout) == (0, True)
     with LogStore.open(log_dirs, read_only=True) as store:
         assert (store.log("orders", 0).log_dir, len(store.log("orders", 0))) == (log_dirs[1], 500)
+
+
+def test_regression_a_resumed_move_keeps_the_rate_it_had(
+    run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process holds it to the same rate; a pause in between changes nothing."""
+    seen: list[dict[str, Any]] = []
+
+    @contextmanager
+    def watched_view() -> Iterator[Callable[[Any], None]]:
+        def show(facts: dict[str, Any]) -> None:
+            seen.append(facts)
+            raise KeyboardInterrupt
+
+        yield show
+
+    monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
+    run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
+    monkeypatch.setattr(operating, "live_view", watched_view)
+    for _ in range(2):
+        assert run("move", "resume").exit_code == 130
+        assert seen.pop()["throttled_rate"] == 10_000
+        monkeypatch.setattr(operating, "live_view", live.live_view)
+        assert run("move", "pause").exit_code == 0
+        monkeypatch.setattr(operating, "live_view", watched_view)
+    monkeypatch.setattr(operating, "live_view", live.live_view)
+    assert run("move", "cancel").exit_code == 0
+    with LogStore.open(log_dirs) as store:
+        assert "move_rates" not in store["orders", 0]._metadata.extra
+
+
+def test_regression_the_time_that_a_move_needs_is_headed_eta(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """LEFT was read as bytes left, or as the state of a move that was left."""
+    row = {
+        "topic": "orders", "partition": 0, "source": "/a", "target": "/b", "state": "copying",
+        "bytes_done": 1, "bytes_total": 2, "lag_bytes": 1, "bytes_per_second": 1.0,
+        "eta_seconds": 65.0, "throttled_rate": None, "error": None,
+    }  # fmt: skip
+    live.print_moves([row])
+    heading, line = capsys.readouterr().out.splitlines()
+    assert "ETA" in heading.split() and "LEFT" not in heading
+    assert "1:05" in line
 
 
 def test_what_was_left_can_be_cancelled(
@@ -283,7 +328,7 @@ def test_the_view_shows_bytes_rate_time_lag_and_throttle(
         show({"moves": [row, done], "throttled_rate": None})
         show({"moves": [{**row, "state": "swapping"}, done], "throttled_rate": None})
     text = capsys.readouterr().err
-    assert "5.0 MiB of 10.0 MiB  1.0 MiB/s  0:05 left  lag 5.0 MiB  throttle 2.0 MiB/s" in text
+    assert "5.0 MiB of 10.0 MiB  1.0 MB/s  ETA 0:05  lag 5.0 MiB  throttle 2.1 MB/s" in text
     assert "15.0 MiB of 20.0 MiB" in text
 
 

@@ -11,6 +11,7 @@ import pytest
 from logstore import LogStore
 from logstore.disk import files
 from mover import ReplicaMover
+from mover.state import MoveState
 from mover.swap import Swap
 
 
@@ -29,7 +30,7 @@ def swaps_wait(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Ev
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_a_deletion_takes_the_copy_along(
+def test_regression_a_deletion_cancels_a_move_and_takes_the_copy_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
 ) -> None:
     """Whether the copy could not be removed, or its mover was closed over it."""
@@ -58,6 +59,8 @@ def test_a_deletion_takes_the_copy_along(
                 threading.Event().wait(0.001)
             go_on.set()
             ending.join(60)
+            # The deletion cancels the move before it waits for it; it does not sit the swap out.
+            assert move.state is (MoveState.PAUSED if is_closed else MoveState.CANCELLED)
         if is_closed:
             store.delete("orders", 0)
         mover.close()

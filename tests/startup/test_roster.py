@@ -63,7 +63,7 @@ def ids(roll: Roll) -> dict[str, str]:
 
 def refused(roll: Roll) -> dict[str, str]:
     """Name the reason of each dir that does not serve."""
-    return {refusal.path: refusal.reason for refusal in roll.refused}
+    return {refusal.path: refusal.explained() for refusal in roll.refused}
 
 
 def test_bare_dirs_alone_are_a_new_store() -> None:

@@ -166,9 +166,10 @@ class CrashModel:
         elif kind == "remove":
             parent, name = self.parent(target)
             self.change((parent, name, None))
-        elif kind == "rename":
+        elif kind in ("rename", "link"):
             (old, old_name), (new, new_name) = self.parent(target), self.parent(rest[0])
-            self.change((old, old_name, None), (new, new_name, old.live[old_name]))
+            gone: list[Change] = [(old, old_name, None)] if kind == "rename" else []
+            self.change(*gone, (new, new_name, old.live[old_name]))
         elif kind == "write":
             self.files[target].write(*rest)
         elif kind == "truncate":
@@ -194,6 +195,19 @@ class CrashModel:
                     directory.disk.pop(name, None)
                 else:
                     directory.disk[name] = node
+
+    def settle(self) -> None:
+        """Make all that was done durable, as if the operating system had had the time for it."""
+        for file in self.files.values():
+            file.sync()
+        self.commit(self.changes)
+        self.changes = []
+
+    def lost(self) -> Image:
+        """Give what a power cut leaves that takes all that is not synced."""
+        image: Image = {}
+        self.draw(self.root, "", image, lambda file: file.disk)
+        return image
 
     def crash(self, rng: random.Random) -> Image:
         """Draw one of the images that a power cut at this moment may leave."""

@@ -7,11 +7,16 @@ calls into C in a `finally`, and plain assignments behind one another.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
+
+import pytest
+
+from logstore.disk.uninterrupted import Work
 
 WITHOUT_A_CHECK = (
     (
@@ -64,3 +69,15 @@ class InterruptAt:
                     self.was_hit = True
                     raise KeyboardInterrupt
         return self._line
+
+
+@contextlib.contextmanager
+def in_own_thread() -> Iterator[None]:
+    """Do in the calling thread what a second one does else, as if no thread could be had."""
+
+    def start(work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Work, "start", start)
+        yield

@@ -7,6 +7,12 @@ from logstore import LogStore
 SECONDS_MAX = 60.0
 
 
+def wait_until_idle(store: LogStore) -> None:
+    """Wait until no keeper is at work; a removal that failed may be left to be tried again."""
+    for keeper in list(store._keepers.values()):
+        assert keeper.wait_idle(SECONDS_MAX)
+
+
 def wait_for_keepers(store: LogStore) -> None:
     """Wait until all keepers have done what they were asked for, and nobody is asked for more.
 
@@ -15,6 +21,5 @@ def wait_for_keepers(store: LogStore) -> None:
     """
     is_done = False
     while not is_done:
-        for keeper in list(store._keepers.values()):
-            assert keeper.wait_idle(SECONDS_MAX)
+        wait_until_idle(store)
         is_done = all(log_dir.is_offline for log_dir in list(store._replicas.doomed.values()))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from logstore import Log, LogConfig, LogStore
+from logstore import Log, LogConfig, LogStore, TopicPartition
+from logstore.disk.log_dir import LogDir
+from mover.job import Job
+from mover.move import Move
+from support.gate import Gate
 from support.keepers import wait_for_keepers
 
 from .reader import read_partition
@@ -42,3 +48,34 @@ def check_whole(log: Log, base: Path, log_dir: str) -> None:
     on_disk = records_on_disk(base / log_dir / "orders-0")
     assert [row for row in on_disk if row[0] >= log.log_start_offset] == values
     assert log.verify() == []
+
+
+class Alone:
+    """Controls moves that run in the caller's thread."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+
+    def enqueue(self, move: Move) -> None:
+        raise AssertionError("nothing is queued here")
+
+    discard = enqueue
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+
+def job_of(
+    store: LogStore, target: Path, purge: Callable[[LogDir, str], None], move_id: str = ""
+) -> Job:
+    """Make the job of a move of orders-0 whose steps the test takes one by one."""
+    replicas = store._replicas
+    log_dir = replicas.find_dir(str(target))
+    assert log_dir is not None
+    key, size_bytes = TopicPartition("orders", 0), store["orders", 0].size_bytes
+    move = Move(Alone(), key, "", str(target), Gate(), size_bytes)  # type: ignore[arg-type]
+    move.move_id = move_id or move.move_id
+    assert move.try_begin()
+    return Job(move, replicas, log_dir, purge, is_verified=True)

@@ -31,6 +31,7 @@ class Recorder:
 
     def __init__(self, root: Path, image: Image | None = None) -> None:
         self.root = os.path.realpath(root)
+        self.image = image
         self.ops: list[Op] = []
         self.fds: dict[int, int | str] = {}  # a file's number, or a directory's path
         self._lock = threading.RLock()
@@ -159,8 +160,11 @@ class Recorder:
         if where:
             self.ops.append(("mkdir", where))
 
-    def _note_link(self, *_: Any) -> None:
-        raise AssertionError("the model knows no hard links")
+    def _note_link(self, _: Any, __: bool, old: Any, new: Any) -> None:
+        source, target = self._path(old), self._path(new)
+        assert source is not None and target is not None
+        self.ops.append(("link", source, target))
+        self.numbers[target] = self.numbers[source]
 
 
 def image_of(root: Path) -> Image:

@@ -13,6 +13,7 @@ FACTS = {
     "path": "/disk1/logs", "position": 7, "reason": "it is odd", "pid": 12, "topic": "orders",
     "partition": 3, "paths": ["/a", "/b"], "version": 2, "offset": 1, "log_start_offset": 2,
     "log_end_offset": 3, "size_bytes": 4, "max_message_bytes": 5,
+    "record_expansion_bytes_max": 6,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore
+from logstore.disk import files
 from logstore.errors import LogClosedError, LogDirOfflineError, RecordTooLargeError
 from logstore.log.appender import Appender, AppendFuture
 
@@ -215,3 +216,80 @@ def test_a_linger_that_is_no_time_is_refused(log: Log, linger: float) -> None:
         log.appender(linger=linger)
     with pytest.raises(ValueError, match="max_bytes"):
         log.appender(max_bytes=0)
+
+
+def test_regression_a_durable_future_is_done_when_its_record_is_on_the_disk(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before the sync of its batch; records that came during it share the next one."""
+    syncing, go_on = threading.Event(), threading.Event()
+    syncs: list[int] = []
+    real = files.sync_data
+
+    def slow_sync(fd: int) -> None:
+        syncs.append(fd)
+        syncing.set()
+        assert go_on.wait(60)
+        real(fd)
+
+    monkeypatch.setattr(files, "sync_data", slow_sync)
+    with log.appender(linger=0, durable=True) as appender:
+        first = appender.append(b"a")
+        assert syncing.wait(60)
+        others = [appender.append(b"%d" % number) for number in range(5)]
+        assert len(log) == 1 and not first.done()
+        with pytest.raises(TimeoutError):
+            first.result(0)
+        go_on.set()
+        assert [future.result(60) for future in (first, *others)] == [0, 1, 2, 3, 4, 5]
+        assert log.recovery_point == 6
+    assert len(syncs) == 2
+
+
+def test_a_sync_that_fails_fails_every_future_of_its_batch(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No future claims what the disk did not confirm, and close returns."""
+
+    def fail(fd: int) -> None:
+        raise files.SyncError(5, "Input/output error")
+
+    with log.appender(linger=FOR_EVER, durable=True) as appender:
+        futures = [appender.append(b"x") for _ in range(3)]
+        monkeypatch.setattr(files, "sync_data", fail)
+        appender.flush()
+        for future in futures:
+            with pytest.raises(LogDirOfflineError):
+                future.result(0)
+        late = appender.append(b"y")
+    with pytest.raises(LogDirOfflineError):
+        late.result(0)
+
+
+def test_a_close_waits_for_the_disk(log: Log) -> None:
+    """After it all that was given is durable; `flush` promises the same."""
+    appender = log.appender(linger=FOR_EVER, durable=True)
+    appender.append(b"a")
+    appender.flush()
+    assert log.recovery_point == 1
+    future = appender.append(b"b")
+    appender.close()
+    assert (future.result(0), log.recovery_point) == (1, 2)
+
+
+def test_an_interrupted_sync_is_made_up_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is in the log once, and its future is done only after the next sync."""
+    real = files.sync_data
+
+    def interrupt(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    appender = log.appender(linger=FOR_EVER, durable=True)
+    future = appender.append(b"a")
+    monkeypatch.setattr(files, "sync_data", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        appender.flush()
+    assert not future.done() and len(log) == 1
+    monkeypatch.setattr(files, "sync_data", real)
+    appender.close()
+    assert (future.result(0), len(log), log.recovery_point) == (0, 1, 1)

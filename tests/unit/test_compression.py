@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import UnsupportedFormatError
+from logstore.format import kafka_codecs
 from logstore.format.compression import compress, decompress, require
 
 CODECS = st.sampled_from([3, 4])
@@ -31,3 +32,22 @@ def test_codecs_that_are_not_known_are_named(codec_id: int) -> None:
     with pytest.raises(UnsupportedFormatError, match=str(codec_id)):
         require(codec_id)
     require(0)
+
+
+def zstd_frame(window_log: int, data: bytes) -> bytes:
+    """Make a frame of one raw block that asks its reader for a window of 2**window_log bytes."""
+    block = (len(data) << 3 | 1).to_bytes(3, "little") + data
+    return b"\x28\xb5\x2f\xfd\x00" + bytes([(window_log - 10) << 3]) + block
+
+
+@pytest.mark.parametrize("window_log", [24, 27, 30])
+def test_regression_a_few_bytes_ask_for_no_large_window(window_log: int) -> None:
+    """A zstd frame names the memory that restoring it takes: beyond the bound it is refused."""
+    assert decompress(4, zstd_frame(23, b"small"), 5) == b"small"
+    with pytest.raises(ValueError, match="decompress"):
+        decompress(4, zstd_frame(window_log, b"small"), 5)
+    if window_log <= 27:
+        with pytest.raises(ValueError, match="too much memory"):
+            kafka_codecs.decompress(4, zstd_frame(window_log, b"small"), 1 << 20)
+        restored = kafka_codecs.decompress(4, zstd_frame(window_log, b"small"), 1 << window_log)
+        assert restored == b"small"

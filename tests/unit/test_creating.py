@@ -5,13 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from logstore.config import LogConfig
 from logstore.disk import files
-from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore.errors import (
+    LogDirOfflineError,
+    LogStoreError,
+    PartitionExistsError,
+    UnknownPartitionError,
+)
 from logstore.store import creating
 from logstore.store.store import LogStore
 
@@ -149,3 +155,59 @@ def test_a_creation_that_fails_half_way_never_makes_two_copies(
         if len(calls) <= nth:
             return
     raise AssertionError("a creation takes too many calls")
+
+
+def test_regression_the_second_start_of_a_service_takes_the_partition_that_is_there(
+    tmp_path: Path,
+) -> None:
+    """The same lines run at every start; the log goes on where it ended, on whichever disk."""
+    dirs = [tmp_path / "disk1", tmp_path / "disk2"]
+    config = LogConfig(segment_bytes="1MiB")
+    for start in range(3):
+        with LogStore.open(dirs) as store:
+            log = store.create("orders", 0, config=config, exist_ok=True, log_dir=dirs[start % 2])
+            assert log.append(b"x") == start
+            assert log.log_dir == str(dirs[0])
+            assert store.create("orders", 0, exist_ok=True) is log
+            with pytest.raises(PartitionExistsError, match="exist_ok=True"):
+                store.create("orders", 0)
+
+
+def test_a_partition_of_another_configuration_is_refused_with_every_difference(
+    tmp_path: Path,
+) -> None:
+    """The error names each key, what is stored and what was given; nothing changes."""
+    with LogStore.open(tmp_path) as store:
+        stored = LogConfig(segment_bytes=1 << 20, retention_ms=5)
+        log = store.create("orders", 0, config=stored)
+        given = stored.replace(retention_ms=7, compression_type="lz4")
+        with pytest.raises(PartitionExistsError) as raised:
+            store.create("orders", 0, config=given, exist_ok=True)
+        assert raised.value.differences == {
+            "retention_ms": (5, 7), "compression_type": ("none", "lz4"),
+        }  # fmt: skip
+        assert "retention_ms is 5, not 7" in str(raised.value)
+        assert "compression_type is 'none', not 'lz4'" in str(raised.value)
+        assert log.config == stored
+
+
+def test_exist_ok_makes_up_no_second_copy(tmp_path: Path) -> None:
+    """Beside an offline log dir that may hold the partition, it is neither found nor made."""
+    dirs = [tmp_path / "disk1", tmp_path / "disk2"]
+    with LogStore.open(dirs) as store:
+        store.create("orders", 0, log_dir=dirs[0])
+        store.take_offline(dirs[0])
+        with pytest.raises(LogDirOfflineError):
+            store.create("orders", 0, exist_ok=True)
+        with pytest.raises(ValueError, match="exist_ok"):
+            store.create("orders", 0, exist_ok=True, is_new=True)
+        with pytest.raises(TypeError, match="exist_ok"):
+            store.create("orders", 1, exist_ok="yes")  # type: ignore[arg-type]
+
+
+def test_many_threads_that_ask_for_one_partition_get_one_log(tmp_path: Path) -> None:
+    """With exist_ok a race has no loser."""
+    with LogStore.open(tmp_path) as store, ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            made = [pool.submit(store.create, "t", number, exist_ok=True) for _ in range(8)]
+            assert len({id(one.result()) for one in made}) == 1

@@ -55,15 +55,19 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
             segment.forget(log._environment)
         detached: list[str] = []
 
-        def open_and_detach(path: str, flags: int) -> int:
-            fd = open_file(path, flags)
+        def opening(name: str) -> Callable[[str, int], int]:
+            real = getattr(files, name)
+            return lambda path, flags: open_and_detach(real, path, flags)
+
+        def open_and_detach(real: Callable[[str, int], int], path: str, flags: int) -> int:
+            fd = real(path, flags)
             if path.endswith(".log") and flags == opens and not detached:
                 detached.append(path)
                 log.detach(log._log_dir.take_offline("as a test has it"), of=log._log_dir)
             return fd
 
-        open_file = files.open_file
-        monkeypatch.setattr(files, "open_file", open_and_detach)
+        for name in ("open_file", "open_regular"):
+            monkeypatch.setattr(files, name, opening(name))
         with contextlib.suppress(LogStoreError):
             call(log)
         monkeypatch.undo()

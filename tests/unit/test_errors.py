@@ -26,6 +26,7 @@ from logstore.errors import (
     OffsetOutOfRangeError,
     PartitionExistsError,
     ReadOnlyStoreError,
+    RecordExpansionError,
     RecordTooLargeError,
     ReplicaError,
     ReplicaIncompleteError,
@@ -55,6 +56,7 @@ EXAMPLES: list[tuple[type[LogStoreError], dict[str, Any]]] = [
     (UnsupportedFormatError, {"path": "/d/x", "version": 9, "reason": "made by a later version"}),
     (OffsetOutOfRangeError, {"offset": 7, "log_start_offset": 0, "log_end_offset": 5}),
     (RecordTooLargeError, {"size_bytes": 100, "max_message_bytes": 10}),
+    (RecordExpansionError, {"size_bytes": 100, "record_expansion_bytes_max": 10}),
     (UnknownPartitionError, REPLICA),
     (PartitionExistsError, REPLICA),
     (ReadOnlyStoreError, {"path": "/d"}),
@@ -101,6 +103,7 @@ def test_facts_are_attributes_and_travel(kind: type[LogStoreError], facts: dict[
         (OffsetOutOfRangeError, (LookupError,)),
         (UnknownPartitionError, (LookupError,)),
         (RecordTooLargeError, (ValueError,)),
+        (RecordExpansionError, (ValueError,)),
     ],
 )
 def test_tree(kind: type[LogStoreError], parents: tuple[type[Exception], ...]) -> None:

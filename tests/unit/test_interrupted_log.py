@@ -17,8 +17,9 @@ from logstore.disk import files
 from logstore.log import retention, writer
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.replica import Replica
+from logstore.log.segment import Segment
 from support.hanging import QUIET
-from support.interrupts import InterruptAt
+from support.interrupts import InterruptAt, in_own_thread
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
@@ -86,6 +87,85 @@ def test_regression_an_interrupted_roll_can_be_made_again(tmp_path: Path) -> Non
             with pytest.raises(KeyboardInterrupt):
                 log.append(bytes(1_000_000))
         assert log.append(bytes(1_000_000)) == 1
+
+
+def test_regression_a_roll_that_is_interrupted_twice_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its empty file stayed: the next start cut the records that were appended since."""
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    store = LogStore.open(tmp_path, config=QUIET)
+    log = store.create("orders", 0, config=CONFIG)
+    log.append(bytes(1_000_000))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, "open_file", 1, is_before=False)
+        patch.setattr(files, "unlink", interrupted)
+        log.append(bytes(1_000_000))
+    assert log.extend([b"small"] * 2, durable=True) == range(1, 3)
+    store._abandon()  # as after a crash
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        log = store.log("orders", 0)
+        assert not log.recovery.problems
+        assert log[2].value == b"small"
+        assert log.append(bytes(1_000_000)) == 3
+
+
+def test_regression_a_truncation_takes_the_file_of_an_interrupted_roll_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed: the log was corrupt at the next start, as a batch reached into the empty file."""
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    small = LogConfig(segment_bytes=1024, max_message_bytes=2048)
+    store = LogStore.open(tmp_path, config=QUIET)
+    log = store.create("orders", 0, config=small)
+    log.extend([bytes(200)] * 4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, "open_file", 1, is_before=False)
+        patch.setattr(files, "unlink", interrupted)
+        log.append(bytes(900))
+    log.truncate_to(2)
+    assert log.append(b"a") == 2
+    assert log.extend([b"b", b"c", b"d"]) == range(3, 6)
+    log.flush()
+    store._abandon()  # as after a crash
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        log = store.log("orders", 0)
+        assert not log.recovery.problems
+        assert [record.value for record in log[2:]] == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_regression_a_write_that_is_interrupted_twice_is_cut_off_before_a_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    """Its bytes stayed in the sealed segment: the next start found a batch that reaches too far."""
+
+    def interrupted(fd: int, size: int) -> None:
+        raise KeyboardInterrupt
+
+    small = LogConfig(segment_bytes=1024, max_message_bytes=2048)
+    store = LogStore.open(tmp_path, config=QUIET)
+    log = store.create("orders", 0, config=small)
+    log.append(bytes(600))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, "write_fully", 1, is_before=False)
+        patch.setattr(files, "ftruncate", interrupted)
+        patch.setattr(Segment, "log_path", property(lambda _: interrupted(0, 0)))  # nor a call
+        log.extend([b"never", b"acknowledged"])
+    assert log.append(bytes(900)) == 1
+    log.flush()
+    store.close() if is_closed else store._abandon()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        log = store.log("orders", 0)
+        assert not log.recovery.problems
+        assert [len(record.value or b"") for record in log] == [600, 900]
+        assert log.append(b"next") == 2
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -199,6 +279,7 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
                 number += 1
                 with (
                     suppress(KeyboardInterrupt),
+                    in_own_thread(),
                     InterruptAt(number, retention, writer, files) as it,
                 ):
                     log.delete_records_before(8)

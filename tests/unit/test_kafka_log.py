@@ -161,7 +161,8 @@ def test_regression_no_client_puts_what_nobody_reads_into_a_log(
     ended = changed(bad, 22, bytes([codec_id | 0x30]))  # a marker, in a codec that there is not
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(ended)
     with LogStore.open_kafka(tmp_path) as store:
-        assert store["t", 0].verify() == [] and list(store["t", 0]) == []
+        (problem,) = store["t", 0].verify()
+        assert problem.reason == f"codec {codec_id} is not known" and list(store["t", 0]) == []
         assert store["t", 0].read(0, isolation_level="read_committed") == []
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(bad)
     with (

@@ -200,9 +200,9 @@ def test_of_many_bombs_one_is_restored_at_a_time(monkeypatch: pytest.MonkeyPatch
     restored: list[int] = []
     decompress = kafka_codecs.decompress
 
-    def counted(codec_id: int, data: bytes) -> bytes:
+    def counted(codec_id: int, data: bytes, restored_bytes_max: int) -> bytes:
         restored.append(codec_id)
-        return decompress(codec_id, data)
+        return decompress(codec_id, data, restored_bytes_max)
 
     monkeypatch.setattr(kafka_codecs, "decompress", counted)
     assert len(segment) < 5000
@@ -295,9 +295,9 @@ def test_a_compacted_log_is_decoded_many_batches_at_a_time(
     decoded: list[int] = []
     decode_many = kafka_decode.decode_many
 
-    def counted(parts: Any, headers: Any) -> Any:
+    def counted(parts: Any, headers: Any, expansion_bytes_max: int) -> Any:
         decoded.append(len(parts))
-        return decode_many(parts, headers)
+        return decode_many(parts, headers, expansion_bytes_max)
 
     monkeypatch.setattr(kafka, "decode_many", counted)
     with LogStore.open_kafka(log_of(tmp_path, *compacted(200))) as store:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pandas
 import pytest
 
 from logstore import Log, LogConfig, LogStore, OffsetOutOfRangeError, RecordTooLargeError
 
 MIB = 1 << 20
+BERLIN = timezone(timedelta(hours=1))
+NOON = datetime(2026, 11, 23, 12, 0, 0, 123_999, BERLIN)
+NOON_MS = 1_795_431_600_123
 
 
 @pytest.fixture(params=["columnar", "kafka"])
@@ -256,3 +261,38 @@ def test_values_may_be_a_sequence_without_an_iterator_of_its_own(store: LogStore
 
     values: Any = Two()
     assert store.create("two", 0).extend(values) == range(2)
+
+
+def test_regression_a_moment_with_a_zone_is_a_timestamp(log: Log) -> None:
+    """Every way to append takes it, rounded down to milliseconds; a search by it finds it."""
+    same = [NOON, NOON.astimezone(UTC), pandas.Timestamp(NOON)]
+    for moment in same:
+        log.append(b"x", timestamp=moment)
+        log.append(b"x", key=b"k", timestamp=moment, durable=True)
+        log.extend([b"x", b"y"], timestamps=moment)
+        log.extend([b"x", b"y"], timestamps=[moment, NOON_MS])
+        with log.appender() as appender:
+            appender.append(b"x", timestamp=moment)
+    assert {record.timestamp for record in log} == {NOON_MS}
+    for moment in same:
+        assert log.offset_for_timestamp(moment) == 0
+        assert log.offset_for_timestamp(moment + timedelta(seconds=1)) is None
+
+
+def test_a_moment_without_a_zone_is_refused(log: Log) -> None:
+    """The error says what to do, and nothing is written."""
+    naive = NOON.replace(tzinfo=None)
+    with log.appender() as appender:
+        for call in (
+            lambda: log.append(b"x", timestamp=naive),
+            lambda: log.append(b"x", timestamp=naive, durable=True),
+            lambda: log.extend([b"x"], timestamps=naive),
+            lambda: log.extend([b"x", b"y"], timestamps=[1, naive]),
+            lambda: appender.append(b"x", timestamp=naive),
+            lambda: log.offset_for_timestamp(naive),
+        ):
+            with pytest.raises(ValueError, match=r"has no zone.* \.astimezone\(\)"):
+                call()
+    with pytest.raises(ValueError, match="timestamp 1969"):
+        log.append(b"x", timestamp=datetime(1969, 12, 31, tzinfo=UTC))
+    assert len(log) == 0

@@ -40,14 +40,14 @@ def test_indexes_without_a_log_are_orphans(tmp_path: Path) -> None:
 
 
 def test_what_does_not_belong_there_is_named_and_not_taken(tmp_path: Path) -> None:
-    """Directories, links and foreign names; a repair's files are known, half-written ones too."""
+    """Foreign names are; a repair's files are known, half-written ones too."""
     (tmp_path / "partition.metadata").touch()
     (tmp_path / "leader-epoch-checkpoint").touch()
     (tmp_path / f"{segment_file_name(0, '.index')}.tmp").touch()
     (tmp_path / f"{segment_file_name(0, '.log')}.quarantine").touch()
     (tmp_path / "notes.txt").touch()
-    (tmp_path / segment_file_name(1, ".log")).mkdir()
-    os.symlink(tmp_path / "notes.txt", tmp_path / segment_file_name(2, ".log"))
+    (tmp_path / segment_file_name(1, ".index")).mkdir()
+    os.symlink(tmp_path / "notes.txt", tmp_path / segment_file_name(2, ".index"))
     listing = list_partition(str(tmp_path))
     assert not listing.segments and not listing.orphans
     assert listing.temporary == [f"{segment_file_name(0, '.index')}.tmp"]

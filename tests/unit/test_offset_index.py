@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 
 import pytest
@@ -58,3 +59,33 @@ def test_entries_stand_as_the_document_says() -> None:
     """Two little-endian numbers of four bytes each."""
     index, _ = index_of([258])
     assert index.to_bytes() == bytes(8) + bytes([2, 1, 0, 0]) + bytes([0, 16, 0, 0])
+
+
+class _Interrupted(array):  # type: ignore[type-arg]
+    """Raise KeyboardInterrupt in place of the next append."""
+
+    def append(self, number: int) -> None:
+        raise KeyboardInterrupt
+
+
+def test_regression_an_interrupt_between_the_two_columns_shifts_none() -> None:
+    """The next entry takes the place of the half that was added; readers see whole ones only."""
+    index, offsets = index_of([10])
+    known = index.offsets
+    index.offsets = _Interrupted("I", offsets)
+    with pytest.raises(KeyboardInterrupt):
+        index.append(20, 77)
+    index.offsets = known
+    assert len(index) == 2 and index.lookup(25) == 1 and len(index.positions) == 3
+    index.append(20, 8192)
+    index.append(30, 9000)
+    assert list(zip(index.offsets, index.positions, strict=True)) == [
+        (0, 0), (10, 4096), (20, 8192), (30, 9000),
+    ]  # fmt: skip
+
+
+def test_regression_an_entry_is_added_once() -> None:
+    """An append that is interrupted after it added its entry is done again at the same place."""
+    index, _ = index_of([10])
+    index.append(10, 4096)
+    assert list(index.offsets) == [0, 10] and list(index.positions) == [0, 4096]

@@ -1,14 +1,16 @@
-"""What a trailer vouches for is never taken for a torn tail, whatever else of it is lost."""
+"""What a crash leaves is cut and tidied up; what a trailer vouches for is never cut."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from logstore import LogStore
+from logstore import LogConfig, LogStore
 from logstore.errors import ReplicaOfflineError
 from logstore.log.trailer import TRAILER_BYTES
+from support.reader import batches
 
 
 def closed_log(tmp_path: Path) -> Path:
@@ -44,3 +46,53 @@ def test_the_last_batch_is_not_cut_where_an_index_is_lost(tmp_path: Path, suffix
         with pytest.raises(ReplicaOfflineError):
             log.append(b"x")
     assert path.stat().st_size == len(data)
+
+
+def crashed_log(tmp_path: Path, count: int) -> Path:
+    """Copy a store of unflushed batches of one record while it is open, as a kill leaves it."""
+    with LogStore.open(tmp_path / "open") as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+        for number in range(count):
+            log.append(b"value %d" % number)
+        shutil.copytree(tmp_path / "open", tmp_path / "crashed")
+    return tmp_path / "crashed"
+
+
+def test_a_tail_that_is_torn_anywhere_is_cut_to_the_last_whole_batch(tmp_path: Path) -> None:
+    """Every number of its bytes may have arrived; what is cut is said to the byte."""
+    crashed = crashed_log(tmp_path, 6)
+    (path,) = (crashed / "orders-0").glob("*.log")
+    data = path.read_bytes()
+    *_, last = batches(data)
+    for end in (*range(last.position + 1, len(data), 9), len(data) - 1):
+        place = tmp_path / str(end)
+        shutil.copytree(crashed, place)
+        (place / "orders-0" / path.name).write_bytes(data[:end])
+        with LogStore.open(place, admin_socket=False) as store:
+            log = store.log("orders", 0)
+            assert log.recovery.state == "recovered"
+            assert log.recovery.cut_bytes == end - last.position
+            assert [record.value for record in log] == [b"value %d" % n for n in range(5)]
+            assert log.append(b"next") == 5
+
+
+def test_a_crash_in_the_midst_of_small_files_and_retention_is_tidied_up(tmp_path: Path) -> None:
+    """What was half written goes, and so does a segment that had been deleted already."""
+    with LogStore.open(tmp_path / "logs") as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+        for number in range(60):
+            log.append(b"value %d" % number)
+        directory, first = Path(log.directory), log._view[1][1]
+        shutil.copytree(directory, tmp_path / "before")
+        log.delete_records_before(first + 1)
+        assert not (directory / f"{0:020d}.log").exists()
+    for path in (tmp_path / "before").glob(f"{0:020d}.*"):
+        shutil.copy(path, directory)
+    (directory / "partition.metadata.tmp").write_bytes(b"half")
+    with LogStore.open(tmp_path / "logs") as store:
+        log = store.log("orders", 0)
+        assert store.recovery_report.problems == []
+        assert any("partition.metadata.tmp" in one for one in log.recovery.warnings)
+        assert [record.offset for record in log] == list(range(first + 1, 60))
+    left = [path.name for path in directory.iterdir()]
+    assert not [name for name in left if name.endswith(".tmp") or name.startswith(f"{0:020d}")]

@@ -97,7 +97,7 @@ def test_damage_is_told_and_stepped_over(fd: int) -> None:
     reason = scan.run(fd, COUNT * SIZE)
     assert reason is not None and scan.offset == 107 and scan.good_end == 7 * SIZE
     damage = scan.skip_damage(fd, COUNT * SIZE, reason)
-    assert damage == (7 * SIZE, 8 * SIZE, 107, 108, reason)
+    assert damage == (7 * SIZE, 8 * SIZE, 107, 108, reason, None)
     assert scan.run(fd, COUNT * SIZE) is None
     assert scan.offset == 100 + COUNT and scan.records == COUNT - 1
 
@@ -109,7 +109,7 @@ def test_damage_at_the_end_has_nothing_behind_it(fd: int) -> None:
     reason = scan.run(fd, end)
     assert reason is not None
     damage = scan.skip_damage(fd, end, reason)
-    assert damage == ((COUNT - 1) * SIZE, end, 99 + COUNT, None, reason)
+    assert damage == ((COUNT - 1) * SIZE, end, 99 + COUNT, None, reason, None)
     assert scan.position == end and scan.good_end == (COUNT - 1) * SIZE
     assert scan.run(fd, end) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas
@@ -11,7 +12,8 @@ import polars
 import pyarrow
 import pytest
 
-from logstore import Log, LogStore
+from logstore import Log, LogConfig, LogStore, OffsetOutOfRangeError, Record, RecordBatch
+from logstore.log.reader import LogReader
 
 VALUES = [b"%d" % n for n in range(10)]
 
@@ -95,3 +97,86 @@ def test_arrow_goes_back_in(log: Log) -> None:
     assert offsets == range(10, 19)
     again = [(r.timestamp, r.key, r.value) for r in log[10:19]]
     assert again == [(r.timestamp, r.key, r.value) for r in before]
+
+
+def test_regression_a_slice_from_a_deleted_offset_raises(log: Log) -> None:
+    """A fold that continues at an offset must not pass over what retention has deleted."""
+    log.delete_records_before(4)
+    for start in range(4):
+        with pytest.raises(OffsetOutOfRangeError) as raised:
+            log[start:]
+        assert raised.value.offset == start
+        assert str(raised.value) == (
+            f"no record at {start} in orders-0: offsets are 4 to 9, the next is 10"
+        )
+    assert [record.offset for record in log[4:6]] == [4, 5]
+    assert len(log[10:]) == 0
+
+
+def test_regression_a_slice_from_behind_the_end_raises(log: Log) -> None:
+    """Offsets that a crash took back are given out again: the caller has to look."""
+    with pytest.raises(OffsetOutOfRangeError):
+        log[11:]
+
+
+def test_bounds_that_count_from_the_end_or_are_open_mean_as_much_as_there_is(log: Log) -> None:
+    """`log[:n]`, `log[-n:]` and a stop beyond the end name no record that must be there."""
+    log.delete_records_before(4)
+    records = list(log)
+    assert [record.offset for record in records] == [4, 5, 6, 7, 8, 9]
+    assert list(log[:]) == list(log[-99:]) == list(log[:99]) == list(log[4:99]) == records
+    assert list(log[:6]) == records[:2]
+    assert list(log[-3:-1]) == records[-3:-1]
+    assert list(log[:3]) == []
+
+
+def ways_to_read(log: LogReader) -> dict[str, Iterator[Any]]:
+    """Begin every way of reading on, at the log start of now."""
+    start = log.log_start_offset
+    return {
+        "iter": iter(log),
+        "slice": iter(log[start:]),
+        "open slice": iter(log[:]),
+        "from the end": iter(log[-len(log) :]),
+        "columns of a slice": log[:].read_batches(),
+        "read_batches": log.read_batches(start),
+        "committed": log.read_batches(start, isolation_level="read_committed"),
+        "tail": log.tail(start, timeout=0),
+        "tail from the start": log.tail("start", timeout=0),
+    }
+
+
+@pytest.mark.parametrize("taken", range(4))
+@pytest.mark.parametrize("side", ["owner", "another reader"])
+def test_what_retention_overtakes_raises_and_skips_nothing(
+    tmp_path: Path, taken: int, side: str
+) -> None:
+    """However a reader goes on, it gives every record up to the error, in order."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=256))
+        for number in range(40):
+            log.append(b"%d" % number * 20)
+        with LogStore.open(tmp_path, read_only=True) as view:
+            reader = log if side == "owner" else view.log("orders", 0)
+            ways = ways_to_read(reader)
+            given: dict[str, list[int]] = {name: [] for name in ways}
+            for name, way in ways.items():
+                for _ in range(taken):
+                    given[name] += offsets_of(next(way))
+            log.delete_records_before(30)
+            for name, way in ways.items():
+                is_overtaken = False
+                try:
+                    for item in way:
+                        given[name] += offsets_of(item)
+                except OffsetOutOfRangeError as error:
+                    assert error.offset == len(given[name])
+                    is_overtaken = True
+                assert given[name] == list(range(len(given[name]))), name
+                # Another process may hold the deleted files open and read all of them to the end.
+                assert is_overtaken or (side != "owner" and len(given[name]) == 40), name
+
+
+def offsets_of(item: Record | RecordBatch) -> list[int]:
+    """Give the offsets of a record or of a batch."""
+    return [item.offset] if isinstance(item, Record) else item.offsets.tolist()

@@ -19,7 +19,7 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.names import TopicPartition
-from logstore.store.loading import RecoveryProgress
+from logstore.store.recovery_report import RecoveryProgress
 from logstore.store.store import LogStore
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -128,3 +129,53 @@ def test_a_disk_that_hangs_delays_nobody_else(
         store.create("orders", 2, log_dir=dirs[2])
         release.set()
         thread.join(10)
+
+
+def test_regression_a_second_close_claims_no_orderly_one(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a close that failed the next one said that every log dir was closed in order."""
+    fill(dirs)
+    store = LogStore.open(dirs)
+    for number in range(3):
+        store["orders", number].append(b"more")
+    with monkeypatch.context() as patch, pytest.raises(LogDirOfflineError):
+        patch.setattr(files, "fdatasync", failing("fdatasync", dirs[1], errno.EIO))
+        store.close()
+    assert store.close() == store.close() == (dirs[1],)
+    assert not Path(dirs[1], ".clean-shutdown").exists()
+
+
+def test_regression_an_interrupted_close_is_ended_by_the_next(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one said that all was in order, and the log dirs stayed locked."""
+    fill(dirs)
+    store = LogStore.open(dirs)
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.admin, "stop", interrupted)
+        store.close()
+    assert store.close() == ()
+    with LogStore.open(dirs) as store:
+        assert store.recovery_report.was_clean
+
+
+def test_an_interrupt_lets_a_close_complete(dirs: list[str]) -> None:
+    """Ctrl-C amid a close is raised once every log dir is closed in order."""
+    fill(dirs)
+    store = LogStore.open(dirs)
+    main = threading.main_thread().ident
+    assert main is not None
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        store.host.before_close(lambda: signal.pthread_kill(main, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            store.close()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert store.close() == ()
+    assert all(Path(path, ".clean-shutdown").exists() for path in dirs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,3 +56,12 @@ def test_an_index_from_a_file_grows_on() -> None:
     index = TimeIndex.from_bytes(index_of([1, 2, 3]).to_bytes(), growing=True)
     index.append(9, 7)
     assert index.start_for(10) == 7
+
+
+def test_regression_an_interrupt_between_the_two_columns_shifts_none() -> None:
+    """The next entry takes the place of the half that was added."""
+    index = index_of([1, 2])
+    assert isinstance(index.offsets, array)
+    index.offsets.append(55)
+    index.append(9, 7)
+    assert len(index.offsets) == len(index.timestamps) and index.offsets[-1] == 7

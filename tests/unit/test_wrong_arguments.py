@@ -58,7 +58,8 @@ CALLBACK = "none function"
 
 # What an error may call an argument, if not by its name in the singular or the plural.
 OTHER_NAMES = {
-    "index": "offset|index",
+    "index": "offset|index|no record at",
+    "offset": "offset|no record at",
     "throttled_rate": "rate",
     "intra_broker_throttled_rate": "rate",
 }
@@ -84,7 +85,7 @@ CALLS = [
     Call("log", "append_arrow", {"batch": pyarrow.table({"value": [b"v"]})}, {
         "batch": "", "durable": FLAG,
     }),
-    Call("log", "appender", {}, {"linger": "number float", "max_bytes": SIZE}),
+    Call("log", "appender", {}, {"durable": FLAG, "linger": "number float", "max_bytes": SIZE}),
     Call("log", "append_as_follower", {}, {"raw": "bytes buffer"}),
     Call("log", "append_encoded", {}, {"raw": "bytes buffer"}),
     Call("log", "read", {"offset": 0}, {
@@ -113,7 +114,7 @@ CALLS = [
     Call("slice", "read_batches", {}, {"zero_copy": FLAG}),
     Call("store", "create", {"topic": "t", "partition": 0}, {
         "topic": "text", "partition": "number", "log_dir": "none text", "config": "none",
-        "is_new": FLAG,
+        "is_new": FLAG, "exist_ok": FLAG,
     }),
     *(
         Call("store", name, ORDERS, {"topic": "text", "partition": "number"})

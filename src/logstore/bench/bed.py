@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from logstore import LogConfig, LogDirFullError, LogStore, StoreConfig
 from logstore.bench.cases import FLUSH_MS, Case
-from logstore.disk import files
+from logstore.disk import bulk, files
 
 PREFIX = "logstore-bench-"
 CALIBRATION_BYTES = 32 << 20
@@ -105,7 +105,7 @@ class Bed:
                     size_bytes += files.write_fully(fd, [data], size_bytes)
                     files.sync_file(fd)
                     written = time.perf_counter() - began
-                files.drop_cache(path)
+                bulk.drop_cache(path)
                 began = time.perf_counter()
                 for position in range(0, size_bytes, CALIBRATION_BYTES):
                     files.read_up_to(fd, CALIBRATION_BYTES, position)
@@ -158,7 +158,7 @@ class Bed:
         for path in self._own if is_end else self.store_dirs:
             try:
                 with suppress(FileNotFoundError):
-                    files.remove_tree(path)
+                    bulk.remove_tree(path)
             except OSError as error:
                 if is_end:
                     self.left_behind[path] = str(error)
@@ -167,4 +167,4 @@ class Bed:
 def drop_cache_of(replica: str) -> None:
     """Have the kernel forget the files of one partition."""
     for entry in files.entries(replica):
-        files.drop_cache(os.path.join(replica, entry.name))
+        bulk.drop_cache(os.path.join(replica, entry.name))

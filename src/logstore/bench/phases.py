@@ -31,6 +31,7 @@ class Phase:
         samplers: what was noted, of all rounds.
         size_bytes: of values, handled by the last round.
         records: handled by the last round.
+        seconds: how long that took, where it is not the whole of `run`.
     """
 
     name: ClassVar[str]
@@ -41,6 +42,7 @@ class Phase:
         self.samplers: list[Sampler] = []
         self.size_bytes = 0
         self.records = 0
+        self.seconds: float | None = None
         self._stores: list[LogStore] = []
 
     def prepare(self) -> None:

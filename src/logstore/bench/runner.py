@@ -30,7 +30,8 @@ class Layout(NamedTuple):
 
     Attributes:
         devices: disks below it, all told.
-        raw_bytes: what the disks have; usable_bytes: what can be stored on them.
+        raw_bytes: what the disks have; usable_bytes: what can be stored on them; both are 0 where
+            the disks are not the layout's own.
         note: what a reader of the figures must know.
         set_bytes_per_second: what each disk is held to; 0 where it is not.
     """
@@ -83,7 +84,8 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
                 gc.collect()
                 began = time.perf_counter()
                 phase.run()
-                seconds.append(time.perf_counter() - began)
+                took = time.perf_counter() - began
+                seconds.append(took if phase.seconds is None else phase.seconds)
             finally:
                 phase.finish()
             sizes.append(phase.size_bytes)

@@ -76,7 +76,7 @@ def log_to_append(store: LogStore, topic: str, partition: int | None, create: bo
             ) from error
         name = TopicPartition(topic, partition or 0)
         with wrong_usage():
-            return store.create(*name)
+            return store.create(*name, exist_ok=True)
 
 
 def take_all(

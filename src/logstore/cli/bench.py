@@ -7,19 +7,20 @@ import os
 import click
 
 from logstore.cli.options import ENVIRONMENT_NAME, format_option, named_log_dirs, note
-from logstore.cli.output import Column, count_text, print_rows, progress_bar, size_text
+from logstore.cli.output import Column, count_text, print_rows, progress_bar, rate_text
 
 COLUMNS = (
     Column("phase", "phase"),
     Column("case", "case"),
-    Column("bytes_per_second", "rate", lambda rate: f"{size_text(round(rate))}/s", True),
+    Column("bytes_per_second", "rate", rate_text, True),
     Column("records_per_second", "records/s", lambda rate: count_text(round(rate)), True),
     Column("ms_p50", "p50 ms", "{:.3f}".format, True),
     Column("ms_p99", "p99 ms", "{:.3f}".format, True),
 )
 CAVEATS = (
     "Measured on directories as they are: other users of the disks were not kept away.",
-    "Cost and the sick-disk questions need disks of a known size that may be put into trouble.",
+    "Cost and the sick-disk questions need disks of a known size that may be put into trouble: "
+    "`make bench-layouts` makes some.",
 )
 
 
@@ -56,7 +57,10 @@ def bench(
     append      until all is on the disks, by flush policy (none: once at the end; interval: every
                 100 ms; durable: each append) and writers (8w: eight threads)
     read        all logs in order, from the disks        point-read  one record at random
-    recover     the open after a process died            move        appends beside a move
+    recover     the open after a process died            move        a move, beside appends
+
+    The rate of a move is the rate of its copying; its milliseconds are those of the appends beside
+    it.
 
     \b
     Examples:

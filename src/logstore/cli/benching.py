@@ -92,12 +92,13 @@ def moving(bed: Bed, case: Case) -> Any:
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe directories of which no more is known than what statvfs says."""
-    usage = {files.stat(path).st_dev: files.statvfs(path) for path in paths}
-    total = sum(facts.f_blocks * facts.f_frsize for facts in usage.values())
-    usable = sum(facts.f_bavail * facts.f_frsize for facts in usage.values())
-    note = "" if len(usage) == len(paths) else "several of the directories are on one file system"
-    return Layout("directories", "as found", len(usage), len(paths), total, usable, note)
+    """Describe directories on file systems that other things are on, too.
+
+    What is free there says nothing of what a layout costs, so the sizes count as not known.
+    """
+    disks = {files.stat(path).st_dev for path in paths}
+    note = "" if len(disks) == len(paths) else "several of the directories are on one file system"
+    return Layout("directories", "as found", len(disks), len(paths), 0, 0, note)
 
 
 def row_of(outcome: Outcome) -> Row:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -51,7 +49,7 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
     """
     try:
-        fd = files.open_file(path, files.READ)
+        fd = files.open_regular(path, files.READ)
     except FileNotFoundError:
         return
     try:
@@ -252,12 +250,7 @@ def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tu
 def readable_file(path: str) -> str:
     """Check that a segment file can be read, before anything is printed."""
     try:
-        fd = files.open_file(path, files.READ)
-        try:
-            if not stat.S_ISREG(files.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "it is no file")
-        finally:
-            files.close(fd)
+        files.close(files.open_regular(path, files.READ))
     except OSError as error:
         raise click.UsageError(
             f"cannot read {path}: {error.strerror}", click.get_current_context()

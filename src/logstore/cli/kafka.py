@@ -32,6 +32,7 @@ from logstore.cli.output import (
 from logstore.cli.reading import RECORD_FORMATS, Range, print_range, range_options
 from logstore.cli.topics import PARTITION_COLUMNS, partition_row
 from logstore.config import format_size
+from logstore.errors import UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
@@ -60,16 +61,26 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
 
 
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
-    """Give the first and the last timestamp of a log and the codecs of those batches."""
+    """Give the time range of the first and the last batch of a log, and their codecs.
+
+    A compacted batch keeps the base timestamp of a record that is gone, or has the time at which
+    it may be deleted in that place; so the records are asked. Where a codec is missing, only the
+    largest timestamp is known.
+    """
     times: list[int] = []
     codecs: dict[str, None] = {}
     for offset in (log.log_start_offset, max(log.log_end_offset - 1, log.log_start_offset)):
         raw = log.read_raw(offset, 1)
-        if raw:
-            header = layouts.read_header(raw, 0)
-            times.append(header.base_timestamp if not times else header.max_timestamp)
-            codecs[CODEC_NAMES.get(header.attributes & 7, "unknown")] = None
-    return (times[0], times[-1], list(codecs)) if times else (None, None, [])
+        if not raw:
+            continue
+        header = layouts.read_header(raw, 0)
+        codecs[CODEC_NAMES.get(header.attributes & 7, "unknown")] = None
+        times.append(header.max_timestamp)
+        with suppress(UnsupportedFormatError):
+            for batch in log.read_batches(offset, end_offset=header.last_offset + 1):
+                times += [int(batch.timestamps.min()), int(batch.timestamps.max())]
+    known = [time for time in times if time >= 0]  # -1: none was given
+    return (min(known), max(known), list(codecs)) if known else (None, None, list(codecs))
 
 
 def ls_row(store: LogStore, name: TopicPartition) -> Row:
@@ -91,11 +102,13 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
 def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
-    They are read in place: nothing is written there, nothing locked.
+    They are read in place: nothing is written there, nothing locked. All commands take them with
+    --log-dirs, or from LOGSTORE_LOG_DIRS. (adopt and export name the store that way, and the
+    broker's directory by --from and --to.)
 
     \b
     Examples:
-      logstore kafka ls /mnt/disk1/kafka /mnt/disk2/kafka
+      logstore kafka ls --log-dirs /mnt/disk1/kafka,/mnt/disk2/kafka
       logstore kafka cat orders 0 --log-dirs /mnt/disk1/kafka --format jsonl | jq .value
       logstore kafka verify --log-dirs /mnt/disk1/kafka,/mnt/disk2/kafka
     """
@@ -109,8 +122,11 @@ def kafka() -> None:
 def ls(
     ctx: click.Context, dirs: tuple[str, ...], log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """List topics, partitions, offsets, sizes, times, codecs and where they are."""
-    with kafka_store(dirs or log_dirs) as store:
+    """List topics, partitions, offsets, sizes, times, codecs and where they are.
+
+    The log dirs may also be given as arguments: `logstore kafka ls DIR DIR`.
+    """
+    with kafka_store((*log_dirs, *dirs)) as store:
         rows = [ls_row(store, name) for name in sorted(store)]
     print_rows(rows, LS_COLUMNS, output_format)
     ctx.exit(1 if any(row["state"].startswith(("offline", "damaged")) for row in rows) else 0)

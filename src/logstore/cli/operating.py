@@ -5,6 +5,7 @@ The owner does them when there is one, through its admin socket; else the store 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -22,7 +23,13 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
 from logstore.cli.owner import absolute, administered
 from logstore.disk.meta_properties import is_id
+from logstore.errors import LogDirError
 from logstore.store.admin_client import AdminClient, find_owner
+
+
+def is_at_a_terminal() -> bool:
+    """Tell whether somebody is there to be asked."""
+    return sys.stdin.isatty()
 
 
 def _seconds_text(seconds: Any) -> str:
@@ -88,16 +95,33 @@ take_offline = dir_command(
 @log_dirs_option
 @format_option()
 @click.option("--format-new", is_flag=True, help="The disk was replaced: an empty one is fine.")
-def reopen(path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool) -> None:
+@click.option("--yes", is_flag=True, help="Give up what the old disk held; ask nothing.")
+def reopen(
+    path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool, yes: bool
+) -> None:
     """Take a log dir into use again: identity, lock, probe, recovery of its logs.
+
+    With --format-new an empty disk takes the place of the old one. If that loses replicas, they
+    are named and you are asked. Without a terminal, or if you say no, nothing is changed and the
+    exit code is 1; --yes answers beforehand.
 
     \b
     Examples:
       logstore reopen /disk2/logs
       logstore reopen /disk2/logs --format-new
     """
-    arguments = {"path": absolute(path), "format_new": format_new}
-    operate(log_dirs, "reopen_dir", arguments, output_format)
+    arguments = {"path": absolute(path), "format_new": format_new, "may_lose": yes}
+    try:
+        operate(log_dirs, "reopen_dir", arguments, output_format)
+    except LogDirError as error:
+        lost = error.facts.get("lost")
+        if not lost or yes or not is_at_a_terminal():
+            raise
+        for topic, partition in lost:
+            note(f"  would be lost: {topic}-{partition}")
+        if not click.confirm(f"Give up {len(lost)} replicas of {path}?", err=True):
+            raise
+        operate(log_dirs, "reopen_dir", {**arguments, "may_lose": True}, output_format)
 
 
 @click.command("add-dir", short_help="Give the store one more log dir.")
@@ -135,6 +159,8 @@ def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: b
         row: Row = operator.call("remove_dir", {"path": name, "lost": lost})
     sentences = [f"{row['path']} is no longer a log dir of this store"]
     sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
+    if lost and not is_id(path):
+        sentences.append(f"now drop {row['path']} from the configuration: --log-dirs and the like")
     print_facts(row, output_format, "\n".join(sentences))
 
 

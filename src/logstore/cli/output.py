@@ -43,6 +43,15 @@ def size_text(size_bytes: int | None) -> str:
     return "-" if size_bytes is None else format_size(size_bytes)
 
 
+def rate_text(bytes_per_second: float | None) -> str:
+    """Word a rate in MB/s, the unit that throttles are given in; none is a dash."""
+    if not bytes_per_second:
+        return "-"
+    rate = bytes_per_second / 1e6
+    digits = 0 if rate >= 100 else 1 if rate >= 1 else 3
+    return f"{rate:,.{digits}f} MB/s"
+
+
 def count_text(count: int | None) -> str:
     """Word a count with thousands marked; unknown is a dash."""
     return "-" if count is None else f"{count:,}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
@@ -22,11 +23,11 @@ from logstore.cli.options import (
 )
 from logstore.cli.output import print_array, to_json
 from logstore.cli.record_text import parse_moment, record_to_json, record_to_line
+from logstore.config import parse_duration
 from logstore.errors import OffsetOutOfRangeError
 
 RECORD_FORMATS = ("text", "table", "json", "jsonl", "raw")
 PRINT_RECORDS = 1000
-DURATION_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 
 
@@ -49,8 +50,8 @@ class Moment(IntType):
         if isinstance(value, int):
             return value
         text = str(value).strip()
-        if text[:-1].isdigit() and text[-1:] in DURATION_MS:
-            return time.time_ns() // 1_000_000 - int(text[:-1]) * DURATION_MS[text[-1]]
+        with suppress(ValueError):
+            return time.time_ns() // 1_000_000 - parse_duration(text)
         try:
             return parse_moment(text)
         except (ValueError, OverflowError):
@@ -175,6 +176,8 @@ def check_range(log: Log, offset: int) -> None:
             offset=offset,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
+            topic=log.topic,
+            partition=log.partition,
         )
 
 

@@ -153,7 +153,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
 
 
 def config_value(text: str) -> int | str:
-    """Read an int, or leave a text: sizes such as 64MiB are read by the configuration."""
+    """Read an int, or leave a text: 64MiB and 7d are read by the configuration."""
     if text.lstrip("-").isdigit():
         return int(text)
     return text
@@ -183,6 +183,7 @@ def config_value(text: str) -> int | str:
     help="Kafka's topic keys, such as segment_bytes=64MiB; repeatable; kept with the partition.",
 )
 @click.option("--is-new", is_flag=True, help="Create even while a log dir is offline (KIP-112).")
+@click.option("--exist-ok", is_flag=True, help="Leave partitions that exist as they are.")
 def create(
     topic: str,
     numbers: tuple[int, ...],
@@ -192,6 +193,7 @@ def create(
     log_dir: str | None,
     settings: tuple[str, ...],
     is_new: bool,
+    exist_ok: bool,
 ) -> None:
     """Create partitions of TOPIC (partition 0 unless told otherwise).
 
@@ -201,7 +203,7 @@ def create(
     Examples:
       logstore create orders --log-dirs /disk1/logs,/disk2/logs --partitions 6
       logstore create orders 6 7
-      logstore create audit -c segment_bytes=64MiB -c compression_type=zstd
+      logstore create audit -c segment_bytes=64MiB -c retention_ms=7d
     """
     if count is not None and numbers:
         raise click.UsageError(
@@ -214,18 +216,21 @@ def create(
     with administered(log_dirs, must_exist=False) as operator:
         try:
             for partition in partitions:
-                arguments = {"topic": topic, "partition": partition, "log_dir": absolute(log_dir)}
-                settings_given = None if config is None else config.to_dict()
+                arguments = {
+                    "topic": topic,
+                    "partition": partition,
+                    "log_dir": absolute(log_dir),
+                    "config": None if config is None else config.to_dict(),
+                    "is_new": is_new,
+                    "exist_ok": exist_ok,
+                }
                 with wrong_usage():
-                    rows.append(
-                        operator.call(
-                            "create", {**arguments, "config": settings_given, "is_new": is_new}
-                        )
-                    )
+                    rows.append(operator.call("create", arguments))
         finally:
             if output_format == "table":
                 for row in rows:
-                    click.echo(f"created {topic}-{row['partition']} in {row['log_dir']}")
+                    done = "found" if row.get("existed") else "created"
+                    click.echo(f"{done} {topic}-{row['partition']} in {row['log_dir']}")
             else:
                 print_rows(rows, [], output_format)
 

@@ -93,16 +93,21 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
 
 
 def read_catalog(dir_path: str) -> bytes | None:
-    """Read the bytes of a catalog; None when there is none. Raises OSError."""
+    """Read the bytes of a catalog; None when there is none, no bytes when it is no catalog.
+
+    Raises OSError.
+    """
     try:
-        return files.read_file(os.path.join(dir_path, CATALOG_NAME))
-    except (FileNotFoundError, IsADirectoryError):
+        return files.read_file(os.path.join(dir_path, CATALOG_NAME), files.LIST_BYTES_MAX)
+    except FileNotFoundError:
         return None
+    except files.UnfitError:
+        return b""
 
 
 def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
     """Append entries, durably; raises OSError."""
-    fd = files.open_file(os.path.join(dir_path, CATALOG_NAME), files.READ_WRITE)
+    fd = files.open_regular(os.path.join(dir_path, CATALOG_NAME), files.READ_WRITE)
     try:
         files.write_fully(fd, [b"".join(lines)], files.fstat(fd).st_size)
         files.sync_data(fd)

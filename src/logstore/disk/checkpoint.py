@@ -69,19 +69,19 @@ def write_document(
     files.write_atomically(path, encode_document(document), guard)
 
 
-def read_document(path: str) -> dict[str, Any] | None:
+def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[str, Any] | None:
     """Read a document; None when there is no such file.
 
     Raises:
-        CorruptCheckpointError: it does not check out, or is no file.
+        CorruptCheckpointError: it does not check out, is no regular file, or is too large.
         OSError: the disk did not give it.
     """
     try:
-        data = files.read_file(path)
+        data = files.read_file(path, bytes_max)
     except FileNotFoundError:
         return None
-    except IsADirectoryError:
-        raise CorruptCheckpointError(path=path, position=0, reason="it is a directory") from None
+    except files.UnfitError as error:
+        raise CorruptCheckpointError(path=path, position=0, reason=error.reason) from None
     return decode_document(data, path)
 
 
@@ -105,7 +105,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> dict[TopicPartition
         CorruptCheckpointError: it does not check out, or belongs elsewhere.
         OSError: the disk did not give it.
     """
-    document = read_document(path)
+    document = read_document(path, files.LIST_BYTES_MAX)
     if document is None:
         return None
     if document.get("kind") != kind or document.get("directory_id") != directory_id:

@@ -74,7 +74,7 @@ def _read_lock(dir_path: str) -> dict[str, Any]:
     path = os.path.join(dir_path, LOCK_NAME)
     try:
         return _decode(files.read_file(path), path)
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, files.UnfitError):
         return {}
 
 
@@ -122,7 +122,7 @@ class DirLock:
             LogDirLockedError: another opener holds it.
             OSError: the disk did not let us.
         """
-        fd = files.open_file(self.path, _OPEN, 0o644)
+        fd = files.open_regular(self.path, _OPEN)
         try:
             files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -30,9 +30,19 @@ def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -
         raise OSError(code, os.strerror(code))
 
 
+# What the umask leaves of it: data is never executable. `os.open` alone would ask for 0o777.
+FILE_MODE = 0o666
+
+
+def _os_open(path: str, flags: int, mode: int = FILE_MODE) -> int:
+    """Call open(2); a file that it makes is not executable."""
+    return os.open(path, flags, mode)
+
+
 # --- the bare calls -------------------------------------------------------------------------------
 
-open_file = os.open
+open_file = _os_open
+lseek = os.lseek
 close = os.close
 pread = os.pread
 pwrite = os.pwrite
@@ -63,10 +73,14 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
+# Never wait for the other end of a FIFO, and never follow a link to somebody else's file.
+GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
+
+# A small file that is larger is damaged: one document, and one that lists replicas or epochs.
+DOCUMENT_BYTES_MAX = 1 << 20
+LIST_BYTES_MAX = 64 << 20
+
 IOV_MAX = 1024
-COPY_BYTES = 1 << 20
-SYNC_FILE_RANGE_WRITE = 2
-CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 
 
 class Entry(NamedTuple):
@@ -79,6 +93,79 @@ class Entry(NamedTuple):
     size_bytes: int
     inode: int
     mtime_ns: int
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+        if self.is_dir or self.is_file:
+            return "directory" if self.is_dir else "file"
+        return "symlink" if self.is_symlink else "special file"
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+class UnfitError(OSError):
+    """Say that a file cannot be what its name says: it is no regular file, or it is too large."""
+
+    @property
+    def reason(self) -> str:
+        """What the file is."""
+        return self.strerror or ""
+
+
+def _kind_of(mode: int) -> str | None:
+    """Name what is no regular file; None for one that is."""
+    kinds = {"d": "a directory", "l": "a symlink", "p": "a FIFO", "s": "a socket"}
+    letter = stat_module.filemode(mode)[0]
+    return None if letter == "-" else kinds.get(letter, "a device")
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file; nothing is read, waited for or followed before its kind is known.
+
+    Raises UnfitError where a FIFO, a device, a socket, a directory or a symlink has this name.
+    """
+    try:
+        fd = open_file(path, flags | GUARDED)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.EISDIR):
+            kind = _kind_of(lstat(path).st_mode)
+            if kind is not None:
+                raise UnfitError(errno.EINVAL, f"it is {kind}, not a file", path) from None
+        raise
+    try:
+        kind = _kind_of(fstat(fd).st_mode)
+        if kind is not None:
+            raise UnfitError(errno.EINVAL, f"it is {kind}, not a file", path)
+    except BaseException:
+        close(fd)
+        raise
+    return fd
+
+
+def replace_file(path: str) -> int:
+    """Open an empty file under a name; what has that name and is no regular file is set aside."""
+    try:
+        return open_regular(path, REPLACE)
+    except UnfitError:
+        set_aside(path)
+        return open_regular(path, REPLACE)
+
+
+def set_aside(path: str) -> None:
+    """Give what stands in the way of a file another name, under which nothing reads it."""
+    rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
+
+
+def open_spare() -> int:
+    """Open what needs a descriptor and no disk; `close_spare` closes it."""
+    return os.open(os.devnull, READ)
+
+
+def close_spare(fd: int) -> None:
+    """Give the descriptor of `open_spare` back."""
+    os.close(fd)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -100,11 +187,15 @@ def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
     return b"".join(parts)
 
 
-def read_file(path: str) -> bytes:
-    """Read a whole small file."""
-    fd = open_file(path, READ)
+def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+    """Read a whole small file; raises UnfitError before it reads more than `bytes_max` bytes."""
+    fd = open_regular(path, READ)
     try:
-        return read_up_to(fd, fstat(fd).st_size, 0)
+        size_bytes = fstat(fd).st_size
+        if size_bytes > bytes_max:
+            what = f"it has {size_bytes} bytes, more than the {bytes_max} allowed"
+            raise UnfitError(errno.EINVAL, what, path)
+        return read_up_to(fd, size_bytes, 0)
     finally:
         close(fd)
 
@@ -196,9 +287,20 @@ def sync_names(fd: int) -> None:
         raise SyncError.of(error) from error
 
 
+_SYNCING = {one.__code__ for one in (sync_data, sync_file, sync_names)}
+
+
+def is_of_sync(error: OSError) -> bool:
+    """Tell whether a sync failed with this error, also when it is not a SyncError yet."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code not in _SYNCING:
+        frame = frame.tb_next
+    return isinstance(error, SyncError) or frame is not None
+
+
 def write_new(path: str, data: bytes) -> None:
     """Write a file durably under its own name, replacing one left by a crash."""
-    fd = open_file(path, REPLACE)
+    fd = replace_file(path)
     try:
         write_fully(fd, [data], 0)
         sync_file(fd)
@@ -213,84 +315,35 @@ Guard = Callable[[], AbstractContextManager[object]]
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
     """Replace a small file whole: after a crash it is the old one or the new one (R4).
 
+    All is opened before the rename: a process without descriptors changes nothing.
+
     Args:
         guard: held over the rename. The sync before it may have hung for so long that somebody
             else has written a newer file: the guard raises then, and nothing is replaced.
     """
-    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+    temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:
-        write_new(temporary, data)
-        with guard():
-            rename(temporary, path)
-    except Exception:
-        remove_if_there(temporary)
-        raise
-    sync_dir(os.path.dirname(path))
-
-
-def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes of one file to the same position of another, in the kernel; give how many.
-
-    Fewer than asked for is usual; 0 says that the source ends there.
-    """
-    os.lseek(target_fd, position, os.SEEK_SET)
-    return sendfile(target_fd, source_fd, position, size_bytes)
-
-
-def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Ask for written bytes to go to the disk now, so that the sync that waits for them is short.
-
-    It promises nothing, so where the kernel or the file system does not know it, nothing is done.
-    """
-    try:
-        sync_file_range(fd, position, size_bytes, SYNC_FILE_RANGE_WRITE)
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP):
-            raise SyncError.of(error) from error
-
-
-def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
-    """Copy the bytes `start..end` of one file to the same positions of another, in the kernel."""
-    position = start
-    while position < end:
-        copied = send(target_fd, source_fd, position, min(COPY_BYTES, end - position))
-        if copied == 0:
-            raise OSError(errno.EIO, f"the file ends at {position}, before {end}")
-        position += copied
-
-
-def clone(source_fd: int, target_fd: int) -> None:
-    """Let an empty file share the blocks of another until one of them is written (XFS, btrfs).
-
-    Raises:
-        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV where this cannot be done.
-    """
-    ioctl(target_fd, CLONE_FILE, source_fd)
-
-
-def forget_clean(path: str) -> None:
-    """Have the kernel forget what it keeps of a file and takes for written.
-
-    Of what a failed sync dropped it shows the bytes that the disk does not have, until then.
-    """
-    fd = open_file(path, READ)
-    try:
-        fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            write_new(temporary, data)
+            directory = open_file(os.path.dirname(path), DIRECTORY)
+            with guard():
+                rename_over(temporary, path)
+        except Exception:
+            remove_if_there(temporary)
+            raise
+        sync_names(directory)
     finally:
-        close(fd)
+        if directory >= 0:
+            close(directory)
 
 
-def drop_cache(path: str) -> None:
-    """Have the kernel forget what it keeps of a file, so that the next read goes to the disk.
-
-    What is not written yet is synced first: that may fail as any flush may, and is then final.
-    """
-    fd = open_file(path, READ)
+def rename_over(path: str, target: str) -> None:
+    """Rename a file over another; a directory that has the other's name is set aside."""
     try:
-        sync_data(fd)
-        fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        close(fd)
+        rename(path, target)
+    except IsADirectoryError:
+        set_aside(target)
+        rename(path, target)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -345,14 +398,3 @@ def remove_if_there(path: str) -> None:
     """Unlink a file; that it is gone already is fine."""
     with suppress(FileNotFoundError):
         unlink(path)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory and all in it; symlinks are removed, never followed."""
-    for entry in entries(path):
-        child = os.path.join(path, entry.name)
-        if entry.is_dir:
-            remove_tree(child)
-        else:
-            remove_if_there(child)
-    rmdir(path)

@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from logstore.config import format_size
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
 from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.generations import DirGeneration
 from logstore.disk.health import Health
 from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
 from logstore.disk.offset_checkpoints import OffsetCheckpoints
 from logstore.disk.settings import SETTINGS_NAME, DirSettings, read_settings, write_settings
+from logstore.disk.spare import Spare
 from logstore.disk.states import Conditions, Event, LogDirState
 from logstore.errors import (
     LogDirError,
@@ -74,7 +77,9 @@ class LogDir(Health):
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
         self.lock = DirLock(path)
+        self.spare = Spare()
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
+        self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
         # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
         self.good_probes = 0
@@ -103,6 +108,7 @@ class LogDir(Health):
         """Take on an identity, in memory."""
         self.cluster_id = cluster_id
         self._directory_id = self.checkpoints.directory_id = directory_id
+        self.generation.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
         """Tell whether it is no news of a store's log dir.
@@ -257,6 +263,7 @@ class LogDir(Health):
         Waits for nobody: who is just replacing a file gives it back himself once that is done.
         """
         self._is_let_go = True
+        self.spare.empty()
         if self._replacing.acquire(blocking=False):
             try:
                 with suppress(OSError):
@@ -335,6 +342,9 @@ class LogDir(Health):
         """So much must be usable before a full disk takes records again."""
         return max(self.usage.total_bytes * RETURN_PERCENT // 100, 1)
 
+    def _return_text(self) -> str:
+        return f"appends resume by themselves at {format_size(self.return_bytes)} free"
+
     def _full(self, reason: str) -> LogStoreError:
         """Make the error of a write that found no room; the disk itself says whether it is full.
 
@@ -343,6 +353,7 @@ class LogDir(Health):
         try:
             if not self._look_for_room():
                 self.change(Event.FULL, reason)
+                reason = f"{reason}; {self._return_text()}"
         except OSError as error:
             return self.failed(error)
         return LogDirFullError(path=self.path, reason=reason)
@@ -357,5 +368,5 @@ class LogDir(Health):
         except OSError as error:
             raise self.failed(error) from error
         if self.is_full:
-            reason = f"{usage.usable_bytes} bytes are free; from {self.return_bytes} on it writes"
-            raise LogDirFullError(path=self.path, reason=reason)
+            free = format_size(usage.usable_bytes)
+            raise LogDirFullError(path=self.path, reason=f"{free} are free; {self._return_text()}")

@@ -61,7 +61,7 @@ def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
     """
     path = os.path.join(dir_path, SETTINGS_NAME)
     try:
-        document = read_document(path)
+        document = read_document(path, files.LIST_BYTES_MAX)
         if document is None:
             return DirSettings(), ""
         if document.get("directory_id") != directory_id:

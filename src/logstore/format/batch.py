@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format.columns import BytesColumn, decode_column, encode_arrays
+from logstore.format.columns import BytesColumn, column_of_own, encode_arrays
+from logstore.format.expansion import expansion_bytes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,8 +72,7 @@ class Columns(NamedTuple):
 def null_column(count: int) -> BytesColumn:
     """Make a column in which every cell is null."""
     parts = encode_arrays(b"", np.zeros(count + 1, np.int64), np.zeros(count, np.bool_))
-    data = b"".join(parts)
-    return decode_column(data, 0, len(data), count)[0]
+    return column_of_own(b"".join(parts), count)
 
 
 def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
@@ -81,7 +81,21 @@ def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
     cells = column.data[starts[0] : starts[-1]]
     is_valid = None if column.validity is None else column.is_valid[start:stop]
     data = b"".join(encode_arrays(cells, starts - starts[0], is_valid))
-    return decode_column(data, 0, len(data), stop - start)[0]
+    return column_of_own(data, stop - start)
+
+
+class WrongMaxTimestampError(ValueError):
+    """Report a header whose largest timestamp is not that of its records, which can be read.
+
+    Attributes:
+        max_timestamp: that of the records.
+    """
+
+    def __init__(self, claimed: int, max_timestamp: int) -> None:
+        super().__init__(
+            f"the largest timestamp is {max_timestamp}, not {claimed} as the header says"
+        )
+        self.max_timestamp = max_timestamp
 
 
 class RecordBatch:
@@ -92,13 +106,13 @@ class RecordBatch:
         count: how many records.
     """
 
-    __slots__ = ("_columns", "_deltas_first", "_keys", "count", "header")
+    __slots__ = ("_keys", "columns", "count", "first_delta", "header")
 
     def __init__(self, header: BatchHeader, columns: Columns, count: int, first_delta: int = 0):
         self.header = header
         self.count = count
-        self._columns = columns
-        self._deltas_first = first_delta
+        self.columns = columns
+        self.first_delta = first_delta
         self._keys: BytesColumn | None = columns.keys
 
     def __len__(self) -> int:
@@ -109,7 +123,7 @@ class RecordBatch:
             return f"RecordBatch(no records, base_offset={self.base_offset})"
         return (
             f"RecordBatch({self.count} records, offsets {self.base_offset}..{self.last_offset}, "
-            f"{len(self._columns.values.data)} bytes of values)"
+            f"{len(self.columns.values.data)} bytes of values)"
         )
 
     @property
@@ -132,23 +146,23 @@ class RecordBatch:
     @property
     def offsets(self) -> NDArray[np.int64]:
         """Offsets: shape (count,), int64."""
-        base, deltas = self.header.base_offset, self._columns.offset_deltas
+        base, deltas = self.header.base_offset, self.columns.offset_deltas
         if deltas is not None:
             return deltas.astype(np.int64) + base
-        first = base + self._deltas_first
+        first = base + self.first_delta
         return np.arange(first, first + self.count, dtype=np.int64)
 
     @property
     def timestamps(self) -> NDArray[np.int64]:
         """Timestamps, ms since the epoch: shape (count,), int64."""
-        if self._columns.timestamps is not None:
-            return self._columns.timestamps
+        if self.columns.timestamps is not None:
+            return self.columns.timestamps
         return np.full(self.count, self.header.base_timestamp, np.int64)
 
     @property
     def values(self) -> BytesColumn:
         """Values: a sequence of bytes, None for a null value (a tombstone)."""
-        return self._columns.values
+        return self.columns.values
 
     @property
     def keys(self) -> BytesColumn:
@@ -160,7 +174,7 @@ class RecordBatch:
     @property
     def headers(self) -> list[Headers]:
         """Record headers: a tuple of (name, value) for each record."""
-        columns = self._columns
+        columns = self.columns
         if columns.header_starts is None:
             return [()] * self.count
         names, cells = columns.header_names, columns.header_values
@@ -171,36 +185,43 @@ class RecordBatch:
         return [tuple(pairs[a:b]) for a, b in pairwise(starts)]
 
     @property
+    def expansion_bytes(self) -> int:
+        """Reckon the memory that its records take, as `record_expansion_bytes_max` counts it."""
+        starts = self.columns.header_starts
+        header_count = 0 if starts is None else int(starts[-1] - starts[0])
+        return expansion_bytes(self.held_bytes, self.count, header_count)
+
+    @property
     def held_bytes(self) -> int:
         """Bytes that it takes: of the stored batch, or of what its cells came to."""
         size_bytes = self.header.size_bytes
         if not self.header.attributes & CODEC_MASK:
             return size_bytes
-        columns = self._columns
+        columns = self.columns
         cells = (columns.values, columns.keys, columns.header_values)
         return max(size_bytes, sum(len(column.data) for column in cells if column is not None))
 
     def offset_at(self, index: int) -> int:
         """Give the offset of the record at `index`, counted from 0."""
-        deltas = self._columns.offset_deltas
+        deltas = self.columns.offset_deltas
         if deltas is None:
-            return self.header.base_offset + self._deltas_first + index
+            return self.header.base_offset + self.first_delta + index
         return self.header.base_offset + int(deltas[index])
 
     def index_of(self, offset: int) -> int:
         """Count the records before `offset`."""
-        deltas = self._columns.offset_deltas
+        deltas = self.columns.offset_deltas
         relative = offset - self.header.base_offset
         if deltas is None:
-            return min(max(relative - self._deltas_first, 0), self.count)
+            return min(max(relative - self.first_delta, 0), self.count)
         return int(np.searchsorted(deltas, max(relative, 0)))
 
     def record(self, index: int, topic: str = "", partition: int = 0) -> Record:
         """Make one record, `0 <= index < count`."""
-        columns, header = self._columns, self.header
+        columns, header = self.columns, self.header
         values, keys, times, deltas, starts, _, _ = columns
         if deltas is None:
-            offset = header[0] + self._deltas_first + index
+            offset = header[0] + self.first_delta + index
         else:
             offset = self.offset_at(index)
         # What NamedTuple's own constructor does, in half the time.
@@ -219,7 +240,7 @@ class RecordBatch:
 
     def plain_cells(self) -> PlainCells | None:
         """Say where the values stand, when a record is no more than its value; else None."""
-        columns = self._columns
+        columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:
             return None  # a hole, or a part
@@ -229,7 +250,7 @@ class RecordBatch:
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """Make all records."""
-        count, columns = self.count, self._columns
+        count, columns = self.count, self.columns
         if count == 1:
             return [self.record(0, topic, partition)]
         keys: Sequence[bytes | None] = (
@@ -256,7 +277,7 @@ class RecordBatch:
         if start == 0 and stop == self.count:
             return self
         stop = max(start, stop)
-        old = self._columns
+        old = self.columns
         header_starts, names, cells = old.header_starts, old.header_names, old.header_values
         if header_starts is not None and names is not None and cells is not None:
             header_starts = header_starts[start : stop + 1]
@@ -272,7 +293,7 @@ class RecordBatch:
             names,
             cells,
         )
-        first_delta = self._deltas_first + start if old.offset_deltas is None else 0
+        first_delta = self.first_delta + start if old.offset_deltas is None else 0
         return RecordBatch(self.header, columns, stop - start, first_delta)
 
     def to_arrow(self) -> pyarrow.RecordBatch:

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-from numpy.typing import NDArray
 from xxhash import xxh3_64, xxh3_64_digest
 
 from logstore.format import compression
-from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
-from logstore.format.columns import (
-    PADDING,
-    Buffer,
-    check_column,
-    decode_column,
-    padded,
-)
+from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.columnar_decode import decode_columns
+from logstore.format.columns import PADDING, Buffer, padded
+from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.payload import (
     CHECKSUM_BYTES,
     CODEC_MASK,
     HAS_DELTAS,
-    HAS_HEADERS,
-    HAS_KEYS,
     HAS_TIMESTAMPS,
     HEADER_BYTES,
     KNOWN_ATTRIBUTES,
@@ -47,7 +39,7 @@ __all__ = [
     "MAGIC",
     "OVERHEAD_BYTES",
     "VERSION",
-    "check_structure",
+    "check_claims",
     "checksum",
     "checksum_holds",
     "decode",
@@ -59,11 +51,14 @@ __all__ = [
     "read_header",
     "reframe",
     "require",
+    "with_append_time",
 ]
 
 MAGIC = 0x4C
 VERSION = 1
 ALIGNMENT = 8
+CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
+LAST_DELTA_MAX = 2**31 - 1  # as in Kafka's layout; an index entry's offset has 32 bits
 
 HEADER = struct.Struct(
     ">"
@@ -257,86 +252,44 @@ def checksum(data: Buffer, position: int, size_bytes: int) -> int:
     return int.from_bytes(data[end - CHECKSUM_BYTES : end], "big")
 
 
-def decode(data: Buffer, position: int) -> RecordBatch:
+def decode(
+    data: Buffer, position: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> RecordBatch:
     """Look at a batch as columns; see `decode_columns`."""
-    return decode_columns(data, position, read_header(data, position))
+    return decode_columns(data, position, read_header(data, position), expansion_bytes_max)
 
 
-def decode_columns(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
-    """Look at the batch with this header as columns.
-
-    Raises:
-        ValueError: the batch's parts contradict each other; a batch whose checksum holds was
-            written so.
-        UnsupportedFormatError: its codec's library is not installed.
-    """
-    attributes, count = header.attributes, header.record_count
-    start = position + HEADER_BYTES
-    if count and not attributes & ~LOG_APPEND_TIME:  # values alone, the common case
-        values, _ = decode_column(data, start, start + header.stored_bytes, count)
-        plain = new_tuple(Columns, (values, None, None, None, None, None, None))
-        return RecordBatch(header, plain, count)
-    if attributes & CODEC_MASK:
-        stored = data[start : start + header.stored_bytes]
-        data = compression.decompress(attributes & CODEC_MASK, stored, header.payload_bytes)
-        start, end = 0, len(data)
-    else:
-        end = start + header.stored_bytes
-    deltas = timestamps = None
-    if attributes & HAS_DELTAS:
-        _require(start + 4 * count <= end)
-        deltas = np.frombuffer(data, np.uint32, count, start)
-        start += padded(4 * count)
+def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
+    """Copy one batch with one timestamp for all its records, that of their append."""
+    payload = bytes(data[HEADER_BYTES : HEADER_BYTES + header.stored_bytes])
+    attributes, codec_id = header.attributes, header.attributes & CODEC_MASK
+    size_bytes = header.payload_bytes
     if attributes & HAS_TIMESTAMPS:
-        _require(start + 8 * count <= end)
-        timestamps = np.frombuffer(data, np.int64, count, start)
-        start += 8 * count
-    if not count and start == end:
-        data, start, end = bytes(8), 0, 8
-    values, start = decode_column(data, start, end, count)
-    keys = names = cells = starts = None
-    if attributes & HAS_KEYS:
-        keys, start = decode_column(data, start, end, count)
-    if attributes & HAS_HEADERS:
-        _require(start + 4 * (count + 1) <= end)
-        starts = np.frombuffer(data, np.uint32, count + 1, start)
-        start += padded(4 * (count + 1))
-        names, start = decode_column(data, start, end, int(starts[-1]))
-        cells, start = decode_column(data, start, end, int(starts[-1]))
-    columns = Columns(values, keys, timestamps, deltas, starts, names, cells)
-    return RecordBatch(header, columns, count)
+        if codec_id:
+            payload = compression.decompress(codec_id, payload, size_bytes)
+        start = padded(4 * header.record_count) if attributes & HAS_DELTAS else 0
+        payload = payload[:start] + payload[start + 8 * header.record_count :]
+        size_bytes = len(payload)
+        if codec_id:
+            payload = compression.compress(codec_id, payload)
+    fields = list(HEADER.unpack_from(data))
+    fields[1] = padded(len(payload)) + OVERHEAD_BYTES - LENGTH_OVERHEAD_BYTES
+    fields[5] = attributes & ~HAS_TIMESTAMPS | LOG_APPEND_TIME
+    fields[8:11], fields[15] = [len(payload), now_ms, now_ms], size_bytes
+    body = HEADER.pack(*fields) + payload + PADDING[len(payload) & 7]
+    return body + xxh3_64_digest(body)
 
 
-def _require(holds: bool) -> None:
-    if not holds:
-        raise ValueError("a column ends behind the end of its batch")
-
-
-def check_structure(batch: RecordBatch) -> None:
-    """Check the columns of a batch that a peer made: a checksum proves nothing about a peer.
+def check_claims(header: BatchHeader) -> None:
+    """Refuse what the header of a peer's batch must not say, though a reader would not mind.
 
     Raises:
-        ValueError: cells, offsets or timestamps do not follow the rules of the format.
+        ValueError: it would keep retention from dropping its segment, or use up offsets.
     """
-    columns, header = batch._columns, batch.header
-    for column in (columns.values, columns.keys, columns.header_names, columns.header_values):
-        if column is not None:
-            check_column(column)
-    deltas, starts = columns.offset_deltas, columns.header_starts
-    last_delta = header.last_offset - header.base_offset
-    if batch.count and deltas is None and batch.count - 1 != last_delta:
-        raise ValueError("dense offsets and the last offset delta disagree")
-    if batch.count and deltas is not None and (int(deltas[-1]) > last_delta or _falls(deltas, 1)):
-        raise ValueError("offset deltas do not increase up to the last one")
-    if starts is not None and (starts[0] != 0 or _falls(starts, 0)):
-        raise ValueError("record headers do not follow one another")
-    if batch.count and int(batch.timestamps.max()) != header.max_timestamp:
-        raise ValueError("the largest timestamp is not the one in the header")
-    _ = batch.headers  # names that are not UTF-8 raise UnicodeDecodeError, a ValueError
-
-
-def _falls(numbers: NDArray[np.uint32], step_min: int) -> bool:
-    return bool((np.diff(numbers.astype(np.int64)) < step_min).any())
+    if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
+        raise ValueError("a batch without records has a timestamp")
+    if header.last_offset - header.base_offset > LAST_DELTA_MAX:
+        raise ValueError("the batch spans more offsets than any batch may")
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:

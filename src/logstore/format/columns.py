@@ -24,6 +24,7 @@ HEAD_BYTES = 8
 VARIABLE = 0xFFFFFFFF
 VARIABLE_WITH_NULLS = 0xFFFFFFFE
 COLUMN_BYTES_MAX = 2**31 - 1
+FEW_CELLS = 64  # NumPy takes longer for fewer
 
 Buffer = bytes | memoryview
 PADDING = tuple(bytes(-size % 8) for size in range(8))
@@ -127,13 +128,13 @@ class BytesColumn(Sequence["bytes | None"]):
     """
 
     __slots__ = (
-        "_buffer",
-        "_data_end",
-        "_data_start",
-        "_starts_at",
-        "_validity_at",
+        "buffer",
         "cell_bytes",
         "cell_count",
+        "data_end",
+        "data_start",
+        "starts_at",
+        "validity_at",
     )
 
     def __init__(
@@ -146,19 +147,19 @@ class BytesColumn(Sequence["bytes | None"]):
         data_start: int,
         data_end: int,
     ) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
         self.cell_count = count
         self.cell_bytes = cell_bytes
-        self._starts_at = starts_at
-        self._validity_at = validity_at
-        self._data_start = data_start
-        self._data_end = data_end
+        self.starts_at = starts_at
+        self.validity_at = validity_at
+        self.data_start = data_start
+        self.data_end = data_end
 
     def __len__(self) -> int:
         return self.cell_count
 
     def __repr__(self) -> str:
-        return f"BytesColumn({self.cell_count} cells, {self._data_end - self._data_start} bytes)"
+        return f"BytesColumn({self.cell_count} cells, {self.data_end - self.data_start} bytes)"
 
     @property
     def is_fixed(self) -> bool:
@@ -168,22 +169,22 @@ class BytesColumn(Sequence["bytes | None"]):
     @property
     def data(self) -> memoryview:
         """The cells back to back."""
-        return memoryview(self._buffer)[self._data_start : self._data_end]
+        return memoryview(self.buffer)[self.data_start : self.data_end]
 
     @property
     def starts(self) -> NDArray[np.int32]:
         """Where cells begin in `data`: shape (cells + 1,), int32."""
         if self.is_fixed:
             return np.arange(self.cell_count + 1, dtype=np.int32) * np.int32(self.cell_bytes)
-        return np.frombuffer(self._buffer, np.int32, self.cell_count + 1, self._starts_at)
+        return np.frombuffer(self.buffer, np.int32, self.cell_count + 1, self.starts_at)
 
     @property
     def validity(self) -> memoryview | None:
         """Arrow's validity bitmap, or None when no cell is null."""
         if self.cell_bytes != VARIABLE_WITH_NULLS:
             return None
-        end = self._validity_at + (self.cell_count + 7) // 8
-        return memoryview(self._buffer)[self._validity_at : end]
+        end = self.validity_at + (self.cell_count + 7) // 8
+        return memoryview(self.buffer)[self.validity_at : end]
 
     @property
     def is_valid(self) -> NDArray[np.bool_]:
@@ -203,7 +204,7 @@ class BytesColumn(Sequence["bytes | None"]):
             if cell_bytes == 0:
                 return [b"" for _ in range(count)]
             cells: list[bytes | None] = np.frombuffer(
-                self._buffer, f"V{cell_bytes}", count, self._data_start
+                self.buffer, f"V{cell_bytes}", count, self.data_start
             ).tolist()
             return cells
         read = io.BytesIO(self.data).read
@@ -218,27 +219,27 @@ class BytesColumn(Sequence["bytes | None"]):
 
         None when some are null, or the buffer is a map.
         """
-        if type(self._buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
+        if type(self.buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
             return None
         starts = None
         if self.cell_bytes == VARIABLE:
-            end = self._starts_at + 4 * (self.cell_count + 1)
-            starts = memoryview(self._buffer)[self._starts_at : end].cast("I")
-        return self._buffer, self._data_start, self.cell_bytes, starts
+            end = self.starts_at + 4 * (self.cell_count + 1)
+            starts = memoryview(self.buffer)[self.starts_at : end].cast("I")
+        return self.buffer, self.data_start, self.cell_bytes, starts
 
     def cell(self, index: int) -> bytes | None:
         """Make one cell, `0 <= index < count`, without touching the others."""
         cell_bytes = self.cell_bytes
         if cell_bytes < VARIABLE_WITH_NULLS:
-            start = self._data_start + index * cell_bytes
-            cell = self._buffer[start : start + cell_bytes]
+            start = self.data_start + index * cell_bytes
+            cell = self.buffer[start : start + cell_bytes]
             return cell if type(cell) is bytes else bytes(cell)
         if cell_bytes == VARIABLE_WITH_NULLS:
-            bits = self._buffer[self._validity_at + (index >> 3)]
+            bits = self.buffer[self.validity_at + (index >> 3)]
             if not bits >> (index & 7) & 1:
                 return None
-        start, end = HEAD.unpack_from(self._buffer, self._starts_at + 4 * index)
-        cell = self._buffer[self._data_start + start : self._data_start + end]
+        start, end = HEAD.unpack_from(self.buffer, self.starts_at + 4 * index)
+        cell = self.buffer[self.data_start + start : self.data_start + end]
         return cell if type(cell) is bytes else bytes(cell)
 
     @overload
@@ -268,9 +269,34 @@ class BytesColumn(Sequence["bytes | None"]):
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
     """Look at a column of `count` cells at `position`; give it and where the next part begins.
 
+    Whatever reads the column later, Arrow for one, trusts its starts: so they are checked here.
+
     Raises:
-        ValueError: the column does not fit before `end`.
+        ValueError: the column does not fit before `end`, or its cells do not follow one another.
     """
+    column, behind = _column_at(buffer, position, end, count)
+    if column.cell_bytes >= VARIABLE_WITH_NULLS and not _follow(column):
+        raise ValueError("a column's cells do not follow one another")
+    return column, behind
+
+
+def column_of_own(data: Buffer, count: int) -> BytesColumn:
+    """Look at a column that was just laid out here: nothing is checked but its size."""
+    return _column_at(data, 0, len(data), count)[0]
+
+
+def _follow(column: BytesColumn) -> bool:
+    """Tell whether starts begin at 0, never decrease, and end where the data does."""
+    buffer, at, count = column.buffer, column.starts_at, column.cell_count
+    if count <= FEW_CELLS:
+        starts = memoryview(buffer)[at : at + 4 * (count + 1)].cast("I").tolist()
+        return starts[0] == 0 and starts[-1] == len(column.data) and starts == sorted(starts)
+    numbers = np.frombuffer(buffer, np.uint32, count + 1, at)  # int32 differences would wrap
+    is_whole = numbers[0] == 0 and numbers[-1] == len(column.data)
+    return bool(is_whole and (numbers[1:] >= numbers[:-1]).all())
+
+
+def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
     if position + HEAD_BYTES > end:
         raise ValueError("a column begins behind the end of its batch")
     data_bytes, cell_bytes = HEAD.unpack_from(buffer, position)
@@ -287,6 +313,8 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends behind the end of its batch")
+    if data_bytes > COLUMN_BYTES_MAX:
+        raise ValueError(f"a column of {data_bytes} bytes is more than a batch can hold")
     column = BytesColumn(buffer, count, cell_bytes, starts_at, validity_at, position, data_end)
     return column, padded(data_end)
 
@@ -297,13 +325,13 @@ def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
     for column in columns:
         if (
             held is not None
-            and held._buffer is column._buffer
-            and held._data_end == column._data_start
+            and held.buffer is column.buffer
+            and held.data_end == column.data_start
             and held.cell_bytes == column.cell_bytes < VARIABLE_WITH_NULLS
         ):
             held = BytesColumn(
-                held._buffer, held.cell_count + column.cell_count, held.cell_bytes, 0, 0,
-                held._data_start, column._data_end,
+                held.buffer, held.cell_count + column.cell_count, held.cell_bytes, 0, 0,
+                held.data_start, column.data_end,
             )  # fmt: skip
             continue
         if held is not None:
@@ -317,12 +345,3 @@ def encode_column(column: BytesColumn) -> list[Buffer]:
     """Lay a decoded column out again."""
     is_valid = None if column.validity is None else column.is_valid
     return encode_arrays(column.data, column.starts, is_valid)
-
-
-def check_column(column: BytesColumn) -> None:
-    """Check what a peer sent: starts that begin at 0, never decrease and end with the data."""
-    if column.is_fixed:
-        return
-    starts = column.starts
-    if starts[0] != 0 or starts[-1] != len(column.data) or bool((np.diff(starts) < 0).any()):
-        raise ValueError("a column's cells do not follow one another")

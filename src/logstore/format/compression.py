@@ -8,6 +8,8 @@ from typing import Any
 from logstore.errors import UnsupportedFormatError
 
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}  # Kafka's numbers
+ZSTD_WINDOW_LOG, ZSTD_WINDOW_LOG_MAX = 23, 27
+LZ4_MAGIC, LZ4_RATIO_MAX = b"\x04\x22\x4d\x18", 256
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
@@ -47,11 +49,27 @@ def compress(codec_id: int, data: bytes) -> bytes:
     return bytes(_library(codec_id).compress(data))
 
 
-def decompressor(codec_id: int) -> Any:
-    """Make an object that restores one frame: `decompress(data, max_length=)`, then `eof`."""
+def decompressor(codec_id: int, size_bytes_max: int) -> Any:
+    """Make an object that restores one frame: `decompress(data, max_length=)`, then `eof`.
+
+    A zstd frame names the window that it takes in memory, up to 128 MiB in a few bytes. More than
+    `size_bytes_max` is refused, but for the 8 MiB that levels up to 19 use for small payloads, too.
+    """
     library = _library(codec_id)
-    is_lz4 = CODEC_NAMES[codec_id] == "lz4"
-    return library.LZ4FrameDecompressor() if is_lz4 else library.ZstdDecompressor()
+    if CODEC_NAMES[codec_id] == "lz4":
+        return library.LZ4FrameDecompressor()
+    window_log = min(max((size_bytes_max - 1).bit_length(), ZSTD_WINDOW_LOG), ZSTD_WINDOW_LOG_MAX)
+    parameter = library.DecompressionParameter.window_log_max
+    return library.ZstdDecompressor(options={parameter: window_log})
+
+
+def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
+    """Say how much one frame may be restored to: lz4 takes so much memory before it looks at one.
+
+    lz4 restores an octet to 255 at most. zstd takes only what it needs, so its frames get all.
+    """
+    is_lz4 = bytes(data[:4]) == LZ4_MAGIC
+    return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max
 
 
 def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> bytes:
@@ -59,11 +77,13 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
 
     The size is checked before all of it is made, so damage cannot ask for memory without bound.
     """
-    frame = decompressor(codec_id)
+    frame = decompressor(codec_id, size_bytes)
     try:
-        restored = bytes(frame.decompress(bytes(data), max_length=size_bytes + 1))
+        restored = bytes(frame.decompress(bytes(data), max_length=room_for(data, size_bytes + 1)))
     except Exception as error:  # each library has its own class for "not a frame"
         raise ValueError(f"the payload does not decompress: {error}") from error
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):
         raise ValueError(f"the payload decompresses to {len(restored)} bytes, not {size_bytes}")
+    if frame.unused_data:
+        raise ValueError("bytes are left behind the compressed payload")
     return restored

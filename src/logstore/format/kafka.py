@@ -16,9 +16,10 @@ import numpy as np
 
 from logstore.errors import UnsupportedFormatError
 from logstore.format.batch import BatchHeader, Columns, RecordBatch
-from logstore.format.columns import Buffer, decode_column
+from logstore.format.columns import Buffer, column_of_own
+from logstore.format.expansion import EXPANSION_BYTES_MAX, expansion_bytes, too_much
 from logstore.format.kafka_crc import crc32c
-from logstore.format.kafka_decode import decode_many, decode_rows
+from logstore.format.kafka_decode import check_many, decode_many, decode_rows
 from logstore.format.kafka_encode import CRC_AT, KafkaPayload, build_payload
 from logstore.format.kafka_header import (
     ATTRIBUTES_KNOWN,
@@ -27,6 +28,7 @@ from logstore.format.kafka_header import (
     CRC_END,
     HEADER,
     HEADER_BYTES,
+    LOG_APPEND_TIME,
     MAGIC,
     RECORD_BYTES_MIN,
 )
@@ -41,7 +43,7 @@ __all__ = [
     "KafkaPayload",
     "build_payload",
     "candidates",
-    "check_structure",
+    "check_run",
     "checksum",
     "checksum_holds",
     "decode",
@@ -58,17 +60,23 @@ __all__ = [
     "sound_headers",
     "sound_run",
     "stamp",
+    "with_append_time",
+    "with_max_timestamp",
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
 # Batches are decoded together until their records have so many bytes, uncompressed.
 GROUP_BYTES = 4 << 20
+CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
+MARKER_KEY_BYTES = 4  # of a control record's key: version and type
 ALIGNMENT = 1
+CODECS = frozenset(range(5))
 
 _unpack_header = HEADER.unpack_from
-_EMPTY = decode_column(bytes(8), 0, 8, 0)[0]
+_EMPTY = column_of_own(bytes(8), 0)
 _NO_RECORDS = Columns(_EMPTY, None, None, None, None, None, None)
 _PLACE = struct.Struct(">qii")
+_MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT, _PRODUCER = 43, struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 
 
@@ -133,22 +141,34 @@ def _may_begin(data: Buffer, position: int) -> bool:
 # --- records --------------------------------------------------------------------------------------
 
 
-def decode(data: Buffer, position: int) -> RecordBatch:
+def decode(
+    data: Buffer, position: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> RecordBatch:
     """Look at a batch as columns; see `decode_columns`."""
-    return decode_columns(data, position, read_header(data, position))
+    return decode_columns(data, position, read_header(data, position), expansion_bytes_max)
 
 
-def decode_columns(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
+def decode_columns(
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+) -> RecordBatch:
     """Decode the batch with this header; a control batch (a transaction's end) gives no records.
 
     Raises:
+        RecordExpansionError: the batch needs more memory than it may; none was allocated.
         ValueError: the records contradict each other or the header.
         UnsupportedFormatError: the codec's library is not installed.
     """
-    return next(decode_run(data, [(position, header)]))
+    return next(decode_run(data, [(position, header)], expansion_bytes_max))
 
 
-def decode_run(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[RecordBatch]:
+def decode_run(
+    data: Buffer,
+    run: list[tuple[int, BatchHeader]],
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+) -> Iterator[RecordBatch]:
     """Decode batches of one buffer, many at a time; see `decode_columns`.
 
     What is wrong with one of them is raised when it is its turn.
@@ -161,30 +181,30 @@ def decode_run(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[Rec
         part: Buffer = b""
         if header.record_count and not header.attributes & CONTROL:
             try:
-                part = _records(look, position, header)
-                if not len(part):
-                    raise ValueError(f"{header.record_count} records cannot be in 0 bytes")
+                part = _records(look, position, header, expansion_bytes_max)
             except (ValueError, UnsupportedFormatError):
-                yield from _decoded(headers, parts)
+                yield from _decoded(headers, parts, expansion_bytes_max)
                 raise
         headers.append(header)
         parts.append(part)
         size_bytes += len(part)
         if size_bytes >= GROUP_BYTES:
-            yield from _decoded(headers, parts)
+            yield from _decoded(headers, parts, expansion_bytes_max)
             headers, parts, size_bytes = [], [], 0
-    yield from _decoded(headers, parts)
+    yield from _decoded(headers, parts, expansion_bytes_max)
 
 
-def _decoded(headers: list[BatchHeader], parts: list[Buffer]) -> Iterator[RecordBatch]:
+def _decoded(
+    headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
+) -> Iterator[RecordBatch]:
     """Give batches whose records, uncompressed, are these; those without have no bytes."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
     try:
-        columns = iter(decode_many(*zip(*rows, strict=True)) if rows else ())
+        columns = iter(_columns_of(rows, expansion_bytes_max))
     except ValueError:
-        columns = (decode_rows(part, header) for part, header in rows)
+        columns = (decode_rows(part, header, expansion_bytes_max) for part, header in rows)
     for header, part in zip(headers, parts, strict=True):
         if len(part):
             yield RecordBatch(header, next(columns), header.record_count)
@@ -192,31 +212,87 @@ def _decoded(headers: list[BatchHeader], parts: list[Buffer]) -> Iterator[Record
             yield RecordBatch(header, _NO_RECORDS, 0)
 
 
-def _records(look: memoryview, position: int, header: BatchHeader) -> Buffer:
-    """Give the records of a batch, uncompressed."""
-    records = look[position + HEADER_BYTES : position + header.size_bytes]
+def _columns_of(rows: list[tuple[Buffer, BatchHeader]], expansion_bytes_max: int) -> list[Columns]:
+    if not rows:
+        return []
+    parts, headers = [part for part, _ in rows], [header for _, header in rows]
+    return decode_many(parts, headers, expansion_bytes_max)
+
+
+def _records(
+    look: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
+) -> Buffer:
+    """Give the records of a batch that has some, uncompressed."""
+    records: Buffer = look[position + HEADER_BYTES : position + header.size_bytes]
     codec_id = header.attributes & CODEC_MASK
-    if not codec_id:
-        return records
-    from logstore.format import kafka_codecs
+    if codec_id:
+        from logstore.format import kafka_codecs
 
-    return kafka_codecs.decompress(codec_id, bytes(records))
+        records = kafka_codecs.decompress(codec_id, bytes(records), expansion_bytes_max)
+    if header.record_count * RECORD_BYTES_MIN > len(records):
+        raise ValueError(f"{header.record_count} records cannot be in {len(records)} bytes")
+    needed = expansion_bytes(len(records), header.record_count)
+    if needed > expansion_bytes_max:
+        raise too_much(needed, expansion_bytes_max)
+    return records
 
 
-def decode_all(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
+def decode_all(
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+) -> RecordBatch:
     """Decode a batch even if it is a control batch, whose key says what it ends."""
+    if header.attributes & CONTROL:
+        expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
     plain = header._replace(attributes=header.attributes & ~CONTROL)
-    batch = decode_columns(data, position, plain)
-    return RecordBatch(header, batch._columns, batch.count)
+    batch = decode_columns(data, position, plain, expansion_bytes_max)
+    return RecordBatch(header, batch.columns, batch.count)
 
 
-def check_structure(batch: RecordBatch) -> None:
-    """Check what a peer's batch says of itself: a checksum proves nothing about a peer.
+def check_run(
+    data: Buffer,
+    run: list[tuple[int, BatchHeader]],
+    expansion_bytes_max: int,
+    *,
+    is_strict: bool,
+    checks_claims: bool,
+) -> None:
+    """Check the records of batches, many at a time, without making columns of them.
+
+    Args:
+        is_strict: what a reader does not rely on has to be right, too: as at an append.
+        checks_claims: the largest timestamp has to be that of the records, as for `verify`.
 
     Raises:
-        ValueError: the largest timestamp or a header's name is not what it is said to be.
+        WrongMaxTimestampError: it is not, and nothing else is wrong.
+        ValueError: as `decode_run` does, or a control batch says nothing.
+        UnsupportedFormatError: a codec's library is not installed.
     """
-    _ = batch.headers  # names that are not UTF-8 raise UnicodeDecodeError, a ValueError
+    look = memoryview(data)
+    headers: list[BatchHeader] = []
+    parts: list[Buffer] = []
+    size_bytes = 0
+    for position, header in run:
+        if not header.record_count:
+            if header.stored_bytes and is_strict:
+                raise ValueError("bytes are left behind the last record")
+            continue
+        if is_strict and header.attributes & ~ATTRIBUTES_KNOWN:
+            raise ValueError(f"unknown attributes {header.attributes:#06x}")
+        if header.attributes & CONTROL:
+            key = decode_all(look, position, header, expansion_bytes_max).keys[0]
+            if len(key or b"") < MARKER_KEY_BYTES:
+                raise ValueError("a control batch does not say what it ends")
+        parts.append(_records(look, position, header, expansion_bytes_max))
+        headers.append(header)
+        size_bytes += len(parts[-1])
+        if size_bytes >= GROUP_BYTES:
+            check_many(parts, headers, expansion_bytes_max, checks_claims=checks_claims)
+            headers, parts, size_bytes = [], [], 0
+    if parts:
+        check_many(parts, headers, expansion_bytes_max, checks_claims=checks_claims)
 
 
 def require(codec_id: int) -> None:
@@ -246,6 +322,21 @@ def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
     """Copy one batch with another producer, of epoch 0, and a new checksum."""
     rest = bytearray(data[CRC_END:])
     _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, 0, base_sequence)
+    return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
+
+
+def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
+    """Copy one batch with the time of its append, as a broker does it: the records stay."""
+    rest = bytearray(data[CRC_END:])
+    struct.pack_into(">H", rest, 0, header.attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, now_ms)
+    return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
+
+
+def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
+    """Copy one batch whose header names another largest timestamp: the records stay."""
+    rest = bytearray(data[CRC_END:])
+    struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, max_timestamp)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 

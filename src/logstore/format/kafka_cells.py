@@ -10,7 +10,7 @@ from logstore.format.columns import (
     VARIABLE,
     Buffer,
     BytesColumn,
-    decode_column,
+    column_of_own,
     encode_arrays,
     encode_cells,
 )
@@ -20,8 +20,7 @@ from logstore.format.kafka_varints import Numbers
 
 def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
     """Make a column of cells."""
-    data = b"".join(encode_cells(cells))
-    return decode_column(data, 0, len(data), len(cells))[0]
+    return column_of_own(b"".join(encode_cells(cells)), len(cells))
 
 
 def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
@@ -96,4 +95,4 @@ def _with_nulls(batches: Batches, starts: Numbers, sizes: Numbers) -> BytesColum
     np.cumsum(lengths, out=ends[1:])
     cells = _back_to_back(batches, starts, lengths)
     laid = b"".join(encode_arrays(cells, ends, None if is_valid.all() else is_valid))
-    return decode_column(laid, 0, len(laid), len(sizes))[0]
+    return column_of_own(laid, len(sizes))

@@ -14,6 +14,7 @@ from typing import Any
 from logstore.errors import UnsupportedFormatError
 from logstore.format import compression
 from logstore.format.compression import CODEC_IDS, CODEC_NAMES
+from logstore.format.expansion import too_much
 
 # No producer makes larger batches (`max.request.size` counts bytes before compression).
 PAYLOAD_BYTES_MAX = 256 << 20
@@ -74,17 +75,21 @@ def compress(codec_id: int, data: bytes) -> bytes:
     return compression.compress(codec_id, data)
 
 
-def decompress(codec_id: int, data: bytes) -> bytes:
+def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
     """Restore the records of one batch.
 
+    Args:
+        restored_bytes_max: no more memory than that, and as much again for a moment, is taken.
+
     Raises:
+        RecordExpansionError: they are larger than `restored_bytes_max`.
         ValueError: they are damaged, or larger than any batch can be.
         UnsupportedFormatError: the codec's library is not installed, or there is no such codec.
     """
     if codec_id == CODEC_IDS["snappy"]:
         library = _snappy()
         try:
-            return b"".join(_snappy_blocks(library, data))
+            return b"".join(_snappy_blocks(library, data, restored_bytes_max))
         except library_errors() as error:
             raise ValueError(f"the records do not decompress: {error}") from error
     if codec_id not in CODEC_NAMES:
@@ -93,19 +98,22 @@ def decompress(codec_id: int, data: bytes) -> bytes:
     if codec_id == CODEC_IDS["gzip"]:
         decompressor: Any = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
     else:
-        decompressor = compression.decompressor(codec_id)
+        decompressor = compression.decompressor(codec_id, restored_bytes_max)
     restored = b""
+    size_max = min(restored_bytes_max, PAYLOAD_BYTES_MAX)
     try:
         if codec_id == CODEC_IDS["gzip"]:
-            restored = decompressor.decompress(data, PAYLOAD_BYTES_MAX + 1)
+            restored = decompressor.decompress(data, size_max + 1)
         else:
-            restored = bytes(decompressor.decompress(data, max_length=PAYLOAD_BYTES_MAX + 1))
+            room = compression.room_for(data, size_max + 1)
+            restored = bytes(decompressor.decompress(data, max_length=room))
     except Exception as error:  # each library has its own class for "not a frame"
         raise ValueError(f"the records do not decompress: {error}") from error
-    if len(restored) > PAYLOAD_BYTES_MAX:
-        raise ValueError(f"the records decompress to more than {PAYLOAD_BYTES_MAX} bytes")
+    _check_size(len(restored), restored_bytes_max)
     if not decompressor.eof:
         raise ValueError("the records do not decompress: they end early")
+    if decompressor.unused_data:
+        raise ValueError("bytes are left behind the compressed records")
     return restored
 
 
@@ -116,10 +124,10 @@ def library_errors() -> tuple[type[Exception], ...]:
     return (cramjam.DecompressionError, struct.error)
 
 
-def _snappy_blocks(library: Any, data: bytes) -> Iterator[bytes]:
+def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
     """Give the blocks of either dress, their sizes checked before anything is made."""
     if data[:8] != XERIAL_MAGIC:
-        _check_size(library.decompress_raw_len(data))
+        _check_size(library.decompress_raw_len(data), restored_bytes_max)
         yield bytes(library.decompress_raw(data))
         return
     position, total = XERIAL_HEADER.size, 0
@@ -130,11 +138,13 @@ def _snappy_blocks(library: Any, data: bytes) -> Iterator[bytes]:
             raise ValueError("the records do not decompress: a snappy block ends outside")
         block = data[position : position + size]
         total += library.decompress_raw_len(block)
-        _check_size(total)
+        _check_size(total, restored_bytes_max)
         yield bytes(library.decompress_raw(block))
         position += size
 
 
-def _check_size(size_bytes: int) -> None:
+def _check_size(size_bytes: int, restored_bytes_max: int) -> None:
+    if size_bytes > restored_bytes_max < PAYLOAD_BYTES_MAX:
+        raise too_much(size_bytes, restored_bytes_max)
     if size_bytes > PAYLOAD_BYTES_MAX:
         raise ValueError(f"the records decompress to more than {PAYLOAD_BYTES_MAX} bytes")

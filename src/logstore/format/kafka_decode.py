@@ -17,8 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logstore.format.batch import BatchHeader, Columns, null_column
+from logstore.format.batch import BatchHeader, Columns, WrongMaxTimestampError, null_column
 from logstore.format.columns import Buffer, BytesColumn
+from logstore.format.expansion import (
+    EXPANSION_BYTES_MAX,
+    RECORD_HEADER_BYTES,
+    expansion_bytes,
+    too_much,
+)
 from logstore.format.kafka_bounds import Batches, record_bounds
 from logstore.format.kafka_cells import column_of, columns_of
 from logstore.format.kafka_header import (
@@ -31,7 +37,6 @@ from logstore.format.kafka_header import (
 from logstore.format.kafka_varints import PADDING, Numbers, varint, varints
 
 ROWS_PLAIN_MAX = 24
-TIME_DELTA_MAX = 2**62
 
 Pairs = list[tuple[bytes, "bytes | None"]]
 
@@ -51,18 +56,116 @@ class Rows(NamedTuple):
     headers: list[Pairs] | None
 
 
-def decode_rows(data: Buffer, header: BatchHeader) -> Columns:
+class Fields(NamedTuple):
+    """Carry the fields of all records: numbers, and where keys and values stand.
+
+    Attributes:
+        headers: of each record; None when no record has any.
+    """
+
+    time_deltas: Numbers
+    offset_deltas: Numbers
+    key_starts: Numbers
+    key_sizes: Numbers
+    value_starts: Numbers
+    value_sizes: Numbers
+    headers: list[Pairs] | None
+
+
+def decode_rows(
+    data: Buffer, header: BatchHeader, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> Columns:
     """Decode the records of one batch, uncompressed, into columns; see `decode_many`."""
-    return decode_many([data], [header])[0]
+    return decode_many([data], [header], expansion_bytes_max)[0]
 
 
-def decode_many(parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> list[Columns]:
+def decode_many(
+    parts: Sequence[Buffer],
+    headers: Sequence[BatchHeader],
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+) -> list[Columns]:
     """Decode the records of batches, uncompressed, into columns; each has records.
 
     Raises:
+        RecordExpansionError: one needs more memory than it may, or all of them together do.
         ValueError: the records of one contradict each other or its header.
     """
+    batches = _batches(parts, headers, expansion_bytes_max)
+    left = _headers_max(parts, headers, expansion_bytes_max)
+    is_few = int(batches.counts.sum()) <= ROWS_PLAIN_MAX
+    rows = _plain(batches, left) if is_few else _bulk(batches, left)
+    return _columns(batches, rows, headers)
+
+
+def check_many(
+    parts: Sequence[Buffer],
+    headers: Sequence[BatchHeader],
+    expansion_bytes_max: int,
+    *,
+    checks_claims: bool,
+) -> None:
+    """Check all that `decode_many` does, in half the time: no cell is copied.
+
+    Args:
+        checks_claims: the largest timestamp in a header must be that of its records, too.
+
+    Raises:
+        As `decode_many` does.
+        WrongMaxTimestampError: the records are sound, and a header claims another timestamp.
+    """
+    batches = _batches(parts, headers, expansion_bytes_max)
+    left = _headers_max(parts, headers, expansion_bytes_max)
+    if int(batches.counts.sum()) <= ROWS_PLAIN_MAX:
+        rows = _plain(batches, left)
+        times, deltas = rows.time_deltas, rows.offset_deltas
+    else:
+        fields = _fields(batches, left)
+        times, deltas = fields.time_deltas, fields.offset_deltas
+    _, latest = _check_numbers(batches, times, deltas, headers)
+    if not checks_claims:
+        return
+    for most, header in zip(latest.tolist(), headers, strict=True):
+        if not header.attributes & LOG_APPEND_TIME and most != header.max_timestamp:
+            raise WrongMaxTimestampError(header.max_timestamp, most)
+
+
+def _headers_max(
+    parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
+) -> HeadersLeft:
+    """Say how many record headers batches may have together; one alone needs no more room."""
+    least = min(
+        expansion_bytes(len(part), header.record_count)
+        for part, header in zip(parts, headers, strict=True)
+    )
+    room = (expansion_bytes_max - least) // RECORD_HEADER_BYTES
+    return HeadersLeft(min(room, HEADERS_MAX), expansion_bytes_max)
+
+
+class HeadersLeft:
+    """Count down the record headers that batches may still have."""
+
+    __slots__ = ("count", "expansion_bytes_max")
+
+    def __init__(self, count: int, expansion_bytes_max: int) -> None:
+        self.count, self.expansion_bytes_max = count, expansion_bytes_max
+
+    def take(self, count: int) -> None:
+        """Take some of them; raises RecordExpansionError or ValueError when there are no more."""
+        self.count -= count
+        if self.count < 0 and self.expansion_bytes_max < RECORD_HEADER_BYTES * HEADERS_MAX:
+            raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
+        if self.count < 0:
+            raise ValueError(f"the records of a batch have more than {HEADERS_MAX} headers")
+
+
+def _batches(
+    parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
+) -> Batches:
+    """Put the rows of batches back to back, if they may be so many."""
     for part, header in zip(parts, headers, strict=True):
+        needed = expansion_bytes(len(part), header.record_count)
+        if needed > expansion_bytes_max:
+            raise too_much(needed, expansion_bytes_max)
         if header.record_count * RECORD_BYTES_MIN > len(part):
             raise ValueError(f"{header.record_count} records cannot be in {len(part)} bytes")
         if header.attributes & CODEC_MASK and header.record_count > COMPRESSED_RECORDS_MAX:
@@ -71,14 +174,17 @@ def decode_many(parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> list
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])
     data = b"".join([*parts, PADDING])
-    batches = Batches(data, np.frombuffer(data, np.uint8), starts, counts)
-    rows = _plain(batches) if int(counts.sum()) <= ROWS_PLAIN_MAX else _bulk(batches)
-    return _columns(batches, rows, headers)
+    return Batches(data, np.frombuffer(data, np.uint8), starts, counts)
 
 
-def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> list[Columns]:
-    """Bring what was read into the form of columns, and hold it against the headers."""
-    counts, firsts, deltas = batches.counts, batches.firsts, rows.offset_deltas
+def _check_numbers(
+    batches: Batches, times: Numbers, deltas: Numbers, headers: Sequence[BatchHeader]
+) -> tuple[Numbers, Numbers]:
+    """Hold offsets and timestamps against the headers.
+
+    Gives the last offset delta that a header names, and the latest timestamp, of each batch.
+    """
+    firsts = batches.firsts
     last_deltas = np.array([each.last_offset - each.base_offset for each in headers], np.int64)
     lasts = deltas[firsts[1:] - 1]
     steps = np.diff(deltas)
@@ -86,9 +192,21 @@ def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> li
     # Of deltas that are all 0 or more no difference leaves 64 bits.
     if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
         raise ValueError("offset deltas do not increase up to the last one")
+    bases = np.array([header.base_timestamp for header in headers], np.int64)
+    for extreme in (np.minimum, np.maximum):
+        most = extreme.reduceat(times, firsts[:-1])
+        latest = bases + most
+        if bool(((bases ^ latest) & (most ^ latest) < 0).any()):  # the sum left 64 bits
+            raise ValueError("a timestamp is out of range")
+    return last_deltas, latest
+
+
+def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> list[Columns]:
+    """Bring what was read into the form of columns, and hold it against the headers."""
+    counts, firsts, deltas = batches.counts, batches.firsts, rows.offset_deltas
     times = rows.time_deltas
-    if int(times.min()) <= -TIME_DELTA_MAX or int(times.max()) >= TIME_DELTA_MAX:
-        raise ValueError("a delta is out of range")
+    last_deltas, _ = _check_numbers(batches, times, deltas, headers)
+    lasts = deltas[firsts[1:] - 1]
     is_dense = (lasts == counts - 1) & (lasts == last_deltas)
     is_one_time = np.bitwise_or.reduceat(times, firsts[:-1]) == 0
     times = times + np.repeat([header.base_timestamp for header in headers], counts)
@@ -140,13 +258,13 @@ def _cell(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return data[position : position + size], position + size
 
 
-def read_headers(data: bytes, position: int, end: int, count_max: int = HEADERS_MAX) -> Pairs:
+def read_headers(data: bytes, position: int, end: int, left: HeadersLeft | None = None) -> Pairs:
     """Read the headers of one record, which must end where it does."""
     count, position = varint(data, position)
     if not 0 <= count <= (end - position) // 2:
         raise ValueError(f"{count} headers cannot be in {end - position} bytes")
-    if count > count_max:
-        raise ValueError(f"the records of a batch have more than {HEADERS_MAX} headers")
+    if left is not None:
+        left.take(count)
     found = []
     for _ in range(count):
         name, position = _cell(data, position, end)
@@ -159,10 +277,9 @@ def read_headers(data: bytes, position: int, end: int, count_max: int = HEADERS_
     return found
 
 
-def _plain(batches: Batches) -> Rows:
+def _plain(batches: Batches, left: HeadersLeft) -> Rows:
     """Read batches record by record."""
     rows = Rows([], [], np.empty(0, np.int64), np.empty(0, np.int64), [])
-    left = HEADERS_MAX
     times: list[int] = []
     deltas: list[int] = []
     assert rows.headers is not None
@@ -184,7 +301,6 @@ def _plain(batches: Batches) -> Rows:
             keys.append(key)
             values.append(value)
             rows.headers.append(read_headers(batches.data, position, end, left))
-            left -= len(rows.headers[-1])
         if end != stop:
             raise ValueError("bytes are left behind the last record")
         rows.values.append(column_of(values))
@@ -199,11 +315,25 @@ def _plain(batches: Batches) -> Rows:
 # --- all at once ----------------------------------------------------------------------------------
 
 
-def _bulk(batches: Batches) -> Rows:
+def _bulk(batches: Batches, left: HeadersLeft) -> Rows:
+    """Read every field of all records at once, and copy the cells."""
+    fields = _fields(batches, left)
+    return Rows(
+        columns_of(batches, fields.value_starts, fields.value_sizes),
+        columns_of(batches, fields.key_starts, fields.key_sizes),
+        fields.time_deltas,
+        fields.offset_deltas,
+        fields.headers,
+    )
+
+
+def _fields(batches: Batches, left: HeadersLeft) -> Fields:
     """Read every field of all records at once."""
     begins, ends = record_bounds(batches)
     data = batches.data
-    _, position = varints(data, begins, ends)
+    lengths, position = varints(data, begins, ends)
+    if int(lengths.min()) < RECORD_BYTES_MIN - 1:
+        raise ValueError("a record is shorter than any can be")
     times, position = varints(data, position + 1, ends)
     deltas, position = varints(data, position, ends)
     key_sizes, key_starts = varints(data, position, ends)
@@ -215,14 +345,12 @@ def _bulk(batches: Batches) -> Rows:
     headers = None
     is_bare = (batches.octets[position] == 0) & (position + 1 == ends)
     if not is_bare.all():
-        headers, left = [], HEADERS_MAX
+        headers = []
         for at, end, is_none in zip(
             position.tolist(), ends.tolist(), is_bare.tolist(), strict=True
         ):
             headers.append([] if is_none else read_headers(batches.data, at, end, left))
-            left -= len(headers[-1])
-    values = columns_of(batches, value_starts, value_sizes)
-    return Rows(values, columns_of(batches, key_starts, key_sizes), times, deltas, headers)
+    return Fields(times, deltas, key_starts, key_sizes, value_starts, value_sizes, headers)
 
 
 def _behind_cells(sizes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:

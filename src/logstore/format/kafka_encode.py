@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.format.batch import BatchHeader, Headers
+from logstore.format.expansion import expansion_bytes
 from logstore.format.kafka_crc import crc32c
 from logstore.format.kafka_header import (
     CODEC_MASK,
@@ -53,6 +54,13 @@ class KafkaPayload(NamedTuple):
     record_count: int
     last_offset_delta: int
     max_timestamp: int
+    rows_bytes: int = 0
+    header_count: int = 0
+
+    @property
+    def expansion_bytes(self) -> int:
+        """Reckon the memory that the batch will need once it is decoded."""
+        return expansion_bytes(self.rows_bytes, self.record_count, self.header_count)
 
     @property
     def size_bytes(self) -> int:
@@ -101,6 +109,7 @@ def build_payload(
         assert not isinstance(timestamps, int)
         base_timestamp, max_timestamp = int(timestamps[0]), int(timestamps.max())
     rows = _lay_out(values, keys, timestamps, base_timestamp, offset_deltas, headers)
+    rows_bytes = len(rows)
     if codec_id and count:
         from logstore.format import kafka_codecs
 
@@ -116,7 +125,8 @@ def build_payload(
     )[CRC_END:]
     crc = crc32c(rows, crc32c(rest))
     body = b"".join((struct.pack(">BI", MAGIC, crc), rest, rows))
-    return KafkaPayload(body, count, last_delta, max_timestamp)
+    header_count = 0 if headers is None else sum(map(len, headers))
+    return KafkaPayload(body, count, last_delta, max_timestamp, rows_bytes, header_count)
 
 
 def _check_bounds(count: int, headers: Sequence[Headers] | None, codec_id: int) -> None:

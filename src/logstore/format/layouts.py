@@ -13,8 +13,9 @@ import numpy as np
 
 from logstore.errors import UnsupportedFormatError
 from logstore.format import columnar, sound
-from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.batch import CODEC_MASK, BatchHeader, RecordBatch
 from logstore.format.columns import Buffer
+from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.payload import Payload, payload_of
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
@@ -120,19 +121,20 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     return found
 
 
-def decoder_of(data: Buffer, position: int, path: str) -> Callable[..., RecordBatch]:
+def decoder_of(
+    data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> Callable[..., RecordBatch]:
     """Give the function that looks at batches of the layout at `position` as columns.
 
     Args:
         path: where they are from, for the error about a codec's library that is not there.
+        expansion_bytes_max: memory that one batch may need.
     """
     layout = layout_at(data, position)
-    if layout is columnar:
-        return columnar.decode_columns
 
     def decode(data: Buffer, at: int, header: BatchHeader) -> RecordBatch:
         try:
-            batch: RecordBatch = layout.decode_columns(data, at, header)
+            batch: RecordBatch = layout.decode_columns(data, at, header, expansion_bytes_max)
         except UnsupportedFormatError as error:
             raise UnsupportedFormatError(
                 path=path, version=error.version, reason=error.reason
@@ -142,7 +144,9 @@ def decoder_of(data: Buffer, position: int, path: str) -> Callable[..., RecordBa
     return decode
 
 
-def run_decoder_of(data: Buffer, position: int, path: str) -> Callable[..., Iterator[RecordBatch]]:
+def run_decoder_of(
+    data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> Callable[..., Iterator[RecordBatch]]:
     """Give the function that looks at the batches of a window as columns, as `decoder_of` does.
 
     What is wrong with one of them is raised when it is its turn.
@@ -151,16 +155,67 @@ def run_decoder_of(data: Buffer, position: int, path: str) -> Callable[..., Iter
 
     def decode(data: Buffer, run: list[tuple[int, BatchHeader]]) -> Iterator[RecordBatch]:
         if layout is columnar:
-            yield from (columnar.decode_columns(data, at, header) for at, header in run)
+            decode_columns = columnar.decode_columns
+            yield from (decode_columns(data, *place, expansion_bytes_max) for place in run)
             return
         try:
-            yield from layout.decode_run(data, run)
+            yield from layout.decode_run(data, run, expansion_bytes_max)
         except UnsupportedFormatError as error:
             raise UnsupportedFormatError(
                 path=path, version=error.version, reason=error.reason
             ) from error
 
     return decode
+
+
+def check_run(
+    data: Buffer,
+    run: list[tuple[int, BatchHeader]],
+    expansion_bytes_max: int,
+    *,
+    is_strict: bool = False,
+    checks_claims: bool = False,
+) -> None:
+    """Check what whole batches of one layout hold, by the rules that reading them goes by.
+
+    Args:
+        is_strict: refuse what a reader does not rely on, too: as an append does.
+        checks_claims: refuse a wrong largest timestamp, too; readers of columns always do.
+
+    Raises:
+        ValueError: one of them cannot be read; RecordExpansionError if it is too large for that.
+        UnsupportedFormatError: a codec's library is not installed.
+    """
+    layout = layout_at(data, run[0][0])
+    for _, header in run:
+        is_decoded = header.record_count or layout is columnar
+        if is_decoded and header.attributes & CODEC_MASK not in layout.CODECS:
+            raise ValueError(f"codec {header.attributes & CODEC_MASK} is not known")
+    if layout is not columnar:
+        layout.check_run(
+            data, run, expansion_bytes_max, is_strict=is_strict, checks_claims=checks_claims
+        )
+        return
+    for at, header in run:
+        batch, place = data, at
+        if at % columnar.ALIGNMENT:  # behind batches of the other layout, in what a peer sent
+            batch, place = data[at : at + header.size_bytes], 0
+        columnar.decode_columns(batch, place, header, expansion_bytes_max)
+        if is_strict:
+            columnar.check_claims(header)
+
+
+def records_fault(
+    data: Buffer, run: list[tuple[int, BatchHeader]], expansion_bytes_max: int
+) -> Exception | None:
+    """Say what is wrong with the records of some batches; None also if that cannot be told."""
+    try:
+        check_run(data, run, expansion_bytes_max, checks_claims=True)
+    except UnsupportedFormatError as error:  # the library of a codec is not installed
+        return None if len(run) == 1 else error
+    except ValueError as error:
+        return error
+    return None
 
 
 def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
@@ -236,10 +291,25 @@ def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> li
     return buffers
 
 
-def part_until(data: bytes, offset: int) -> list[Buffer]:
+def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
+    """Copy one batch, all of whose records get one timestamp: LogAppendTime."""
+    layout = layout_of(header.magic)
+    stamped: bytes = layout.with_append_time(data, header, now_ms)
+    return stamped
+
+
+def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
+    """Copy one batch of Kafka's whose header names another largest timestamp."""
+    corrected: bytes = kafka_layout().with_max_timestamp(data, max_timestamp)
+    return corrected
+
+
+def part_until(
+    data: bytes, offset: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> list[Buffer]:
     """Give a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
     layout = layout_at(data)
-    batch: RecordBatch = layout.decode(data, 0)
+    batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
     header = batch.header
     if layout is not columnar:
         buffers: list[Buffer] = layout.part_until(batch, offset)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from logstore.format import compression
 from logstore.format.batch import RecordBatch
 from logstore.format.columns import Buffer, append_padded, encode_column, padded, raw
+from logstore.format.expansion import expansion_bytes
 from logstore.format.prefix import BATCH_BYTES_MAX
 
 HEADER_BYTES = 72
@@ -41,6 +42,12 @@ class Payload(NamedTuple):
     attributes: int
     base_timestamp: int
     max_timestamp: int
+    header_count: int = 0
+
+    @property
+    def expansion_bytes(self) -> int:
+        """Reckon the memory that the batch will need once it is decoded."""
+        return expansion_bytes(self.payload_bytes, self.record_count, self.header_count)
 
     @property
     def size_bytes(self) -> int:
@@ -86,9 +93,11 @@ def build_payload(
     if keys is not None:
         attributes |= HAS_KEYS
         parts += keys
+    header_count = 0
     if headers is not None:
         attributes |= HAS_HEADERS
         parts += headers
+        header_count = int.from_bytes(headers[0][-4:], "little")  # the last of the starts
     size = stored = sum(map(len, parts))
     if size + OVERHEAD_BYTES > BATCH_BYTES_MAX:
         raise ValueError(f"{size} bytes of records are more than one batch can hold (2 GiB)")
@@ -99,13 +108,15 @@ def build_payload(
             stored = len(frame_bytes)
             parts = [frame_bytes]
     return Payload(
-        parts, record_count, last_delta, stored, size, attributes, base_timestamp, max_timestamp
-    )
+        parts, record_count, last_delta, stored, size, attributes, base_timestamp, max_timestamp,
+        header_count,
+    )  # fmt: skip
 
 
 def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
     """Lay out the records of a batch again; the result spans `last_offset_delta` more offsets."""
-    columns, header = batch._columns, batch.header
+    columns, header = batch.columns, batch.header
+    only_timestamp = header.base_timestamp if batch.count else NO_TIMESTAMP
     headers: list[Buffer] | None = None
     if columns.header_starts is not None and columns.header_names is not None:
         headers = []
@@ -118,7 +129,7 @@ def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
         batch.count,
         keys=None if columns.keys is None else encode_column(columns.keys),
         headers=headers,
-        timestamps=header.base_timestamp if columns.timestamps is None else columns.timestamps,
+        timestamps=columns.timestamps if columns.timestamps is not None else only_timestamp,
         offset_deltas=columns.offset_deltas,
         codec_id=header.attributes & CODEC_MASK,
         is_log_append_time=bool(header.attributes & LOG_APPEND_TIME),

@@ -16,7 +16,10 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from logstore.arguments import seconds, timeout_of, whole
+from logstore.arguments import flag, seconds, timeout_of, whole
+from logstore.disk.bell import Bell
+from logstore.disk.threads import start_for
+from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogClosedError
 from logstore.format.batch import Headers
 from logstore.log import encode
@@ -42,6 +45,7 @@ class _Batch:
         "timestamps",
         "values",
         "wakers",
+        "written",
     )
 
     def __init__(self) -> None:
@@ -51,9 +55,10 @@ class _Batch:
         self.headers: list[Headers] | None = None
         self.size_bytes = 0
         self.offset = -1
+        self.written = -1  # the offset where it is in the log; its futures may wait for the disk
         self.error: Exception | None = None
         self.is_rich = False
-        self.is_done: threading.Event | None = None
+        self.is_done: Bell | None = None
         # Of coroutines that wait, called once the batch is done; added to by anybody, any time.
         self.wakers: list[Callable[[], object]] = []
         # Set once: nothing is added to this batch any more.
@@ -128,17 +133,18 @@ class AppendFuture:
 class Appender:
     """Gather small appends of any number of threads; use it in a `with` block, or close it."""
 
-    def __init__(self, log: Log, linger: float, max_bytes: int) -> None:
+    def __init__(self, log: Log, linger: float, max_bytes: int, durable: bool = False) -> None:
         linger, max_bytes = seconds(linger, "linger"), whole(max_bytes, "max_bytes", 1)
         self._log = log
         self._linger = linger
-        self._max_bytes = min(max_bytes, log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES)
+        self._is_durable = flag(durable, "durable")
+        self._max_bytes = min(max_bytes, log._gathered_bytes_max)
         # Held by who sends; never taken under the mutex, which is held for moments only.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._batch = self._oldest = _Batch()
-        self._has_records = threading.Event()
-        self._closing = threading.Event()
+        self._has_records = Bell()
+        self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -152,7 +158,7 @@ class Appender:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        timestamp: int | None = None,
+        timestamp: encode.Timestamp | None = None,
         headers: encode.HeadersLike = (),
     ) -> AppendFuture:
         """Add one record to the batch and give a future of its offset.
@@ -160,6 +166,7 @@ class Appender:
         Raises:
             TypeError, ValueError, RecordTooLargeError: the record is not one; nothing was added.
             LogClosedError: the appender was closed.
+            LogDirError: retriable; the appender needs a thread, and the process can have none.
         """
         pairs = headers if headers is encode.NO_HEADERS else encode.check_headers(headers)
         if type(value) is not bytes:
@@ -171,7 +178,7 @@ class Appender:
         ):
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
-        if size + encode.BATCH_OVERHEAD_BYTES > self._log._max_message_bytes:
+        if size > self._log._gathered_bytes_max:
             self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
         with self._mutex:
             full = batch = self._batch
@@ -193,9 +200,9 @@ class Appender:
         self._check_open()
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="logstore-appender", daemon=True)
-            thread.start()
+            start_for(self._log.log_dir, thread)
             self._thread = thread
-        self._has_records.set()
+        self._has_records.ring()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -205,7 +212,7 @@ class Appender:
         """Let a full batch take nothing more, and give the one behind it; the mutex is held."""
         self._check_open()
         fresh = _Batch()
-        self._has_records.set()  # so that the thread sends what an interrupt keeps us from sending
+        self._has_records.ring()  # so that the thread sends what an interrupt keeps us from sending
         batch.next = self._batch = fresh
         return fresh
 
@@ -236,7 +243,7 @@ class Appender:
                 if batch.offset < 0 and batch.error is None:
                     self._send(batch)
                 if batch.is_done is not None:
-                    batch.is_done.set()
+                    batch.is_done.ring()
                 for wake in list(batch.wakers):
                     with suppress(RuntimeError):  # its loop was closed
                         wake()
@@ -248,20 +255,26 @@ class Appender:
         One that was interrupted is as new, unless its records stand in the log already.
         """
         batch.trim()
-        log, receipt = self._log, [-1]
+        log, receipt = self._log, [batch.written]
         try:
-            payload = log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
-            batch.offset = log._append_payload(payload, receipt)
+            if batch.written < 0:
+                payload = log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
+                log._append_payload(payload, receipt)
+            if self._is_durable:
+                log._flush_appended(receipt[0] + len(batch.values))
+            batch.offset = receipt[0]
         except Exception as error:  # noqa: BLE001 - the futures raise it
             batch.error = error
         except BaseException:
-            batch.offset = receipt[0]
+            batch.written = receipt[0]
+            if not self._is_durable:
+                batch.offset = batch.written
             raise
 
     def _wait(self, batch: _Batch, timeout: float | None) -> None:
         with self._mutex:
             if batch.is_done is None:
-                batch.is_done = threading.Event()
+                batch.is_done = Bell()
         if batch.next is not None and not self._send_lock.locked():
             self._send_closed()  # whoever closed it was interrupted
         if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
@@ -270,7 +283,7 @@ class Appender:
     def flush(self) -> None:
         """Append what waits now, and return when all that was given before is in the log.
 
-        It is in the log then, not necessarily on the disk: `Log.flush` does that.
+        With `durable=True` it is on the disk then; else `Log.flush` brings it there.
         """
         self._cut(self._batch)
 
@@ -278,11 +291,12 @@ class Appender:
         """Append what waits and take no more; twice is fine."""
         with self._mutex:
             self._is_closed = True
-        self._closing.set()
-        self._has_records.set()
+        self._closing.ring()
+        self._has_records.ring()
         self._cut(self._batch)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            uninterrupted(lambda _: thread.join())  # two interrupts in a `join` block the next one
 
     def __enter__(self) -> Appender:
         return self

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from logstore.disk import files
 from logstore.disk.calls import call
-from logstore.errors import CorruptRecordBatchError
+from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import BatchHeader, RecordBatch
 from logstore.format.prefix import (
@@ -24,7 +24,7 @@ from logstore.log.scan import find_batch, magic_of
 from logstore.log.segment import Block, Segment
 
 # What small batches, compressed, are restored to is not all held for a read that wants one record.
-BLOCK_BYTES_MAX = 64 << 20
+BLOCK_BYTES_MAX = 16 << 20
 
 # A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
@@ -33,6 +33,14 @@ Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
     """Make the error that tells of damage at a place."""
     return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
+
+
+def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreError:
+    """Make the error for a whole batch that does not decode, or that needs too much memory."""
+    if isinstance(error, RecordExpansionError):
+        facts = {**error.facts, "path": segment.log_path, "position": position}
+        return RecordExpansionError(**facts)
+    return corrupt(segment, position, str(error))
 
 
 class Cursor:
@@ -251,8 +259,9 @@ def batches(
 ) -> Iterator[RecordBatch]:
     """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
     cursor = Cursor(segment, offset, environment)
+    bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
-        decode = layouts.run_decoder_of(data, run[0][0], segment.log_path)
+        decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
         is_last = run[-1][1].last_offset + 1 >= end_offset
         if is_last:  # what stands behind is not decoded: whatever it is, it is not asked for
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
@@ -261,7 +270,7 @@ def batches(
             try:
                 batch = next(decoded)
             except ValueError as error:
-                raise corrupt(segment, start + at, str(error)) from error
+                raise unreadable(segment, start + at, error) from error
             if header.base_offset < offset or header.last_offset >= end_offset:
                 batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
             if batch.count:
@@ -281,12 +290,13 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         end_position = segment.size_bytes
     start = index.positions[entry] if entry >= 0 else 0
     first = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+    bound = environment.record_expansion_bytes_max
     try:
         cursor = Cursor(segment, first, environment)
         found: list[RecordBatch] = []
         weight = 512
         for data, _, run in cursor.runs(end_position - start):
-            decode = layouts.decoder_of(data, run[0][0], segment.log_path)
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             for at, header in run:
                 found.append(decode(data, at, header))
                 weight += 512 + found[-1].held_bytes
@@ -297,9 +307,12 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
     except (CorruptRecordBatchError, ValueError):
         # Damage somewhere in the block, or little that was compressed and is much: give the batch
         # that holds the offset, if that one is whole.
-        for data, _, run in Cursor(segment, offset, environment).runs(64 * 1024):
-            decode = layouts.decoder_of(data, run[0][0], segment.log_path)
-            return Block([decode(data, *run[0])], offset + 1)
+        for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
+            try:
+                return Block([decode(data, *run[0])], offset + 1)
+            except ValueError as error:
+                raise unreadable(segment, begin + run[0][0], error) from error
         raise
     block = Block(found, cursor.offset)
     if segment.offset_index(environment) is not index:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.arguments import many, shown, wrong
+from logstore.arguments import many, shown, timestamp_of, wrong
+from logstore.errors import RecordExpansionError, RecordTooLargeError
 from logstore.format import columnar, layouts
 from logstore.format import payload as payloads
 from logstore.format.batch import Headers, Record
 from logstore.format.columns import Buffer, append_padded, encode_cells, raw
+from logstore.format.expansion import expansion_bytes, too_much
 
 TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
@@ -25,7 +28,8 @@ RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
 
 HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
-Timestamps = Iterable["int | None"] | NDArray[Any] | int | None
+Timestamp = int | datetime
+Timestamps = Iterable["Timestamp | None"] | NDArray[Any] | Timestamp | None
 
 
 def check_cell(cell: Any, what: str) -> bytes | None:
@@ -39,12 +43,11 @@ def check_cell(cell: Any, what: str) -> bytes | None:
 
 
 def check_timestamp(timestamp: Any) -> int:
-    """Check one timestamp, ms since the epoch; raises TypeError or ValueError."""
-    if isinstance(timestamp, bool | np.bool_) or not isinstance(timestamp, int | np.integer):
-        raise wrong("a timestamp", "a whole number of ms since the epoch", timestamp)
-    if not 0 <= timestamp <= TIMESTAMP_MAX:
-        raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX}")
-    return int(timestamp)
+    """Give one timestamp, a datetime too, in ms since the epoch; raises TypeError or ValueError."""
+    number = timestamp_of(timestamp)
+    if not 0 <= number <= TIMESTAMP_MAX:
+        raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX} ms since the epoch")
+    return number
 
 
 def check_headers(headers: HeadersLike | None) -> Headers:
@@ -71,6 +74,26 @@ def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
     return size
 
 
+def check_size(
+    payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
+) -> None:
+    """Refuse a batch that is too large, or that no reader would take the memory for."""
+    if payload.size_bytes > max_message_bytes:
+        raise too_large(payload.size_bytes, max_message_bytes, expansion_bytes_max)
+    if payload.expansion_bytes > expansion_bytes_max:
+        raise too_much(payload.expansion_bytes, expansion_bytes_max)
+
+
+def too_large(
+    size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
+) -> RecordTooLargeError | RecordExpansionError:
+    """Make the error for the batch of one record that is beyond one of the two bounds."""
+    if size_bytes <= max_message_bytes:
+        needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
+        return too_much(needed, expansion_bytes_max)
+    return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=max_message_bytes)
+
+
 def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
     """Lay out the headers of all records; None when there are none."""
     if not any(headers):
@@ -88,7 +111,7 @@ def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
 def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.int64] | int:
     if timestamps is None:
         return now_ms
-    if isinstance(timestamps, int | np.integer):
+    if isinstance(timestamps, int | np.integer | datetime):
         return check_timestamp(timestamps)
     if not isinstance(timestamps, np.ndarray):
         timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")

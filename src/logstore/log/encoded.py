@@ -6,14 +6,25 @@ batch's structure is checked before one byte of it is written.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from logstore.arguments import wrong
-from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
+from logstore.errors import (
+    CorruptRecordBatchError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    RecordExpansionError,
+    RecordTooLargeError,
+)
 from logstore.format import columnar, layouts
 from logstore.format.batch import CODEC_MASK, BatchHeader
 from logstore.format.columns import Buffer
 from logstore.format.compression import CODEC_NAMES
+from logstore.format.expansion import EXPANSION_BYTES_MAX
+from logstore.format.prefix import BATCH_BYTES_MAX
+from logstore.log.batch_group import PlacedBatch
 from logstore.log.cursor import Cursor
 from logstore.log.custody import keeping
 
@@ -22,33 +33,63 @@ if TYPE_CHECKING:
     from logstore.log.reader import LogReader
     from logstore.log.segment import Segment
 
+Run = list[tuple[int, BatchHeader]]
+
 RAW_WINDOW_BYTES = 1 << 20
 OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
 
 
-def parse(raw: bytes) -> list[tuple[Buffer, BatchHeader]]:
-    """Take encoded batches apart and check them; raises TypeError or ValueError.
+def parse(
+    raw: bytes,
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+    max_message_bytes: int = BATCH_BYTES_MAX,
+) -> list[tuple[Buffer, BatchHeader]]:
+    """Take encoded batches apart and check them, and the records in them.
 
-    Of Kafka's batches the records are not decoded: a broker takes them for what they say, too.
+    Raises:
+        RecordTooLargeError: one is larger than `max_message_bytes`; none was decoded.
+        RecordExpansionError: one needs more memory than it may.
+        TypeError, ValueError: they are no whole, sound batches.
     """
     if not isinstance(raw, bytes | bytearray | memoryview):
         raise wrong("raw", "encoded batches as bytes", raw)
     raw = bytes(raw)
     look = memoryview(raw)
-    found: list[tuple[Buffer, BatchHeader]] = []
+    run: Run = []
     position, end = 0, len(raw)
     while position < end:
         header = _sound_header(look, position, end)
-        data: Buffer = look[position : position + header.size_bytes]
-        if header.magic == columnar.MAGIC:
-            data = bytes(data)
-            columnar.check_structure(columnar.decode(data, 0))
         if header.attributes & CODEC_MASK not in CODEC_NAMES:
             number = header.attributes & CODEC_MASK
             raise ValueError(f"the batch at position {position} is of codec {number}, not known")
-        found.append((data, header))
+        run.append((position, header))
         position += header.size_bytes
-    return found
+    largest = max((header.size_bytes for _, header in run), default=0)
+    if largest > max_message_bytes:
+        raise RecordTooLargeError(size_bytes=largest, max_message_bytes=max_message_bytes)
+    for _, same in groupby(run, key=lambda place: place[1].magic):
+        _check_records(look, list(same), expansion_bytes_max)
+    is_columnar = columnar.MAGIC
+    return [
+        (bytes(data) if header.magic == is_columnar else data, header)
+        for data, header in ((look[at : at + header.size_bytes], header) for at, header in run)
+    ]
+
+
+def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
+    """Check the records of batches, all together if none is at fault; raises ValueError."""
+    with suppress(ValueError):
+        layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
+        return
+    for at, header in run:
+        try:
+            layouts.check_run(
+                look, [(at, header)], expansion_bytes_max, is_strict=True, checks_claims=True
+            )
+        except RecordExpansionError as error:
+            raise RecordExpansionError(**{**error.facts, "position": at}) from error
+        except ValueError as error:
+            raise ValueError(f"the batch at position {at} cannot be read: {error}") from error
 
 
 def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
@@ -63,7 +104,7 @@ def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
 
 def append_as_follower(log: Log, raw: bytes) -> range:
     """Append batches verbatim; see `Log.append_as_follower`."""
-    batches = parse(raw)
+    batches = parse(raw, log._expansion_bytes_max)
     with log._lock, keeping(log, "_lock"):
         log._check_appendable()
         end = log.log_end_offset
@@ -88,8 +129,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
             expected = header.last_offset + 1
         if first > end:
             _start_empty_at(log, first)
-        for data, header in batches:
-            _write(log, [data], header.base_offset, header.leader_epoch, header)
+        log._write_batches([_placed([data], header) for data, header in batches])
         log._leader_epoch = max(epoch, log._leader_epoch)
     log._after_append(expected - 1)
     return range(first, expected)
@@ -136,35 +176,46 @@ def _start_again_at(log: Log, offset: int) -> None:
 
 def append_encoded(log: Log, raw: bytes) -> range:
     """Append batches with new offsets; see `Log.append_encoded`."""
-    batches = parse(raw)
-    for _, header in batches:
-        if header.size_bytes > log._max_message_bytes:
-            raise log._too_large(header.size_bytes)
+    batches = parse(raw, log._expansion_bytes_max, log._max_message_bytes)
+    if log._is_log_append_time:
+        batches = [_stamped(data, header, log._now_ms()) for data, header in batches]
     with log._lock:
         log._check_appendable()
         first = end = log._active.end_offset
         epoch = log._leader_epoch
+        placed = []
         for data, header in batches:
-            moved = layouts.reframe(data, header.magic, end, epoch)
-            end = _write(log, moved, end, epoch, header)
+            last_offset = end + header.last_offset - header.base_offset
+            moved = header._replace(base_offset=end, last_offset=last_offset, leader_epoch=epoch)
+            placed.append(_placed(layouts.reframe(data, header.magic, end, epoch), moved))
+            end = last_offset + 1
+        if end > OFFSETS_MAX:
+            raise ValueError(f"offset {end - 1} is behind what a log can hold")
+        if placed:
+            log._write_batches(placed)
     if batches:
         log._after_append(end - 1)
     return range(first, end)
 
 
-def _write(
-    log: Log, buffers: list[Buffer], base_offset: int, epoch: int, header: BatchHeader
-) -> int:
-    """Write one batch at an offset with an epoch, its own or not; give the next offset."""
-    active, size = log._active, header.size_bytes
-    is_other = header.magic != (log._foreign_magic or log._magic)
-    if is_other or active.size_bytes + size > log._room_bytes:
-        active = log._make_room(size, False, header.magic)
-    last_delta = header.last_offset - header.base_offset
-    log._write(active, buffers, base_offset, last_delta, header.max_timestamp, epoch)
-    if header.magic != log._magic:
-        log._foreign_magic, log._room_bytes = header.magic, 0
-    return base_offset + last_delta + 1
+def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
+    """Give a batch the time of its append, as a log with LogAppendTime gives it to all."""
+    if not header.record_count:
+        return data, header
+    stamped = layouts.with_append_time(data, header, now_ms)
+    return stamped, layouts.read_header(stamped, 0)
+
+
+def _placed(buffers: list[Buffer], header: BatchHeader) -> PlacedBatch:
+    return PlacedBatch(
+        buffers,
+        header.size_bytes,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.leader_epoch,
+        header.magic,
+    )
 
 
 def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:

@@ -41,10 +41,20 @@ class LogEnvironment:
         blocks: decoded batches for point reads, by bytes.
         view: how bulk reads look at a file: through maps in the process that owns the store, and
             with `pread` in any other, because the owner may cut a file under its map.
+        record_expansion_bytes_max: memory that one batch may need once it is decoded.
         owner_pid: the process that opened the store; a forked child is another one.
     """
 
-    __slots__ = ("blocks", "clock", "dirty", "handles", "indexes", "owner_pid", "view")
+    __slots__ = (
+        "blocks",
+        "clock",
+        "dirty",
+        "handles",
+        "indexes",
+        "owner_pid",
+        "record_expansion_bytes_max",
+        "view",
+    )
 
     def __init__(
         self, config: StoreConfig, clock: Clock | None = None, *, read_only: bool = False
@@ -55,6 +65,7 @@ class LogEnvironment:
         self.indexes = Cache(config.index_cache_bytes)
         self.blocks = Cache(config.read_cache_bytes)
         self.view: View = files.read_up_to if read_only else mapped.view
+        self.record_expansion_bytes_max = config.record_expansion_bytes_max
         self.owner_pid = os.getpid()
 
     def check_process(self) -> None:

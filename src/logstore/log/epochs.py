@@ -32,10 +32,14 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """Remember a batch's epoch; True when it is a new one."""
+        """Remember a batch's epoch; True when it is a new one.
+
+        Entries that begin at or after it are of records that a truncation or a power cut took.
+        """
         if self.entries and epoch <= self.entries[-1][0]:
             return False
-        self.entries = [*self.entries, (epoch, start_offset)]
+        kept = [entry for entry in self.entries if entry[1] < start_offset]
+        self.entries = [*kept, (epoch, start_offset)]
         return True
 
     def truncate_to(self, end_offset: int) -> None:
@@ -58,6 +62,10 @@ class LeaderEpochs:
             return -1, -1
         end = self.entries[number][1] if number < len(self.entries) else log_end_offset
         return self.entries[number - 1][0], end
+
+    def remove(self) -> None:
+        """Remove the file; its directory is not synced. Raises OSError."""
+        files.remove_if_there(self._path)
 
     def write(self, guard: files.Guard = nullcontext) -> None:
         """Replace the file durably; raises OSError, and what the guard of its log dir does."""

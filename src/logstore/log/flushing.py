@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
+from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
 from logstore.log.custody import keeping, reclaim
@@ -75,7 +78,7 @@ def _flush(log: LogWriter, outer: BaseException | None) -> None:
     except BaseException as error:  # interrupted: all of it is still to be synced
         failure = hidden_failure(error, outer)
         if failure is not None:
-            log._log_dir.flush_failed(failure, log.directory)
+            log._log_dir.failed(failure, log.directory)
         _take_back(log, pending, names_changed, epochs_changed)
         raise
     log._recovery_point = max(end, log._recovery_point)
@@ -88,16 +91,35 @@ def _flush(log: LogWriter, outer: BaseException | None) -> None:
                 seal(log, segment, handle.fd)
 
 
+def sync_segments(log: LogWriter, segments: Sequence[Segment]) -> None:
+    """Sync the sealed segments among some that are not durable yet, in order of offset.
+
+    For a change that is durable itself and stands behind them; `_flush_lock` and `_lock` are held.
+    Their seals are left to the next flush. Raises OSError.
+    """
+    wanted = {id(segment) for segment in segments}
+    for segment, handle in log._unflushed:
+        if id(segment) in wanted:
+            handle = handle or Handle(files.open_regular(segment.log_path, files.READ_WRITE))
+            files.sync_data(handle.fd)
+
+
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
-    """Find the disk's error that an interrupt came on top of.
+    """Find the failure of the disk that an interrupt hides: a failed sync, or a disk that is gone.
+
+    Other errors are no failure of the disk. An interrupt that comes while a missing file is
+    being ignored also carries that error along.
 
     Args:
-        outer: what the caller was handling already when the disk was called; none of ours.
+        outer: the error that the caller was handling before it called the disk.
     """
     context = error.__context__
     while context is not None and context is not outer:
         if isinstance(context, OSError):
-            return context
+            if files.is_of_sync(context):
+                return files.SyncError.of(context)
+            if verdict_of(context) is Verdict.GONE:
+                return context
         context = context.__context__
     return None
 
@@ -111,14 +133,14 @@ def _sync(
             with call(log.directory, SYNCING):
                 began = time.monotonic()
                 if handle is None:
-                    handle = Handle(files.open_file(segment.log_path, files.READ_WRITE))
+                    handle = log._log_dir.spare.use(partial(_open, segment.log_path))
                 files.sync_data(handle.fd)
             log._log_dir.count_flush(time.monotonic() - began)
             synced.append((segment, handle))
         segment = None
         if names_changed:
             with call(log.directory, SYNCING):
-                files.sync_dir(log.directory)
+                log._log_dir.spare.use(partial(files.sync_dir, log.directory))
     except OSError as error:
         path = log.directory if segment is None else segment.log_path
         failure = log._log_dir.failed(error, path, log.topic, log.partition)
@@ -133,6 +155,10 @@ def _sync(
     if log._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
         log._log_dir.check()
     return synced
+
+
+def _open(path: str) -> Handle:
+    return Handle(files.open_regular(path, files.READ_WRITE))
 
 
 def _write_epochs(log: LogWriter) -> None:

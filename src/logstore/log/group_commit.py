@@ -19,6 +19,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from logstore.disk.threads import start
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
@@ -100,7 +101,7 @@ class GroupCommit:
         self,
         value: bytes | None,
         key: bytes | None,
-        timestamp: int | None,
+        timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
         """Append one record durably and give its offset; raises as `Log.append` does."""
@@ -125,7 +126,7 @@ class GroupCommit:
         timestamp = log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
         pairs = encode.check_headers(headers)
         size = encode.size_max(value, key, pairs)
-        if size + encode.BATCH_OVERHEAD_BYTES > log._max_message_bytes:
+        if size > log._gathered_bytes_max:
             log._build([value], [key], timestamp, [pairs])  # raises when it is too large
         group, is_leader = None, False
         try:
@@ -143,7 +144,7 @@ class GroupCommit:
         except BaseException:
             if is_leader and group is not None and not group.is_open:
                 group.has_leader = False
-                threading.Thread(target=self._lead, args=(group,), daemon=True).start()
+                self._have_led(group)
             raise
         if group.error is not None:
             try:
@@ -155,7 +156,7 @@ class GroupCommit:
     def _last_with_room(self, size_bytes: int) -> _Group:
         """Give the last group that waits, or a new one when that is full; the mutex is held."""
         waiting = self._waiting
-        room = self._log._max_message_bytes - encode.BATCH_OVERHEAD_BYTES
+        room = self._log._gathered_bytes_max
         while waiting and waiting[-1].is_done:
             waiting.pop()  # its leader was interrupted as it took the group up
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
@@ -175,6 +176,17 @@ class GroupCommit:
                 if group.is_done:
                     self._open(group)
             del group
+
+    def _have_led(self, group: _Group) -> None:
+        """Lead a group in a thread that stands in for the interrupted one."""
+        try:
+            start(
+                threading.Thread(
+                    target=self._lead, args=(group,), name="logstore-stand-in", daemon=True
+                )
+            )
+        except RuntimeError:  # no thread can be had
+            self._lead(group)
 
     def _open(self, group: _Group) -> None:
         """Let everybody in a group go, once; the mutex is held."""

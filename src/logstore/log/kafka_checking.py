@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from logstore.disk import files
 from logstore.format import kafka_files
 from logstore.format.kafka_files import AbortedEntry
-from logstore.log.kafka_side_scan import SideScan, read_if_there
+from logstore.log.kafka_side_scan import SideScan, read_or_report
 from logstore.log.report import Problem
 from logstore.log.transactions import ABORT, BEGIN
 
@@ -42,10 +42,10 @@ def check_aborted(scans: list[SideScan]) -> list[Problem]:
             entry = AbortedEntry(producer_id, first or 0, offset, stable)
             ended[offset] = entry if is_aborted else None
         is_whole = is_whole and not (scan.is_damaged or scan.is_compacted)
-        data = read_if_there(path)
+        data = read_or_report(path, problems, scan.base_offset)
         expected = [entry for entry in ended.values() if entry is not None]
         if data is None:
-            if expected and is_whole and read_if_there(scan.segment.index_path) is not None:
+            if expected and is_whole and files.exists(scan.segment.index_path):
                 reason = f"there is no such file, and {len(expected)} transactions were aborted"
                 problems.append(_beside(path, 0, reason, scan))
             continue
@@ -84,12 +84,13 @@ def _disagrees(
 def check_epochs(log: KafkaLogView, scans: list[SideScan]) -> list[Problem]:
     """Hold the leader epochs of the batches, outside Kafka's checksum, against the checkpoint."""
     path = os.path.join(log.directory, EPOCHS_NAME)
-    data = read_if_there(path)
+    problems: list[Problem] = []
+    data = read_or_report(path, problems, 0)
     entries, reason = ([], "") if data is None else kafka_files.epoch_entries(data)
     size = len(data or b"")
     if reason:
         return [Problem(path, 0, size, reason, 0, 0)]
-    problems, latest = [], -1
+    latest = -1
     for scan in scans:
         for epoch, offset in scan.epochs:
             reason = ""
@@ -110,13 +111,13 @@ def check_epochs(log: KafkaLogView, scans: list[SideScan]) -> list[Problem]:
 
 def check_snapshots(directory: str) -> list[Problem]:
     """Check each snapshot of the producers' state."""
-    problems = []
+    problems: list[Problem] = []
     for entry in sorted(files.entries(directory)):
         stem, _, suffix = entry.name.partition(".")
         if suffix != "snapshot" or not (stem.isdigit() and len(stem) == 20):
             continue
         path = os.path.join(directory, entry.name)
-        data = read_if_there(path)
+        data = read_or_report(path, problems, int(stem))
         fault = None if data is None else kafka_files.snapshot_fault(data, int(stem))
         if fault is not None:
             position, reason = fault

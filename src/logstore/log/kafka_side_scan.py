@@ -33,8 +33,17 @@ OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 def read_if_there(path: str) -> bytes | None:
     """Read a whole file; None when there is none."""
     try:
-        return files.read_file(path)
+        return files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
+        return None
+
+
+def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | None:
+    """Read a whole file; one that is no regular file or too large is a problem, and not read."""
+    try:
+        return read_if_there(path)
+    except files.UnfitError as error:
+        problems.append(Problem(path, 0, 0, error.reason, offset, offset))
         return None
 
 
@@ -51,8 +60,12 @@ class SideScan(Scan):
     and lead behind what was walked over.
     """
 
-    def __init__(self, segment: KafkaSegment, limit_offset: int, is_growing: bool) -> None:
-        super().__init__(segment.base_offset, limit_offset=limit_offset)
+    def __init__(
+        self, segment: KafkaSegment, limit_offset: int, is_growing: bool, expansion_bytes_max: int
+    ) -> None:
+        super().__init__(
+            segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=expansion_bytes_max
+        )
         self.segment = segment
         self.found: list[Problem] = []
         self.events: list[Event] = []
@@ -75,7 +88,9 @@ class SideScan(Scan):
     def _entries(
         self, path: str, read: Callable[[bytes, bool], tuple[Numbers, Numbers, Fault | None]]
     ) -> tuple[Numbers, Numbers]:
-        one, other, fault = read(read_if_there(path) or b"", self._is_growing)
+        one, other, fault = read(
+            read_or_report(path, self.found, self.offset) or b"", self._is_growing
+        )
         if fault is not None:
             self._tell(path, *fault)
         return one, other
@@ -270,7 +285,7 @@ class SideScan(Scan):
         """Look for the entry that a broker writes when a segment grows no more."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
-        is_there = read_if_there(self.segment.time_index_path) is not None
+        is_there = files.exists(self.segment.time_index_path)
         if is_there and said not in allowed and not self.found:
             reason = f"the entry of the segment's latest timestamp, {allowed[0]}, is missing"
             self._tell_time(len(self._times), reason)

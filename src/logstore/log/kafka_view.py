@@ -26,8 +26,8 @@ from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
 from logstore.log import kafka_checking
 from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
-from logstore.log.kafka_side_scan import SideScan, read_if_there
-from logstore.log.listing import SegmentFiles
+from logstore.log.kafka_side_scan import SideScan, read_if_there, read_or_report
+from logstore.log.listing import SegmentFiles, check_is_file
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.report import Problem
@@ -93,8 +93,8 @@ class KafkaSegment(Segment):
         if self.size_bytes < HINTED_BYTES_MIN:
             return index
         try:
-            data = files.read_file(self.index_path)
-        except FileNotFoundError:
+            data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
+        except (FileNotFoundError, files.UnfitError):
             return None
         # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
@@ -126,7 +126,8 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
         is_swap = entry.name.endswith(SWAP)
         name = entry.name.removesuffix(".swap") if is_swap else entry.name
         parsed = parse_segment_file_name(name)
-        if parsed is not None and parsed[1] == LOG and entry.is_file:
+        if parsed is not None and parsed[1] == LOG:
+            check_is_file(directory, entry)
             row = SegmentFiles(parsed[0], entry.size_bytes, -1, -1, entry.inode, entry.mtime_ns)
             rows[SWAP if is_swap else LOG][row.base_offset] = row
     found = {base: (row, LOG) for base, row in rows[LOG].items()}
@@ -144,7 +145,7 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
 
 def _end_offset(path: str, row: SegmentFiles) -> int:
     """Walk a file for the offset behind its last record."""
-    fd = files.open_file(path, files.READ)
+    fd = files.open_regular(path, files.READ)
     try:
         scan = Scan(row.base_offset)
         scan.run(fd, row.log_bytes)
@@ -155,7 +156,10 @@ def _end_offset(path: str, row: SegmentFiles) -> int:
 
 def read_topic_id(directory: str) -> bytes:
     """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
-    data = read_if_there(os.path.join(directory, METADATA_NAME))
+    try:
+        data = read_if_there(os.path.join(directory, METADATA_NAME))
+    except files.UnfitError:
+        data = None  # `verify` reports it
     return bytes(16) if data is None else parse_topic_id(data) or bytes(16)
 
 
@@ -253,14 +257,15 @@ class KafkaLogView(LogView):
             assert isinstance(segment, KafkaSegment)
             is_growing = next_base is None and not self.was_stopped
             limit_offset = 2**63 if next_base is None else next_base
-            scans.append(SideScan(segment, limit_offset, is_growing))
+            bound = self._environment.record_expansion_bytes_max
+            scans.append(SideScan(segment, limit_offset, is_growing, bound))
             return scans[-1]
 
         problems = verify(self, progress, begin) + self._verify_end()
         try:
             problems += kafka_checking.check_files(self, scans)
             path = os.path.join(self._directory, METADATA_NAME)
-            data = read_if_there(path)
+            data = read_or_report(path, problems, 0)
         except OSError as error:
             raise self._failed(error) from error
         if data is not None and parse_topic_id(data) is None:

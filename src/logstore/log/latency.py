@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
 BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
-WRITES, SYNCS = ("_write",), ("flush", "_flush_appended")
+WRITES, SYNCS = ("_write", "_write_batches"), ("flush", "_flush_appended")
 
 
 class Latencies:

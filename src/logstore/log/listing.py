@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import NamedTuple
 
 from logstore.disk import files
@@ -43,13 +45,30 @@ class Listing(NamedTuple):
     warnings: list[str]
 
 
+def check_is_file(directory: str, entry: files.Entry) -> None:
+    """Raise UnfitError for a segment that is no regular file: its records are not known.
+
+    To open the log without it would call them lost, or give their offsets to others.
+    """
+    if not entry.is_file:
+        what = f"a {entry.kind} has the name of a segment: move it away, and put the segment back"
+        raise files.UnfitError(errno.EINVAL, what, os.path.join(directory, entry.name))
+
+
 def list_partition(directory: str) -> Listing:
-    """List a partition directory; raises OSError."""
+    """List a partition directory.
+
+    Raises:
+        UnfitError: a directory, a symlink or a special file has the name of a segment.
+        OSError: the disk failed.
+    """
     sizes: dict[int, dict[str, int]] = {}
     identities: dict[int, tuple[int, int]] = {}
     temporary, warnings = [], []
     for entry in files.entries(directory):
         parsed = parse_segment_file_name(entry.name)
+        if parsed is not None and parsed[1] == SUFFIXES[0]:
+            check_is_file(directory, entry)
         if parsed is not None and parsed[1] in SUFFIXES and entry.is_file:
             sizes.setdefault(parsed[0], {})[parsed[1]] = entry.size_bytes
             if parsed[1] == SUFFIXES[0]:
@@ -58,9 +77,8 @@ def list_partition(directory: str) -> Listing:
             temporary.append(entry.name)
         elif entry.is_file and entry.name.endswith(".quarantine"):
             warnings.append(f"{entry.name}: kept from a repair, not read")
-        elif entry.name not in SMALL_FILES:
-            kind = "directory" if entry.is_dir else "symlink" if entry.is_symlink else "file"
-            warnings.append(f"{entry.name}: a {kind} that does not belong here, left alone")
+        elif entry.name not in SMALL_FILES or not entry.is_file:
+            warnings.append(f"{entry.name}: a {entry.kind} that does not belong here, left alone")
     whole: list[SegmentFiles] = []
     orphans: list[SegmentFiles] = []
     for base_offset in sorted(sizes):

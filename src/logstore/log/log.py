@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from logstore.arguments import callback, flag, timeout_of, whole
 from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogClosedError, LogStoreError, RecordTooLargeError
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.errors import LogClosedError, LogStoreError
 from logstore.format import columnar
 from logstore.format.batch import Record
-from logstore.log import encode, encoded, sealing
+from logstore.log import encode, encoded, rolling, sealing
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
@@ -73,6 +74,9 @@ class Log(LogWriter):
         if self._unavailable is not None:
             return
         if flush and not self._log_dir.is_offline:
+            if self._half_made:
+                with self._lock:
+                    rolling.undo(self)
             self.flush()
             self.checkpoint(is_closing=True)
             self.is_closed_whole = True
@@ -96,7 +100,7 @@ class Log(LogWriter):
             segments, held = self._view[0], (self._unflushed, self._writer)
             self._unflushed, self._writer = [], None
             self._environment.dirty.discard(self)
-            self._appended.notify_all()
+            self._arrivals.wake()
         for segment in segments:
             segment.leave(self._environment)
         del held
@@ -121,7 +125,7 @@ class Log(LogWriter):
         value: bytes | None,
         *,
         key: bytes | None = None,
-        timestamp: int | None = None,
+        timestamp: encode.Timestamp | None = None,
         headers: encode.HeadersLike = (),
         durable: bool = False,
     ) -> int:
@@ -129,7 +133,7 @@ class Log(LogWriter):
 
         Args:
             value: None makes a tombstone.
-            timestamp: ms since the epoch; now by default.
+            timestamp: ms since the epoch, or a datetime with a zone; now by default.
             headers: pairs of (name, value), or a mapping.
             durable: return only when the record is on the disk; such appends of many threads
                 share their syncs.
@@ -150,8 +154,8 @@ class Log(LogWriter):
                 timestamp = encode.check_timestamp(timestamp)
             length = len(value)
             size = ((length + 7) & ~7) + 88
-            if size > self._max_message_bytes:
-                raise self._too_large(size)
+            if size > self._plain_bytes_max:
+                raise encode.too_large(size, self._max_message_bytes, self._expansion_bytes_max)
             with self._lock:
                 if (
                     self._unavailable is not None
@@ -220,25 +224,33 @@ class Log(LogWriter):
             is_log_append_time=self._is_log_append_time,
             magic=self._magic,
         )
-        self._check_size(payload)
+        encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
         return self._append_range(payload, durable)
 
-    def appender(self, linger: float = 0.005, max_bytes: int | str = "1MiB") -> Appender:
+    def appender(
+        self, linger: float = 0.005, max_bytes: int | str = "1MiB", durable: bool = False
+    ) -> Appender:
         """Make an Appender, which gathers small appends into batches.
 
         Args:
             linger: seconds that a record waits for company.
             max_bytes: a batch goes when it has this size.
+            durable: a future is done when its record is on the disk. One sync serves a batch, and
+                all that was appended before it. If the sync fails, every future of the batch
+                raises; `close` waits for the syncs.
         """
         from logstore.log.appender import Appender
 
-        return Appender(self, linger, parse_size(max_bytes, "max_bytes"))
+        return Appender(self, linger, parse_size(max_bytes, "max_bytes"), durable)
 
     def append_as_follower(self, raw: bytes) -> range:
         """Append whole encoded batches verbatim, with the offsets and epochs that they carry.
 
+        All of them or none; the records in them are checked as in `append_encoded`.
+
         Raises:
             ValueError: the bytes are no whole, sound batches.
+            RecordExpansionError: one needs more memory than the store allows for a batch.
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
         """
         return encoded.append_as_follower(self, raw)
@@ -246,8 +258,14 @@ class Log(LogWriter):
     def append_encoded(self, raw: bytes) -> range:
         """Append whole encoded batches, giving them this log's next offsets and epoch.
 
+        All of them or none, whatever fails. The records in them are decoded and checked first: what
+        is accepted here can be read in every way. With `message_timestamp_type="LogAppendTime"`
+        they get the time of this call.
+
         Raises:
             ValueError: the bytes are no whole, sound batches.
+            RecordExpansionError: one needs more memory than the store allows for a batch.
+            RecordTooLargeError: one is larger than `max_message_bytes`.
         """
         return encoded.append_encoded(self, raw)
 
@@ -268,15 +286,8 @@ class Log(LogWriter):
             is_log_append_time=self._is_log_append_time,
             magic=self._magic,
         )
-        self._check_size(payload)
+        encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
         return payload
-
-    def _check_size(self, payload: AnyPayload) -> None:
-        if payload.size_bytes > self._max_message_bytes:
-            raise self._too_large(payload.size_bytes)
-
-    def _too_large(self, size_bytes: int) -> RecordTooLargeError:
-        return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=self._max_message_bytes)
 
     def _append_range(self, payload: AnyPayload, durable: bool) -> range:
         if payload.record_count == 0:
@@ -325,14 +336,9 @@ class Log(LogWriter):
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
-        with self._appended:
-            self._waiters += 1
-            try:
-                self._appended.wait_for(
-                    lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
-                )
-            finally:
-                self._waiters -= 1
+        self._arrivals.wait_for(
+            lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
+        )
         self._check()
         return self.log_end_offset > offset
 
@@ -370,6 +376,7 @@ class Log(LogWriter):
 
         return verify(self, callback(progress, "progress"))
 
+    @uninterruptible
     def repair(self) -> RepairReport:
         """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
         from logstore.log.repair import repair

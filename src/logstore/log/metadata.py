@@ -4,6 +4,7 @@ One small checksummed file in the partition's directory (docs/FORMAT.md, section
 every move of the replica. What a move leaves in it, and where:
 
     live dir       moving          which move builds a copy of it, and in which log dir
+                   move_rates      the rates it goes on with in a later process
                    superseded_by   (intent) which copy is about to take its place
     .move dir      move_id, source_directory_id, move_state, source_end_offset
     .delete dir    deletion        its user deleted it, or
@@ -27,6 +28,8 @@ VERSION = 1
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
+# With which rates the move under way goes on in a later process; beside `moving`.
+MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
 
@@ -115,7 +118,8 @@ class PartitionMetadata(NamedTuple):
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
         """Give the metadata of a `.move` directory, or with None that of any other."""
-        extra = {key: value for key, value in self.extra.items() if key not in MoveRecord._fields}
+        left_out = {*MoveRecord._fields, MOVE_RATES}
+        extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:

@@ -15,16 +15,19 @@ from logstore.disk.log_dir import LogDir
 from logstore.log import custody
 from logstore.log.cache import Handle
 from logstore.log.epochs import LeaderEpochs
-from logstore.log.metadata import Moving, PartitionMetadata, Superseded
+from logstore.log.host import log_dir_of, metadata_of, open_segment
+from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superseded
 from logstore.log.segment import Segment
 from logstore.log.writer import NEVER
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
 
+Rates = dict[str, int | str | None]
+
 __all__ = [
-    "Handle", "held", "hide", "metadata_of", "moving_of", "open_segment", "point_to",
-    "segments_of", "set_moving", "settle", "show", "write_marks",
+    "Handle", "held", "hide", "log_dir_of", "metadata_of", "moving_of", "open_segment", "point_to",
+    "rates_of", "segments_of", "set_moving", "settle", "show", "write_marks",
 ]  # fmt: skip
 
 
@@ -37,14 +40,15 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
     return log._view[0]
 
 
-def metadata_of(log: Log) -> PartitionMetadata:
-    """Give what `partition.metadata` says."""
-    return log._metadata
-
-
 def moving_of(log: Log) -> Moving | None:
     """Tell which move is under way, as the metadata has it."""
     return log._metadata.moving
+
+
+def rates_of(log: Log) -> Rates | None:
+    """Give the rates that an earlier process held the move under way to."""
+    rates = log._metadata.extra.get(MOVE_RATES)
+    return rates if isinstance(rates, dict) else None
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
@@ -52,32 +56,24 @@ def epochs_of(log: Log) -> list[tuple[int, int]]:
     return log._epochs.entries
 
 
-def log_dir_of(log: Log) -> LogDir:
-    """Give the log dir that it is in now."""
-    return log._log_dir
-
-
-def open_segment(log: Log, segment: Segment) -> Handle:
-    """Give an open file of a segment; raises OSError, or why the log serves no more."""
-    handle = segment.handle(log._environment)
-    if log._unavailable is not None:  # let go of meanwhile: nobody would let go of this one
-        segment.forget(log._environment)
-        log._check()
-    return handle
-
-
 # --- what it writes ---------------------------------------------------------------------------
 
 
-def set_moving(log: Log, moving: Moving | None) -> None:
-    """Note durably which move is under way; with None, that none is, and no copy is to follow."""
+def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
+    """Note durably which move is under way; with None, that none is, and no copy is to follow.
+
+    Args:
+        rates: with which the move goes on in a later process.
+    """
     with log._flush_lock, custody.held(log, "_flush_lock"):
         log._check()
-        if log._metadata.moving != moving or (moving is None and log._metadata.superseded_by):
-            plain = log._metadata
-            if moving is None:
-                plain = plain.with_superseded_by(None)
-            log._set_metadata(moving=moving, extra=plain.extra)
+        metadata = log._metadata
+        plain = metadata if moving is not None else metadata.with_superseded_by(None)
+        extra = {**plain.extra, MOVE_RATES: rates}
+        if rates is None:
+            del extra[MOVE_RATES]
+        if (metadata.moving, metadata.extra) != (moving, extra):
+            log._set_metadata(moving=moving, extra=extra)
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:

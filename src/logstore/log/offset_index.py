@@ -21,7 +21,8 @@ class OffsetIndex:
     """Hold the entries of one segment's index.
 
     The appending thread adds entries; readers search at any time without a lock: `positions` grows
-    before `offsets`, and a search looks at `offsets` first.
+    before `offsets`, and a search looks at `offsets` first. An interrupt between the two leaves a
+    position without an offset: no reader looks at it, and the next append replaces it.
     """
 
     __slots__ = ("offsets", "positions")
@@ -47,9 +48,15 @@ class OffsetIndex:
 
     def append(self, relative_offset: int, position: int) -> None:
         """Add the entry of a batch that begins `index_interval_bytes` or more behind the last."""
-        assert isinstance(self.positions, array) and isinstance(self.offsets, array)
-        self.positions.append(position)
-        self.offsets.append(relative_offset)
+        positions, offsets = self.positions, self.offsets
+        assert isinstance(positions, array) and isinstance(offsets, array)
+        known = len(offsets)
+        if known and offsets[-1] == relative_offset:
+            return  # an append that was interrupted has added it
+        if len(positions) != known:
+            del positions[known:]
+        positions.append(position)
+        offsets.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int:
         """Give the number of the last entry at or before an offset; -1 when there is none."""

@@ -55,7 +55,7 @@ def _begin(log: Log, base_offset: int) -> None:
     segment = Segment(log.directory, base_offset)
     segment.begin_indexes()
     try:
-        writer = Handle(files.open_file(segment.log_path, files.REPLACE))
+        writer = Handle(files.open_regular(segment.log_path, files.REPLACE))
         files.sync_file(writer.fd)
         files.sync_dir(log.directory)
     except OSError as error:

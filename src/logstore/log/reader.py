@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from logstore.arguments import flag, text, timeout_of, whole
+from logstore.arguments import flag, text, timeout_of, timestamp_of, whole
 from logstore.config import size_of
-from logstore.errors import CorruptRecordBatchError
+from logstore.errors import CorruptRecordBatchError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch, new_tuple
 from logstore.log.cursor import batches, corrupt, load_block
 from logstore.log.replica import Replica
 from logstore.log.segment import INDEX, Block, Segment
-from logstore.log.slice import LogSlice, bound
+from logstore.log.slice import LogSlice, slice_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
@@ -116,18 +119,19 @@ class LogReader(Replica):
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give the record at an offset, or a lazy range of offsets; negative: from the end."""
+        """Give the record at an offset, or a lazy range of offsets; negative: from the end.
+
+        Raises:
+            OffsetOutOfRangeError: there is no record at the offset; or a slice names a start, not
+                negative, at which the log no longer or not yet has records (`slice_of`).
+        """
         if type(index) is int and index >= 0:
             return self.record_at(index)
         self._check()
         self._refresh()
-        start, end = self.log_start_offset, self.log_end_offset
         if isinstance(index, slice):
-            if index.step not in (None, 1):
-                raise ValueError("a log has no steps: slice it with step 1")
-            return LogSlice(
-                self, bound(index.start, start, end, start), bound(index.stop, start, end, end)
-            )
+            return slice_of(self, index)
+        start, end = self.log_start_offset, self.log_end_offset
         offset = whole(index, "offset")
         if offset < 0:
             if offset < start - end:
@@ -156,13 +160,15 @@ class LogReader(Replica):
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or behind the log end.
             CorruptRecordBatchError: damage stands at `offset`; behind it, what is before is given.
+            RecordExpansionError: as with damage; a batch needs more memory than the store allows.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
             max_records = whole(max_records, "max_records", 1)
         max_bytes = size_of(max_bytes, "max_bytes")
         records: list[Record] = []
-        taken = held = 0
+        taken = held = expanded = 0
+        expanded_max = self._environment.record_expansion_bytes_max
         window = min(max(max_bytes, 4096), layouts.WINDOW_BYTES)
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
@@ -170,14 +176,16 @@ class LogReader(Replica):
             for batch in self._isolated(isolation_level, offset, None, window_bytes=window):
                 taken += batch.header.size_bytes
                 held += batch.held_bytes
-                if records and (taken > max_bytes or held > max(max_bytes, HELD_BYTES_MAX)):
+                expanded += batch.expansion_bytes
+                is_much = held > max(max_bytes, HELD_BYTES_MAX) or expanded > expanded_max
+                if records and (taken > max_bytes or is_much):
                     break
                 if max_records is not None:
                     batch = batch.slice(0, max_records - len(records))
                 records += batch.records(self.topic, self.partition)
                 if max_records is not None and len(records) >= max_records:
                     break
-        except CorruptRecordBatchError:
+        except (CorruptRecordBatchError, RecordExpansionError):
             if not records:
                 raise
         return records
@@ -272,8 +280,8 @@ class LogReader(Replica):
                 end_offset = min(end_offset, self.log_end_offset)
 
     def __iter__(self) -> Iterator[Record]:
-        for batch in self._range(None, None):
-            yield from batch.records(self.topic, self.partition)
+        batches_now = self._range(None, None)  # its range is that of the call
+        return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
         """Read whole encoded batches from the one that holds `offset` on, for a follower.
@@ -314,13 +322,17 @@ class LogReader(Replica):
             if not self.wait_for(offset, timeout):
                 return
 
-    def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Give the first offset whose timestamp is at or after `timestamp`; None when none is."""
+    def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
+        """Give the first offset whose timestamp is at or after `timestamp`; None when none is.
+
+        Args:
+            timestamp: ms since the epoch, or a datetime with a zone.
+        """
         from logstore.log.seeking import first_offset_at
 
         self._check()
         self._refresh()
-        return first_offset_at(self, whole(timestamp, "timestamp"))
+        return first_offset_at(self, timestamp_of(timestamp, "timestamp"))
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""

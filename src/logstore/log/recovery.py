@@ -18,9 +18,10 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.errors import CorruptIndexError
 from logstore.format import layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
 from logstore.log.listing import SegmentFiles, list_partition
@@ -101,6 +102,9 @@ class Recovery:
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
         """Finish a retention that a crash stopped: what ends before the log start goes."""
         start = self.metadata.log_start_offset
+        if len(rows) > 1 and rows[1].base_offset <= start:
+            # A killed process may have written the start without its sync: it outlives the files.
+            files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             for path in Segment(self.directory, rows[0].base_offset).paths:
                 self._check()
@@ -175,14 +179,13 @@ class Recovery:
         """
         if not 0 < trailer.log_bytes <= row.log_bytes:
             return False
-        fd = files.open_file(segment.log_path, files.READ)
+        fd = files.open_regular(segment.log_path, files.READ)
         try:
             found = trailers.stored_checksum(fd, trailer.last_position, trailer.log_bytes)
             is_match = found == trailer.last_checksum
             if self._is_ours(segment, trailer) == is_match:
                 return False
-            size_bytes = trailer.log_bytes - trailer.last_position
-            batch = files.read_up_to(fd, size_bytes, trailer.last_position)
+            batch = _claimed_batch(fd, trailer.last_position, trailer.log_bytes)
             if not is_match and layouts.fault(batch, 0, None) is not None:
                 head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
                 if layouts.fault(head, 0, segment.base_offset) is None:
@@ -237,8 +240,8 @@ class Recovery:
             scan.max_timestamp, scan.last_epoch = trailer.max_timestamp, trailer.last_leader_epoch
             scan.last_position = trailer.last_position
         if self._from_disk:
-            files.forget_clean(segment.log_path)
-        fd = files.open_file(segment.log_path, files.READ)
+            bulk.forget_clean(segment.log_path)
+        fd = files.open_regular(segment.log_path, files.READ)
         try:
             start = scan.position
             while (reason := scan.run(fd, row.log_bytes, self.progress)) is not None:
@@ -295,7 +298,7 @@ class Recovery:
         )
 
     def _cut(self, segment: Segment, position: int) -> None:
-        fd = files.open_file(segment.log_path, files.READ_WRITE)
+        fd = files.open_regular(segment.log_path, files.READ_WRITE)
         try:
             self._check()
             files.ftruncate(fd, position)
@@ -362,3 +365,11 @@ class Recovery:
         self.entry.problems.append(
             Problem(path, position, end_position, reason, offset, end_offset)
         )
+
+
+def _claimed_batch(fd: int, position: int, end: int) -> bytes:
+    """Read the batch at a place if its own frame says that it ends at `end`, else its frame."""
+    head = files.read_up_to(fd, PREFIX_BYTES, position)
+    if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
+        return head
+    return files.read_up_to(fd, end - position, position)

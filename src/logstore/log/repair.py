@@ -2,7 +2,8 @@
 
 A segment with damage is written anew without it, a batch without records standing for the offsets
 that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced
-by such a batch too. So offsets stay what they were, and contiguity holds again.
+by such a batch too. A batch whose header alone is wrong keeps its records, and the header is
+corrected. So offsets stay what they were, and contiguity holds again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
 from logstore.format import columnar, layouts
+from logstore.log import flushing
 from logstore.log.custody import held
 from logstore.log.scan import Damage, Scan
 from logstore.log.segment import Segment
@@ -51,6 +53,8 @@ def repair(log: Log) -> RepairReport:
     with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check()
         try:
+            # What is written anew is durable: without the segments before it there would be a hole.
+            flushing.sync_segments(log, log._view[0])
             changed = _repair(log, report)
         except OSError as error:
             raise log._failed(error) from error
@@ -98,17 +102,18 @@ def _mend(
     log: Log, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
     """Write a segment anew without its damage, up to the offset `goal` at least."""
-    fd = files.open_file(segment.log_path, files.READ_WRITE)
+    fd = files.open_regular(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
-        scan = Scan(segment.base_offset, limit_offset=limit_offset)
+        bound = log._environment.record_expansion_bytes_max
+        scan = Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
         damages: list[Damage] = []
         while (reason := scan.run(fd, end)) is not None:
             damages.append(scan.skip_damage(fd, end, reason))
         if not damages and scan.offset >= goal:
             return scan.offset, False
         temporary = f"{segment.log_path}.tmp"
-        target = files.open_file(temporary, files.REPLACE)
+        target = files.replace_file(temporary)
         try:
             _copy_whole(
                 fd, target, damages, end, scan.offset, goal, report, scan.magic or log._magic
@@ -145,6 +150,11 @@ def _copy_whole(
             done += len(data)
         written += length
         position = damage.end_position
+        if damage.max_timestamp is not None:
+            batch = files.read_up_to(source, position - damage.position, damage.position)
+            mended = layouts.with_max_timestamp(batch, damage.max_timestamp)
+            written += files.write_fully(target, [mended], written)
+            continue
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(goal, damage.offset)
@@ -169,7 +179,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
     """Put a segment where one is missing."""
     path = Segment(log.directory, offset).log_path
     temporary = f"{path}.tmp"
-    fd = files.open_file(temporary, files.REPLACE)
+    fd = files.replace_file(temporary)
     try:
         _write_holes(fd, 0, offset, end_offset, report, columnar.MAGIC)
         files.sync_file(fd)

@@ -159,6 +159,8 @@ class Replica:
             offset=offset,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
+            topic=self.topic,
+            partition=self.partition,
         )
 
     def _check_readable(self, offset: int, end_offset: int) -> None:

@@ -8,10 +8,13 @@ segment read on as long as they hold its file, and are told OffsetOutOfRangeErro
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logstore.disk import files
+from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogStoreError
 from logstore.log.custody import held
 from logstore.log.flushing import hidden_failure
@@ -22,11 +25,20 @@ from logstore.log.segment import Segment
 if TYPE_CHECKING:
     from logstore.log.log import Log
 
+# A timestamp may lie ahead, as the time when something is due. One beyond a year is wrong.
+AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
+
 
 def delete_records_before(log: Log, offset: int) -> None:
     """Move the log start to `offset`; see `Log.delete_records_before`."""
+    uninterrupted(partial(_delete_records_before, log, offset))
+
+
+def _delete_records_before(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+    """Move the log start, in a thread that may be interrupted."""
     with log._flush_lock, held(log, "_flush_lock"):
         log._check()
+        go_on()
         if offset > log.log_end_offset or offset < 0:
             raise log._out_of_range(offset)
         if offset > log._log_start_offset:
@@ -35,17 +47,23 @@ def delete_records_before(log: Log, offset: int) -> None:
 
 def apply_retention(log: Log) -> int:
     """Drop whole segments that the configuration no longer keeps; give how many went."""
-    config = log.config
-    if config.retention_ms is None and config.retention_bytes is None:
+    if log.config.retention_ms is None and log.config.retention_bytes is None:
         return 0
+    return uninterrupted(partial(_apply_retention, log))
+
+
+def _apply_retention(log: Log, go_on: Callable[[], None]) -> int:
+    """Drop segments, in a thread that may be interrupted."""
+    config = log.config
     with log._flush_lock, held(log, "_flush_lock"):
         log._check()
+        go_on()
         segments = log._view[0]
         oldest_ms = log._now_ms() - (config.retention_ms or 0)
         rest_bytes = sum(segment.size_bytes for segment in segments)
         dropped = 0
         for segment in segments[:-1]:
-            is_old = config.retention_ms is not None and segment.max_timestamp < oldest_ms
+            is_old = config.retention_ms is not None and _newest_ms(log, segment) < oldest_ms
             is_over = (
                 config.retention_bytes is not None
                 and rest_bytes - segment.size_bytes >= config.retention_bytes
@@ -57,6 +75,21 @@ def apply_retention(log: Log) -> int:
         if dropped:
             _start_at(log, segments[dropped].base_offset)
         return dropped
+
+
+def _newest_ms(log: Log, segment: Segment) -> int:
+    """Give the time of a segment's newest record, by which it is kept.
+
+    Timestamps are what a program or a peer says. If the largest one is so far ahead that it can
+    only be wrong, the last write to the file counts.
+    """
+    newest = segment.max_timestamp
+    if newest <= log._now_ms() + AHEAD_MS_MAX:
+        return newest
+    try:
+        return files.stat(segment.log_path).st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise log._failed(error) from error
 
 
 def _start_at(log: Log, offset: int) -> None:

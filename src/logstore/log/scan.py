@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.format import columnar, layouts
-from logstore.format.batch import BatchHeader
+from logstore.format.batch import BatchHeader, WrongMaxTimestampError
 from logstore.format.layouts import framed_header
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.offset_index import OffsetIndex
@@ -33,6 +33,7 @@ YIELD_BATCHES = 32
 STRIDE_BYTES = 16 << 10  # behind a batch of so many no more than the next one's frame is read
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
+NOTHING = memoryview(b"")
 Progress = Callable[[int], None]  # called with the bytes done since the last call
 
 
@@ -42,6 +43,8 @@ class Damage(NamedTuple):
     Attributes:
         position, end_position: the bytes; the next whole batch or the file's end follows them.
         offset, end_offset: the offsets that are lost; `end_offset` is None when nothing follows.
+        max_timestamp: if nothing is lost: what the header of the batch, which can be read, has to
+            name as its largest timestamp.
     """
 
     position: int
@@ -49,6 +52,7 @@ class Damage(NamedTuple):
     offset: int
     end_offset: int | None
     reason: str
+    max_timestamp: int | None = None
 
 
 class Scan:
@@ -61,6 +65,8 @@ class Scan:
         limit_offset: where the next segment begins; no batch of this one lies there or behind.
         index, time_index: entries of the batches found, None when nobody wants them.
         is_checked: whether checksums are looked at, and not the frames of the batches alone.
+        expansion_bytes_max: memory that one batch may need; None when nobody asks whether what is
+            in the batches can be read.
     """
 
     def __init__(
@@ -71,12 +77,16 @@ class Scan:
         time_index: TimeIndex | None = None,
         interval_bytes: int = 4096,
         limit_offset: int = 2**63,
+        expansion_bytes_max: int | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.position = 0
         self.good_end = 0
         self.offset = base_offset
-        self.limit_offset = min(limit_offset, base_offset + SEGMENT_OFFSETS_MAX)
+        self.limit_offset = limit_offset
+        self._reach_offset = base_offset + SEGMENT_OFFSETS_MAX
+        self.expansion_bytes_max = expansion_bytes_max
+        self._refused: tuple[BatchHeader, Exception] | None = None
         self.index = index
         self.time_index = time_index
         self.interval_bytes = interval_bytes
@@ -142,6 +152,7 @@ class Scan:
     def _window(self, data: memoryview, fd: int) -> str | None:
         """Walk the whole batches of one window; give what stopped it before its end."""
         start, end, quiet = self.position, len(data), 0
+        self._refused = None
         if self.is_checked:
             self._together(data)
         at = self.position - start
@@ -150,7 +161,7 @@ class Scan:
             header = sound_header(data, at, end, self.offset)
             if header is None:
                 return layouts.fault(data, at, self.offset) or "no whole batch stands here"
-            if (reason := self._take(header, fd)) is not None:
+            if (reason := self._take(header, fd, data, at)) is not None:
                 return reason
             at += header.size_bytes
             quiet += 1
@@ -165,12 +176,16 @@ class Scan:
         while (
             found := layouts.sound_headers(data, self.position - start, self.offset)
         ) is not None:
-            count = int(np.searchsorted(found.last_offsets, self.limit_offset))
+            limit_offset = min(self.limit_offset, self._reach_offset)
+            count = int(np.searchsorted(found.last_offsets, limit_offset))
             # One behind a gap may stand there if the batch behind it says so: not asked here.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
             found = found.until(count)
+            if count and self.expansion_bytes_max is not None:
+                count = self._readable(found)
+                found = found.until(count)
             if not count or not self._note_many(found, start):
                 return
             if self.position > start:
@@ -209,16 +224,47 @@ class Scan:
                     self.time_index.append(time_before, base_offset - self.base_offset)
                 self.indexed_position = position
 
-    def _take(self, header: BatchHeader, fd: int) -> str | None:
-        """Step over a whole batch; give why it cannot stand here, if so."""
+    def _readable(self, found: SoundHeaders) -> int:
+        """Count the batches before the first whose records cannot be read."""
+        data, starts = found.data, found.positions[:-1].tolist()
+        run = [(at, layouts.read_header(data, at)) for at in starts]
+        assert self.expansion_bytes_max is not None
+        if layouts.records_fault(data, run, self.expansion_bytes_max) is None:
+            return len(run)
+        faults = (layouts.records_fault(data, [each], self.expansion_bytes_max) for each in run)
+        return next((number for number, fault in enumerate(faults) if fault), len(run))
+
+    def _take(
+        self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
+    ) -> str | None:
+        """Step over a whole batch; give why it cannot stand here, if so.
+
+        Args:
+            data: what the batch stands in, at `at`, if its records are to be looked at.
+        """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
             return f"the batch's base offset {header.base_offset} is not the one it was given"
-        if header.last_offset >= self.limit_offset:
+        if self._is_beyond(header):
             return f"the batch reaches into the next segment, which begins at {self.limit_offset}"
+        if self.expansion_bytes_max is not None and len(data):
+            fault = layouts.records_fault(data, [(at, header)], self.expansion_bytes_max)
+            if fault is not None:
+                self._refused = header, fault
+                return str(fault)
         self._note(header, position)
         self.position = self.good_end = position + header.size_bytes
         return None
+
+    def _is_beyond(self, header: BatchHeader) -> bool:
+        """Tell whether a batch has offsets that this segment cannot have.
+
+        An index entry has 32 bits for the offset that a batch begins with. The checksum of a
+        columnar batch covers it, so that the offset that such a batch ends with may be any.
+        """
+        is_columnar = header.magic == columnar.MAGIC
+        reach = header.base_offset if is_columnar else header.last_offset
+        return header.last_offset >= self.limit_offset or reach >= self._reach_offset
 
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
         """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
@@ -244,6 +290,14 @@ class Scan:
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
         """Go on behind what stopped the walk: at the next whole batch, or at the end."""
+        refused, self._refused = self._refused, None
+        if refused is not None:  # whole, but not to be read, or not true: it alone is the damage
+            (header, fault), position = refused, self.position
+            self.position, self.magic = position + header.size_bytes, header.magic
+            self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
+            right = fault.max_timestamp if isinstance(fault, WrongMaxTimestampError) else None
+            place = position, self.position, header.base_offset, self.offset
+            return Damage(*place, reason, right)
         if not self.magic:
             self.magic = magic_of(fd)
         found = find_batch(fd, self.position, end, self.magic)
@@ -254,7 +308,7 @@ class Scan:
         self.position, next_offset = found
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = layouts.read_header(head, 0)
-        if offset <= next_offset and header.last_offset < self.limit_offset:
+        if offset <= next_offset and not self._is_beyond(header):
             self.offset = next_offset
             # The first one behind it gets an entry, unless it may be what lies, and not that one.
             is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
@@ -300,7 +354,11 @@ def find_batch(
         if len(data) < layouts.HEADER_BYTES_MAX:
             return None
         # A header may lie across the edge of two windows.
-        position += max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
+        following = position + max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
+        if not data.strip(b"\0"):  # a sparse file may have a hole of 1 TiB here
+            after = bulk.next_data(fd, position + len(data), end) - layouts.HEADER_BYTES_MAX
+            following = max(following, after // 8 * 8)
+        position = following
     return None
 
 

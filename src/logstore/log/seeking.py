@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logstore.format import columnar
+
 if TYPE_CHECKING:
     from logstore.log.reader import LogReader
     from logstore.log.segment import Segment
@@ -24,7 +26,9 @@ def first_offset_at(log: LogReader, timestamp: int) -> int | None:
             if start is None:
                 break
             for batch in log._range(start, max(segment.end_offset, start)):
-                if batch.header.max_timestamp < timestamp:
+                header = batch.header
+                # A reader of Kafka's layout does not rely on what a header claims.
+                if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
                     continue
                 late = (batch.timestamps >= timestamp).nonzero()[0]
                 if len(late):

@@ -172,7 +172,7 @@ class Segment:
         if item is not None and known is not None:  # dropped meanwhile, it has none
             item.is_used = True
             return known
-        handle = Handle(files.open_file(self.log_path, files.READ))
+        handle = Handle(files.open_regular(self.log_path, files.READ))
         if self.is_dropped:  # another file may stand under this name by now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
         if self.inode and files.fstat(handle.fd).st_ino != self.inode:
@@ -192,7 +192,7 @@ class Segment:
         if item is not None and handle is not None:
             item.is_used = True
             return handle
-        fresh = Handle(files.open_file(self.log_path, files.READ_WRITE))
+        fresh = Handle(files.open_regular(self.log_path, files.READ_WRITE))
         given: Handle = environment.handles.put(self.cached, WRITER, fresh, 1)
         if self.is_left:
             environment.handles.drop(self.cached, WRITER)

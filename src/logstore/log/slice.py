@@ -77,6 +77,27 @@ class LogSlice:
         return to_reader(self.read_batches()).__arrow_c_stream__(requested_schema)
 
 
+def slice_of(log: LogReader, index: slice) -> LogSlice:
+    """Make `log[start:stop]`: a named start is an offset that must not pass records over.
+
+    If retention has deleted the record at `start`, or the log ends before `start`, the slice would
+    silently lack what its caller counts on. An open start, and one from the end, mean "as much as
+    there is". A stop is a ceiling: it comes down to the log's end.
+
+    Raises:
+        OffsetOutOfRangeError: `start` is not negative, and before the log start or after its end.
+    """
+    if index.step not in (None, 1):
+        raise ValueError("a log has no steps: slice it with step 1")
+    first, end = log.log_start_offset, log.log_end_offset
+    start = bound(index.start, first, end, first)
+    if index.start is not None:
+        wanted = whole(index.start, "a bound of a slice")
+        if wanted >= 0 and wanted != start:
+            raise log._out_of_range(wanted)
+    return LogSlice(log, start, bound(index.stop, first, end, end))
+
+
 def bound(value: int | None, start: int, end: int, default: int) -> int:
     """Bring a bound of a slice into the log's range, as Python's sequences do."""
     if value is None:

@@ -39,10 +39,13 @@ class TimeIndex:
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Note that all records before an offset are at or before `timestamp`, if that is news."""
-        assert isinstance(self.offsets, array) and isinstance(self.timestamps, array)
-        if not self.timestamps or timestamp > self.timestamps[-1]:
-            self.offsets.append(relative_offset)
-            self.timestamps.append(timestamp)
+        offsets, timestamps = self.offsets, self.timestamps
+        assert isinstance(offsets, array) and isinstance(timestamps, array)
+        if not timestamps or timestamp > timestamps[-1]:
+            if len(offsets) != len(timestamps):  # an interrupt came between the two
+                del offsets[len(timestamps) :]
+            offsets.append(relative_offset)
+            timestamps.append(timestamp)
 
     def start_for(self, timestamp: int) -> int:
         """Give a relative offset before which no record is at or after `timestamp`."""

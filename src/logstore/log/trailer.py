@@ -45,6 +45,7 @@ TRAILER = struct.Struct(
     "Q"  # checksum
 )
 TRAILER_BYTES = 128
+INDEX_BYTES_MAX = 256 << 20  # 32 million entries
 CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and of Kafka's the checksum behind it
 assert TRAILER.size == TRAILER_BYTES
 
@@ -80,14 +81,23 @@ def parse(data: bytes) -> Trailer | None:
     _, *fields, _, checksum = TRAILER.unpack(data)
     if checksum != xxh3_64_intdigest(data[:-8]):
         return None
-    return Trailer(*fields)
+    trailer = Trailer(*fields)
+    is_possible = (
+        trailer.partition < 2**31
+        and 0 <= trailer.base_offset <= trailer.end_offset
+        and trailer.last_position <= trailer.log_bytes < 2**63
+    )
+    return trailer if is_possible else None
 
 
 def read_trailer(path: str, file_bytes: int) -> Trailer | None:
     """Read the trailer of an `.index` of `file_bytes`; None when there is none that checks out."""
     if file_bytes < TRAILER_BYTES:
         return None
-    fd = files.open_file(path, files.READ)
+    try:
+        fd = files.open_regular(path, files.READ)
+    except files.UnfitError:
+        return None
     try:
         data = files.read_up_to(fd, TRAILER_BYTES, file_bytes - TRAILER_BYTES)
     finally:
@@ -154,18 +164,25 @@ def write_index_files(
     """Write both index files of a segment, the time index first; raises OSError."""
     for path, content in ((time_index_path, time_bytes), (index_path, data)):
         temporary = f"{path}.tmp"
-        fd = files.open_file(temporary, files.REPLACE)
+        fd = files.replace_file(temporary)
         try:
             files.write_fully(fd, [content], 0)
         finally:
             files.close(fd)
-        files.rename(temporary, path)
+        files.rename_over(temporary, path)
 
 
 def _whole_file(path: str) -> bytes | memoryview:
-    fd = files.open_file(path, files.READ)
     try:
-        return mapped.view(fd, files.fstat(fd).st_size, 0)
+        fd = files.open_regular(path, files.READ)
+    except files.UnfitError as error:
+        raise CorruptIndexError(path=path, position=0, reason=error.reason) from None
+    try:
+        size_bytes = files.fstat(fd).st_size
+        if size_bytes > INDEX_BYTES_MAX:
+            reason = f"it has {size_bytes} bytes, more than the {INDEX_BYTES_MAX} allowed"
+            raise CorruptIndexError(path=path, position=0, reason=reason)
+        return mapped.view(fd, size_bytes, 0)
     finally:
         files.close(fd)
 

@@ -1,22 +1,28 @@
 """Drop the end of a log: `truncate_to`.
 
 No file is ever shortened under a reader: the kept part of a segment is written to a new file that
-takes the old one's name. What describes the dropped bytes goes first, so that a crash at any point
-leaves a log that ends somewhere between the old end and the new one, and nothing that says more.
+takes the old one's name. The segments before it are made durable first: the new file is durable,
+and without them it would stand behind a hole. What describes the dropped bytes goes next, so that a
+crash at any point leaves a log that ends somewhere between the old end and the new one, and nothing
+that says more.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.disk import files
-from logstore.errors import LogStoreError
+from logstore.disk import bulk, files
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.format import layouts
 from logstore.format.columns import Buffer
+from logstore.log import flushing, rolling
 from logstore.log.cache import Handle
-from logstore.log.cursor import Cursor, corrupt
+from logstore.log.cursor import Cursor, corrupt, unreadable
 from logstore.log.custody import held
 from logstore.log.flushing import hidden_failure
 from logstore.log.scan import Scan
@@ -44,14 +50,22 @@ class _Replacement(NamedTuple):
 
 def truncate_to(log: Log, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
+    uninterrupted(partial(_truncate, log, offset))
+
+
+def _truncate(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+    """Truncate under both locks, in a thread that may be interrupted."""
     outer = sys.exc_info()[1]
     replacement = None
     with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check_writable()
+        go_on()
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise log._out_of_range(offset)
         if offset == log.log_end_offset:
             return
+        if log._half_made:  # a file of a roll that broke off is no segment that would go with them
+            rolling.undo(log)
         try:
             replacement = _prepare(log, offset)
             _carry_out(log, offset, replacement)
@@ -68,7 +82,7 @@ def truncate_to(log: Log, offset: int) -> None:
         except BaseException as error:  # interrupted
             hidden = hidden_failure(error, outer)
             if hidden is not None:
-                log._log_dir.flush_failed(hidden, log.directory)
+                log._log_dir.failed(hidden, log.directory)
             if replacement is not None:
                 _take_what_stands(log, offset)
             raise
@@ -83,6 +97,10 @@ def _take_what_stands(log: Log, offset: int) -> None:
         reopen(log)
     except LogStoreError as error:
         log.detach(error)
+    except BaseException:  # interrupted once more: readers would wait for the dropped segments
+        reason = "its truncation was interrupted twice: open the store again to use it"
+        log.detach(ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason))
+        raise
 
 
 def _prepare(log: Log, offset: int) -> _Replacement:
@@ -90,9 +108,6 @@ def _prepare(log: Log, offset: int) -> _Replacement:
 
     The log is not touched: when this fails, a truncation never was.
     """
-    limit = min(offset, log._recovery_point)
-    # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
-    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
     segments = log._view[0]
     kept = [segment for segment in segments if segment.base_offset < offset]
     gone = segments[len(kept) :]
@@ -100,6 +115,10 @@ def _prepare(log: Log, offset: int) -> _Replacement:
     if cut is not None:
         kept.pop()
         gone = (cut, *gone)
+    flushing.sync_segments(log, kept)
+    limit = min(offset, log._recovery_point)
+    # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
+    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
     new = Segment(log.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"
     try:
@@ -119,13 +138,18 @@ def _prepare(log: Log, offset: int) -> _Replacement:
 def _carry_out(log: Log, offset: int, replacement: _Replacement) -> None:
     """Let the new file take the place of what goes; opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
+    # First: a log dir that fails on the way is not taken for an old copy when it is back.
+    log._recovery_point = min(log._recovery_point, offset)
+    if any(start >= offset for _, start in log._epochs.entries):
+        log._epochs.remove()  # it is made anew of the batches until the next flush writes it
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
-    log._recovery_point = min(log._recovery_point, offset)
     log._count_from_flushed()
     log._epochs.truncate_to(offset)
     log._epochs_changed = True
+    if new.last_epoch > log._epochs.latest:  # only of records below the log start
+        new.last_epoch = -1  # so the next append notes where its epoch begins
     log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)
     for segment in gone:
         segment.forget(log._environment)
@@ -148,7 +172,7 @@ def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory:
 def _write_empty(new: Segment, temporary: str) -> None:
     """Write an empty file to begin a segment with."""
     new.begin_indexes()
-    writer = Handle(files.open_file(temporary, files.REPLACE))
+    writer = Handle(files.replace_file(temporary))
     files.sync_file(writer.fd)
 
 
@@ -164,11 +188,15 @@ def _write_kept_part(log: Log, segment: Segment, offset: int, new: Segment, temp
         at, header = run[0]
         end_position = start + at
         if header.base_offset < offset:
-            rest = layouts.part_until(bytes(data[at : at + header.size_bytes]), offset)
+            batch, bound = bytes(data[at : at + header.size_bytes]), log._environment
+            try:
+                rest = layouts.part_until(batch, offset, bound.record_expansion_bytes_max)
+            except ValueError as error:
+                raise unreadable(segment, end_position, error) from error
         break
-    writer = Handle(files.open_file(temporary, files.REPLACE))
+    writer = Handle(files.replace_file(temporary))
     source = segment.handle(log._environment)
-    files.copy_range(source.fd, writer.fd, 0, end_position)
+    bulk.copy_range(source.fd, writer.fd, 0, end_position)
     files.write_fully(writer.fd, rest, end_position)
     files.sync_file(writer.fd)
     end = end_position + sum(map(len, rest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.errors import CorruptRecordBatchError
 from logstore.format import layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 NewScan = Callable[[Segment, int | None], Scan]
 
 
-def plain_scan(segment: Segment, next_base: int | None) -> Scan:
-    """Begin a walk that looks at a segment alone."""
-    return Scan(segment.base_offset, limit_offset=2**63 if next_base is None else next_base)
-
-
 def verify(
-    log: LogReader, progress: Progress | None = None, new_scan: NewScan = plain_scan
+    log: LogReader, progress: Progress | None = None, new_scan: NewScan | None = None
 ) -> list[Problem]:
     """Read everything from the disk and give what is wrong, in order of offset.
+
+    The records of each batch are decoded, too: what a reader would refuse is a problem.
 
     Args:
         progress: called with the bytes checked since its last call.
     """
     log._check()
     log._refresh()
+
+    def plain_scan(segment: Segment, next_base: int | None) -> Scan:
+        limit_offset = 2**63 if next_base is None else next_base
+        bound = log._environment.record_expansion_bytes_max
+        return Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+
     problems: list[Problem] = []
     segments = log._view[0]
     expected = log.log_start_offset
@@ -49,7 +52,7 @@ def verify(
             )
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
-            problems += _verify_segment(log, segment, next_base, progress, new_scan)
+            problems += _verify_segment(log, segment, next_base, progress, new_scan or plain_scan)
         except FileNotFoundError as error:
             if not segment.is_dropped:
                 raise log._failed(error) from error
@@ -81,6 +84,8 @@ def _verify_segment(
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(end_offset, damage.offset)
+        if damage.max_timestamp is not None:
+            lost_end = damage.offset  # its records can be read
         problems.append(
             Problem(path, damage.position, damage.end_position, reason, damage.offset, lost_end)
         )
@@ -146,7 +151,8 @@ class SegmentCheck:
         self._next_base = bases[number + 1] if number + 1 < len(bases) else None
         self._expected = flushed_to if self._next_base is None else self._next_base
         limit_offset = 2**63 if self._next_base is None else self._next_base
-        self._scan = Scan(base_offset, limit_offset=limit_offset)
+        bound = log._environment.record_expansion_bytes_max
+        self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
         """Go on for about so many bytes; gives how many it was.
@@ -178,7 +184,7 @@ class SegmentCheck:
 
     def _step(self, pause_at: int, progress: Progress | None) -> None:
         if self._from_disk and self._end < 0:
-            files.drop_cache(self.path)
+            bulk.drop_cache(self.path)
         scan, handle = self._scan, self._segment.handle(self._log._environment)
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
@@ -191,7 +197,7 @@ class SegmentCheck:
             return
         self.is_done = True
         if self._from_disk:
-            files.drop_cache(self.path)
+            bulk.drop_cache(self.path)
         is_short = scan.offset < self._expected and not self._segment.is_sparse
         is_short |= self._next_base is not None and scan.offset > self._next_base
         if is_short and not self.found:

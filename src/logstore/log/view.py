@@ -68,7 +68,7 @@ def open_view(
         if metadata is None:
             metadata = PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
         view = (kind or LogView)(log_dir, directory, metadata, environment)
-        view._relist()
+        view.relist()
     except FileNotFoundError as error:
         raise UnknownPartitionError(topic=parsed.topic, partition=parsed.partition) from error
     except OSError as error:
@@ -163,12 +163,12 @@ class LogView(LogReader):
         seen = (facts.st_mtime_ns, facts.st_ino)
         is_doubtful = time.time_ns() - facts.st_mtime_ns < MTIME_DOUBT_NS
         if seen != self._seen or is_doubtful:
-            self._relist()
+            self.relist()
             self._seen = None if is_doubtful else seen
         elif self._view[0]:
             self._grow(self._view[0][-1])
 
-    def _relist(self) -> None:
+    def relist(self) -> None:
         """Take what stands in the directory now, keeping what is known of files that stayed."""
         log_start_offset, old = self._log_start_offset, self._known
         try:
@@ -375,8 +375,9 @@ class LogView(LogReader):
 
     @property
     def recovery_point(self) -> int:
-        """What the owner has flushed is not known here; the log start offset surely is."""
-        return self.log_start_offset
+        """Raise ReadOnlyStoreError: only the owner knows what it has flushed."""
+        reason = "only the process that owns the store knows what is flushed: ask it"
+        raise ReadOnlyStoreError(reason, path=self._directory)
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Let go of every file; from now on every call raises a copy of `reason`. See `Log`."""

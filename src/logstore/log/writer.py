@@ -17,12 +17,15 @@ from weakref import ref
 
 from logstore.config import LogConfig
 from logstore.disk import files
+from logstore.disk.bell import Bell
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError, ReplicaOfflineError
 from logstore.format import columnar, compression, layouts
 from logstore.format.columns import Buffer
-from logstore.log import flushing
+from logstore.format.expansion import expansion_bytes
+from logstore.log import batch_group, encode, flushing, rolling
+from logstore.log.batch_group import POSITION_MAX, RELATIVE_OFFSET_MAX, UNFLUSHED_SEGMENTS_MAX
 from logstore.log.cache import Handle
 from logstore.log.custody import NOT_WRITING, held, keeping, reclaim
 from logstore.log.environment import LogEnvironment
@@ -39,10 +42,7 @@ if TYPE_CHECKING:
     from logstore.log.group_commit import GroupCommit
 
 NEVER = 2**63
-UNFLUSHED_SEGMENTS_MAX = 16
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
-RELATIVE_OFFSET_MAX = 2**31 - 1
-POSITION_MAX = 2**32 - 1
 
 
 class LogWriter(LogReader):
@@ -63,7 +63,7 @@ class LogWriter(LogReader):
         self._segment_ms = config.segment_ms or NEVER
         self._index_interval_bytes = config.index_interval_bytes
         self._index_entries_max = config.segment_index_bytes // 8
-        self._max_message_bytes = config.max_message_bytes
+        self._bound_batches(config, environment)
         self._codec_id = compression.CODEC_IDS[config.compression_type]
         self._magic = layouts.MAGICS[config.record_format]
         # The layout of the active segment, if it is another one than the configured; else 0.
@@ -76,8 +76,9 @@ class LogWriter(LogReader):
         self._now_ms = environment.clock.now_ms
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._appended = threading.Condition(threading.Lock())
-        self._waiters = 0
+        self._appended = threading.Lock()
+        self._arrivals = Bell()
+        self._waiters = self._arrivals.waiters
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
@@ -95,6 +96,7 @@ class LogWriter(LogReader):
         self._leader_epoch = 0
         self._active = Segment(directory, metadata.log_start_offset)
         self._writer: Handle | None = None
+        self._half_made: tuple[str, ...] = ()  # files with bytes that are in no view; see `rolling`
         self._roll_at_ms = NEVER
         self._indexed_position = 0
         self._names_changed = False
@@ -103,6 +105,21 @@ class LogWriter(LogReader):
         self._recovery_point = 0
         self._flush_at = NEVER
         self._flushed_ms = self._now_ms()
+
+    def _bound_batches(self, config: LogConfig, environment: LogEnvironment) -> None:
+        """Say how large batches may become: stored, and in memory."""
+        self._max_message_bytes = config.max_message_bytes
+        self._expansion_bytes_max = environment.record_expansion_bytes_max
+        # What of small appends goes into one batch. Each record adds at least a sixteenth of the
+        # memory that it needs once it is decoded (`encode.size_max`), so no batch needs too much.
+        self._gathered_bytes_max = min(
+            config.max_message_bytes - encode.BATCH_OVERHEAD_BYTES, self._expansion_bytes_max // 16
+        )
+        # The largest batch of one record without headers that is within both bounds.
+        self._plain_bytes_max = min(
+            config.max_message_bytes,
+            self._expansion_bytes_max - expansion_bytes(0, 1) + columnar.OVERHEAD_BYTES,
+        )
 
     def _check_writable(self) -> None:
         """Refuse to write; called under the lock."""
@@ -188,6 +205,7 @@ class LogWriter(LogReader):
             finally:
                 del failure  # its traceback holds this frame, and the frame a descriptor
         except BaseException:  # interrupted: nobody is to find what was not published
+            self._half_made, self._room_bytes = rolling.TORN, 0  # calls nothing
             self._undo_write(position)
             raise
         finally:
@@ -200,6 +218,10 @@ class LogWriter(LogReader):
         active.end_offset = base_offset + last_offset_delta + 1
         if last_offset_delta and active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX:
             self._room_bytes = 0
+
+    def _write_batches(self, batches: batch_group.Group) -> None:
+        """Write several batches behind the last, all or nothing; called under the lock."""
+        batch_group.write(self, batches)
 
     def _take_writer(self, active: Segment) -> Handle:
         """Hold the active segment's descriptor from its first unflushed byte on (R6)."""
@@ -247,6 +269,8 @@ class LogWriter(LogReader):
 
     def _make_room(self, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
         """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
+        if self._half_made:
+            rolling.undo(self)
         active = self._active
         index = active.index
         assert index is not None
@@ -268,8 +292,12 @@ class LogWriter(LogReader):
         """
         segment = Segment(self._directory, base_offset)
         try:
+            if self._half_made:
+                rolling.undo(self)
+            # Room for no record: the next append, however small, asks `_make_room`, which tidies.
+            self._half_made, self._room_bytes = (segment.log_path,), 0
             with held(self, "_lock"):
-                writer = Handle(files.open_file(segment.log_path, files.CREATE))
+                writer = Handle(rolling.create_file(segment.log_path))
             self._environment.handles.put(segment.cached, WRITER, writer, 1)
             self._names_changed = True
             if self._active.size_bytes:
@@ -290,32 +318,35 @@ class LogWriter(LogReader):
         active = segments[-1]
         if active.index is None or active.time_index is None:
             active.begin_indexes()
-        assert active.index is not None
-        is_full = (
-            len(active.index) >= self._index_entries_max
-            or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
-        )
         if foreign_magic is None:
             handle = active.handle(self._environment) if active.size_bytes else None
             magic = self._magic if handle is None else magic_of(handle.fd)
             foreign_magic = 0 if magic == self._magic else magic
-        room_bytes = 0 if is_full or foreign_magic else self._segment_bytes
+        room_bytes = self._room_in(active, foreign_magic)
         view, roll_at_ms = view_of(segments), NEVER
         if active.size_bytes and self._segment_ms < NEVER:
             active.first_time_ms = self._now_ms()
             roll_at_ms = active.first_time_ms + self._segment_ms
-        indexed_position = active.index.positions[-1] if len(active.index) else 0
+        index = active.index
+        indexed_position = index.positions[len(index) - 1] if index else 0
         # Nothing is called from here on, so that no interrupt leaves half of it.
         self._active, self._writer, self._view = active, None, view
         self._roll_at_ms, self._indexed_position = roll_at_ms, indexed_position
         self._checkpointed_bytes, self._room_bytes = 0, room_bytes
-        self._foreign_magic = foreign_magic
+        self._foreign_magic, self._half_made = foreign_magic, ()
+
+    def _room_in(self, active: Segment, foreign_magic: int) -> int:
+        """Say how many bytes a segment takes before `_make_room` has to be asked."""
+        is_full = (
+            len(active.index or ()) >= self._index_entries_max
+            or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
+        )
+        return 0 if is_full or foreign_magic else self._segment_bytes
 
     def _after_append(self, offset: int) -> None:
         """Wake who waits for records; flush when flush_messages or the open files ask for it."""
         if self._waiters:
-            with self._appended:
-                self._appended.notify_all()
+            self._arrivals.wake()
         if offset >= self._flush_at:
             self._flush_appended(offset + 1)
 

@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.errors import LogStoreError
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.verification import SegmentDamage, verify_segment
 from logstore.spark.options import Place, read_options
-from logstore.spark.views import find, forget, view_of
+from logstore.spark.views import find, forget, host_named, view_of
 from logstore.store.store import LogStore
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
     for key in store:
         try:
             log = find(store, key)
-            segments += [(*key, segment.base_offset) for segment in log._view[0]]
-            first = log._view[0][0].base_offset if log._view[0] else 0
+            segments += [(*key, segment.base_offset) for segment in host.segments_of(log)]
+            first = next((one.base_offset for one in host.segments_of(log)), 0)
             if first > log.log_start_offset:
                 reason = "the segments before it are missing"
                 rows.append((log.log_dir, *key, first, 0, log.log_start_offset, reason))
         except LogStoreError as error:
             rows.append((None, *key, None, None, None, str(error)))
-    for log_dir in store._replicas.log_dirs:
+    for log_dir in store.host.log_dirs:
         if log_dir.is_offline:
             reason = f"the log dir is offline: {log_dir.offline_reason}"
             rows.append((log_dir.path, None, None, None, None, None, reason))
@@ -136,10 +137,11 @@ def check_segment(place: Place, topic: str, partition: int, base: int) -> list[R
 def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
     log_dir = None
     try:
-        store = view_of(place)
-        log = store.log(topic, partition)
-        log_dir = log.log_dir
-        damage = verify_segment(log, base, flushed_to(store, log))
+        with host_named():
+            store = view_of(place)
+            log = store.log(topic, partition)
+            log_dir = log.log_dir
+            damage = verify_segment(log, base, flushed_to(store, log))
     except LogStoreError as error:
         return [(log_dir, topic, partition, base, None, None, str(error))]
     return [_row(log, base, each) for each in damage]
@@ -154,7 +156,7 @@ def flushed_to(store: LogStore, log: Log) -> int:
     """Give the offset below which the owner has flushed a log, as its checkpoint says."""
     from logstore.names import TopicPartition
 
-    log_dir = store._replicas.dir_of(log.log_dir)
+    log_dir = store.host.dir_of(log.log_dir)
     return log_dir.checkpoints.recovery_point(TopicPartition(log.topic, log.partition)) or 0
 
 
@@ -191,7 +193,7 @@ def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> 
                 log.log_dir,
                 *key,
                 log.size_bytes,
-                len(log._view[0]),
+                len(host.segments_of(log)),
                 log.log_start_offset,
                 log.log_end_offset,
             )

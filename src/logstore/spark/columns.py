@@ -133,11 +133,11 @@ def _values(batches: Batches) -> pa.Array:
 
 
 def _keys(batches: Batches) -> pa.Array:
-    if all(batch._columns.keys is None for batch in batches):
+    if all(batch.columns.keys is None for batch in batches):
         return pa.nulls(_count(batches), pa.binary())
     return _joined(
         [
-            _nulls(batch.count)[1] if batch._columns.keys is None else _binary(batch._columns.keys)
+            _nulls(batch.count)[1] if batch.columns.keys is None else _binary(batch.columns.keys)
             for batch in batches
         ]
     )

@@ -16,11 +16,12 @@ before is taken out of the document first, and the rest goes to the log's new en
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.checkpoint import VERSION, read_document, write_document
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -146,7 +147,7 @@ class CommitLog:
         self._store = store
 
     def _good_dirs(self) -> list[LogDir]:
-        return [each for each in self._store._replicas.log_dirs if not each.is_offline]
+        return [each for each in self._store.host.log_dirs if not each.is_offline]
 
     def read(self) -> dict[str, QueryRecord]:
         """Read every query's record."""
@@ -180,7 +181,7 @@ class CommitLog:
         Not while a log dir is away or hangs: it may hold the record as it was when the write began.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
-        if not is_finished or self._store._replicas.is_a_dir_in_doubt():
+        if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
             return
         query_id = record.query_id
         for log_dir in self._good_dirs():
@@ -191,7 +192,7 @@ class CommitLog:
         """Remove the staged files of a query; a failure leaves them to the next commit."""
         for log_dir in self._good_dirs():
             with suppress(OSError):
-                files.remove_tree(staging_dir(log_dir.path, query_id))
+                bulk.remove_tree(staging_dir(log_dir.path, query_id))
 
     def remove_completed(self, record: QueryRecord) -> None:
         """Remove what a cut commit had staged, of a query that may be staging its next batch."""
@@ -253,8 +254,10 @@ def check_staged(runs: Sequence[Run]) -> None:
             why = str(error.strerror)
         if why:
             raise LogStoreError(
-                f"nothing was appended: the staged file {path} cannot be read ({why}). Somebody "
-                "removed it, or its disk is away; run the write again, a stream from its checkpoint"
+                f"nothing was appended: the staged file {path} cannot be read on host "
+                f"{socket.gethostname()} ({why}). Somebody removed it, its disk is away, or the "
+                "driver does not see the log dirs of its executors; run the write again, a stream "
+                "from its checkpoint"
             )
 
 
@@ -337,7 +340,7 @@ def append_part(log: Log, part: Part, producer_id: int) -> None:
 def read_run(log: Log, run: Run) -> bytes:
     """Read one staged batch."""
     try:
-        fd = files.open_file(run.path, files.READ)
+        fd = files.open_regular(run.path, files.READ)
         try:
             data = files.read_up_to(fd, run.size_bytes, run.position)
         finally:

@@ -83,7 +83,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                store.log(*key)  # it says what is the matter
+                find(store, key)  # it says what is the matter
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:

@@ -19,6 +19,7 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.batch import RecordBatch
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.transactions import is_aborted
 from logstore.names import TopicPartition
@@ -29,6 +30,7 @@ from logstore.spark.views import (
     SWAP_SECONDS_MAX,
     check_all_serve,
     forget,
+    host_named,
     settle_in,
     view_of,
 )
@@ -50,7 +52,9 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     settle_in()
     columns = ArrowColumns(piece.topic, piece.partition, options.columns)
     batches = _batches(piece, options)
-    return columns.stream(each for each in batches if not is_aborted(piece.aborted, each.header))
+    kept = (each for each in batches if not is_aborted(piece.aborted, each.header))
+    with host_named():
+        yield from columns.stream(kept)
 
 
 def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
@@ -92,7 +96,7 @@ def _find(piece: Piece, options: ReadOptions) -> Log | None:
     """Find the log by name; None if it is another topic's now and data may be lost."""
     store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
-    log._refresh()
+    host.refresh(log)
     if log.topic_id == piece.topic_id:
         return log
     if options.fails_on_data_loss:

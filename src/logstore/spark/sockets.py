@@ -13,7 +13,7 @@ import os
 import time
 from contextlib import suppress
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.store.admin_place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
@@ -68,7 +68,7 @@ def _remove_left(path: str) -> None:
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        files.remove_tree(path)
+        bulk.remove_tree(path)
     finally:
         files.close(fd)
 
@@ -76,4 +76,4 @@ def _remove_left(path: str) -> None:
 def _remove(path: str, owner: int) -> None:
     if os.getpid() == owner:  # and not a child that it forked
         with suppress(OSError):
-            files.remove_tree(path)
+            bulk.remove_tree(path)

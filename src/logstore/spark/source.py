@@ -24,7 +24,7 @@ from logstore.spark.planning import (
 )
 from logstore.spark.reading import read_piece
 from logstore.spark.streaming import StreamReader
-from logstore.spark.writing import BatchWriter, StreamWriter, create_topic, write_options
+from logstore.spark.writing import BatchWriter, StreamWriter, prepare, write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,14 +60,14 @@ class LogStoreSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Make the writer of a DataFrame."""
         options = write_options(self.options, schema, overwrite)
-        create_topic(options)
+        prepare(options)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Make the writer of a stream."""
         # Of output mode complete the whole result comes with each batch, and is appended.
         options = write_options(self.options, schema, overwrite=False)
-        create_topic(options)
+        prepare(options)
         return StreamWriter(options)
 
 

@@ -30,6 +30,7 @@ from logstore.errors import RecordTooLargeError, UnknownPartitionError
 from logstore.format import layouts
 from logstore.format.compression import CODEC_IDS
 from logstore.format.layouts import MAGICS
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.spark.partitioning import by_key
@@ -186,7 +187,7 @@ class Stage:
         try:
             files.write_fully(self._fd, [data], self._position)
         except OSError as error:
-            raise self._log._log_dir.failed(error, self.message.path) from error
+            raise host.log_dir_of(self._log).failed(error, self.message.path) from error
         run = Run(*key, self.message.path, self._position, len(data), count)
         self.message.runs.append(run)
         self._position += len(data)
@@ -197,9 +198,9 @@ class Stage:
         path = os.path.join(directory, f"{os.urandom(16).hex()}.batches")
         try:
             make_dirs(log.log_dir, directory)
-            self._fd = files.open_file(path, files.CREATE, 0o644)
+            self._fd = files.open_file(path, files.CREATE)
         except OSError as error:
-            raise log._log_dir.failed(error, path) from error
+            raise host.log_dir_of(log).failed(error, path) from error
         self.message.path = path
 
     def _finish(self) -> None:
@@ -212,7 +213,7 @@ class Stage:
             self._fd = None
             files.sync_dir(os.path.dirname(self.message.path))
         except OSError as error:
-            raise self._log._log_dir.failed(error, self.message.path) from error
+            raise host.log_dir_of(self._log).failed(error, self.message.path) from error
 
     def _discard(self) -> None:
         with suppress(OSError):

@@ -12,7 +12,8 @@ import os
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -25,9 +26,11 @@ from logstore.errors import (
     LogStoreError,
     UnknownPartitionError,
 )
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.spark.options import Place
+from logstore.store.kafka_listing import read_meta
 from logstore.store.store import LogStore
 
 # A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
@@ -64,14 +67,17 @@ def view_of(place: Place) -> LogStore:
             store = _open(place)
         except LogDirError as error:
             _check_kind(place, error)
-            raise _unseen(error.path, error.reason) from error
+            raise _unseen(error.path, error.reason, is_any_seen=False) from error
+        except ImportError as error:  # of a library that Kafka's batches need
+            text = f"{error} (on host {socket.gethostname()})"
+            raise ImportError(text, name=error.name) from error
         _views[key] = View(store, time.monotonic())
         return store
 
 
 def _is_good(view: View) -> bool:
     """Tell whether a view is of the log dirs that stand under their paths now."""
-    for log_dir in view.store._replicas.log_dirs:
+    for log_dir in view.store.host.log_dirs:
         if not log_dir.is_offline:
             try:
                 log_dir.check_place()
@@ -96,15 +102,37 @@ def _open(place: Place) -> LogStore:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if these are log dirs of the other kind."""
+    """Raise LogDirIdentityError if one of these log dirs is of the other kind.
+
+    Its `meta.properties` says so. Nothing is opened, for which a library may be missing.
+    """
+    for path in place.log_dirs:
+        is_kafka = None
+        try:
+            is_kafka = True if read_meta(path) is not None else None
+        except LogDirIdentityError:
+            is_kafka = False
+        except OSError:
+            continue
+        if is_kafka is not None and is_kafka is not place.is_kafka:
+            reason = "it is of a Kafka broker: set kafkaLogDirs=true"
+            if place.is_kafka:
+                reason = "it is of a store of this library: leave out kafkaLogDirs"
+            raise LogDirIdentityError(path=path, reason=reason) from error
+
+
+@contextmanager
+def host_named() -> Iterator[None]:
+    """Name this host in an error about a log dir: on a cluster, the path alone says little."""
     try:
-        _open(place._replace(is_kafka=not place.is_kafka)).close()
-    except LogStoreError:
-        return
-    reason = "it is of a Kafka broker: set kafkaLogDirs=true"
-    if place.is_kafka:
-        reason = "it is of a store of this library: leave out kafkaLogDirs"
-    raise LogDirIdentityError(path=error.path, reason=reason) from error
+        yield
+    except (LogDirOfflineError, LogDirIdentityError) as error:
+        if f"on host {socket.gethostname()}" in str(error):
+            raise
+        raise _unseen(error.path, error.reason) from error
+    except LogStoreError as error:
+        error.add_note(f"This happened on host {socket.gethostname()}.")
+        raise
 
 
 @cache
@@ -133,8 +161,9 @@ def find(store: LogStore, key: TopicPartition) -> Log:
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:
         try:
-            log = store.log(*key)
-            log._refresh()
+            with host_named():
+                log = store.log(*key)
+                host.refresh(log)
             return log
         except UnknownPartitionError:
             if key not in store or time.monotonic() > deadline:
@@ -148,26 +177,27 @@ def check_all_serve(store: LogStore) -> None:
     Raises:
         LogDirOfflineError: a log dir is offline, or is not among those that were named.
     """
-    replicas = store._replicas
+    replicas = store.host.replicas
     for log_dir in replicas.log_dirs:
         if log_dir.is_offline:
             raise _unseen(log_dir.path, log_dir.offline_reason or "it is offline")
     if replicas.missing_ids:
         named = ", ".join(log_dir.path for log_dir in replicas.log_dirs)
         raise LogDirOfflineError(
-            f"logDirs names {named}, but the store has {len(replicas.missing_ids)} more "
-            f"(directory id {', '.join(replicas.missing_ids)}): name all of them, or set "
-            "failOnDataLoss=false to go on without what they hold",
+            f"logDirs, looked at on host {socket.gethostname()}, names {named}, but the store has "
+            f"{len(replicas.missing_ids)} more (directory id {', '.join(replicas.missing_ids)}): "
+            "name all of them, or set failOnDataLoss=false to go on without what they hold",
             path=named,
             reason="log dirs are missing",
         )
 
 
-def _unseen(path: str, reason: str) -> LogDirOfflineError:
+def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
     """Make the error of a process that cannot use a log dir: which dir, and where it was looked."""
+    advice = "; failOnDataLoss=false reads what is there" if is_any_seen else ""
     return LogDirOfflineError(
         f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "
-        "must see every log dir under the same path; failOnDataLoss=false reads what is there",
+        f"must see every log dir under the same path{advice}",
         path=path,
         reason=reason,
     )

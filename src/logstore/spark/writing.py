@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -19,11 +20,12 @@ from pyspark.sql.datasource import (
 )
 
 from logstore.disk import files
+from logstore.disk.dir_lock import DirLock
 from logstore.errors import LogDirLockedError
 from logstore.spark.commits import ONCE_PREFIX, commit, read_records
 from logstore.spark.options import Place, check_names, log_dirs_of, number
-from logstore.spark.staging import GIVEN_BY_THE_LOG, Stage, StagedFile
-from logstore.spark.views import settle_in, view_of
+from logstore.spark.staging import GIVEN_BY_THE_LOG, Stage, StagedFile, partitions_of
+from logstore.spark.views import host_named, settle_in, view_of
 from logstore.store.admin_client import find_owner
 from logstore.store.store import LogStore
 
@@ -41,6 +43,7 @@ TYPES = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 Messages = list[WriterCommitMessage | None]
+Taken = TypeVar("Taken")
 
 # Longer than a commit takes, of another query or of a driver that was killed, on a slow disk too.
 LOCK_SECONDS_MAX = 60.0
@@ -95,32 +98,73 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
     Raises:
         LogDirLockedError: another process owns it; the message says which and what to do.
     """
+    return _patiently(log_dirs, lambda: LogStore.open(log_dirs, admin_socket=False))
+
+
+def check_not_owned(log_dirs: tuple[str, ...]) -> None:
+    """Find at the planning what would stop the commit, before the tasks have done their work.
+
+    The locks are taken and given back at once, and nothing is written.
+
+    Raises:
+        LogDirLockedError: another process owns the store, and not for a commit.
+    """
+
+    def try_locks() -> None:
+        with ExitStack() as stack:
+            for path in log_dirs:
+                lock = DirLock(path)
+                with suppress(OSError):  # a log dir that is away; others say so
+                    if files.exists(lock.path):
+                        lock.acquire()
+                        stack.callback(lock.release)
+
+    _patiently(log_dirs, try_locks)
+
+
+def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
+    """Take something of a store; wait for a commit that has it, but not for other owners."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
-            return LogStore.open(log_dirs, admin_socket=False)
+            return take()
         except LogDirLockedError as error:
             if find_owner(log_dirs) is not None or time.monotonic() > deadline:
                 raise LogDirLockedError(
                     f"log dir {error.path} is owned by process {error.pid}: Spark writes to a "
-                    "store while no other process owns it. Stop that process during the commit, "
-                    "or write from it",
+                    "store while no other process owns it. Close the store there before the write, "
+                    "or append from that process",
                     path=error.path,
                     pid=error.pid,
                 ) from error
             time.sleep(LOCK_PAUSE_SECONDS)
 
 
+def prepare(options: WriteOptions) -> None:
+    """Find what would fail the write before a task runs, and create the topic if that is wanted.
+
+    Raises:
+        LogDirLockedError: another process owns the store.
+        UnknownPartitionError: the topic is not there, and numPartitions is not given.
+    """
+    check_not_owned(options.log_dirs)
+    with host_named():
+        create_topic(options)
+
+
 def create_topic(options: WriteOptions) -> None:
     """Create the topic with the wanted number of partitions, if it is not there at all."""
-    if options.topic is None or not options.new_partitions:
+    if options.topic is None:
         return
-    if any(key.topic == options.topic for key in view_of(Place(options.log_dirs))):
+    store = view_of(Place(options.log_dirs))
+    if not options.new_partitions:
+        partitions_of(store, options.topic)
+        return
+    if any(key.topic == options.topic for key in store):
         return
     with own(options.log_dirs) as store:
         for partition in range(options.new_partitions):
-            if (options.topic, partition) not in store:
-                store.create(options.topic, partition)
+            store.create(options.topic, partition, exist_ok=True)
 
 
 def context_of_task() -> tuple[str | None, int]:
@@ -141,8 +185,9 @@ class _Writer:
 
     def _stage(self, query_id: str, task: int, batches: Iterator[pa.RecordBatch]) -> StagedFile:
         settle_in()
-        store = view_of(Place(self._options.log_dirs))
-        return Stage(store, query_id, self._options.topic, task).write(batches)
+        with host_named():
+            store = view_of(Place(self._options.log_dirs))
+            return Stage(store, query_id, self._options.topic, task).write(batches)
 
     def _commit(self, messages: list[Any], batch_id: int) -> None:
         staged = [message for message in messages if isinstance(message, StagedFile)]

@@ -10,7 +10,7 @@ import os
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
-from logstore.log.custody import held
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.metadata import COPYING, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
@@ -69,7 +69,9 @@ def outrank(log: Log, generation: int) -> None:
     Raises:
         LogStoreError: it is closed or deleted by now, or its disk failed.
     """
-    with log._flush_lock, held(log, "_flush_lock"):
-        log._check()
-        if log._metadata.generation <= generation:
-            log._set_metadata(generation=generation + 1)
+    host.change_metadata(
+        log,
+        lambda metadata: (
+            {"generation": generation + 1} if metadata.generation <= generation else None
+        ),
+    )

@@ -163,8 +163,15 @@ class Admin:
 
     def start(self) -> None:
         """Serve whoever asks, those who came since `listen` among them."""
-        if self._server is not None:
+        from logstore.store.background import warn
+
+        if self._server is None:
+            return
+        try:
             self._server.start()
+        except RuntimeError as error:  # no thread can be had
+            warn("no admin socket at %s: %s", self.path, error)
+            self.stop()
 
     def stop(self) -> None:
         """Serve no more; requests under way go on by themselves, and nobody hears of their end."""

@@ -45,11 +45,16 @@ def create(
     log_dir: str | None = None,
     config: Row | None = None,
     is_new: bool = False,
+    exist_ok: bool = False,
 ) -> Row:
     """Create a partition and say where it is."""
     settings = None if config is None else LogConfig(**config)
-    log = store.create(topic, partition, log_dir=log_dir, config=settings, is_new=is_new)
-    return {"topic": topic, "partition": partition, "log_dir": log.log_dir}
+    existed = (topic, partition) in store
+    log = store.create(
+        topic, partition, log_dir=log_dir, config=settings, is_new=is_new, exist_ok=exist_ok
+    )
+    row: Row = {"topic": topic, "partition": partition, "log_dir": log.log_dir}
+    return row | {"existed": True} if existed else row
 
 
 def delete(store: LogStore, topic: str, partition: int) -> Row:
@@ -74,9 +79,10 @@ def add_dir(store: LogStore, path: str, format_new: bool = True) -> Row:
     return {"path": path, "report": str(store.add_dir(path, format_new=format_new))}
 
 
-def reopen_dir(store: LogStore, path: str, format_new: bool = False) -> Row:
-    """Bring an offline log dir back."""
-    return {"path": path, "report": str(store.reopen_dir(path, format_new=format_new))}
+def reopen_dir(store: LogStore, path: str, format_new: bool = False, may_lose: bool = False) -> Row:
+    """Bring an offline log dir back, and say which replicas are lost by a disk's replacement."""
+    report = store._reopen_dir(path, format_new=format_new, may_lose=may_lose)
+    return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
 
 def take_offline(store: LogStore, path: str) -> Row:

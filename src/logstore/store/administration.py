@@ -19,6 +19,7 @@ from logstore.config import StoreConfig
 from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
+from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition, validate_partition, validate_topic
@@ -55,6 +56,7 @@ class StoreAdministration(StoreFailures):
         # Weak: who was interrupted on his way in or out claims nothing any more.
         self._changed: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
+    @uninterruptible
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
         """Take a further log dir into the store, or one of its own that was missing.
 
@@ -86,21 +88,27 @@ class StoreAdministration(StoreFailures):
                     self._drop_dir(half_added)
                 raise
 
+    @uninterruptible
     def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
         """Bring an offline log dir back, with its replicas, while the others serve.
 
         Args:
             format_new: the disk was replaced by an empty one, which takes its place; what the old
-                one held is lost, unless it is elsewhere.
+                one held is lost, unless it is elsewhere. `lost` of the report names it.
 
         Raises:
             LogDirIdentityError: what stands there is not this log dir.
             LogDirOfflineError: it does not work yet.
             DuplicateLogError: a copy that comes back outranks one that is open; all else serves.
         """
-        from logstore.store.returning import bring_in
+        return self._reopen_dir(path, format_new=format_new, may_lose=True)
+
+    def _reopen_dir(self, path: StrPath, *, format_new: bool, may_lose: bool) -> RecoveryReport:
+        """Do what `reopen_dir` does; unless replicas may be lost by it, refuse that by name."""
+        from logstore.store.returning import bring_in, replace
 
         flag(format_new, "format_new")
+        flag(may_lose, "may_lose")
         self._check_owner()
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
@@ -111,8 +119,11 @@ class StoreAdministration(StoreFailures):
             admission = self._membership.admit(
                 log_dir.path, format_new=format_new, replaces=replaces if format_new else None
             )
-            return bring_in(self, admission)
+            if admission.replaces is None:
+                return bring_in(self, admission)
+            return replace(self, log_dir, admission, may_lose=may_lose)
 
+    @uninterruptible
     def take_offline(self, path: StrPath) -> None:
         """Flush a log dir and let go of it, so that its disk can be unmounted; see `reopen_dir`."""
         from logstore.store.background import warn
@@ -124,11 +135,13 @@ class StoreAdministration(StoreFailures):
             if not log_dir.is_refusing:
                 try:
                     flush_dir(self._replicas, log_dir)
+                    self._checkpoint(log_dir)
                 except LogStoreError as error:
                     warn("flushing %s before it goes offline failed: %s", log_dir.path, error)
             log_dir.take_offline("its user took it offline")
             self._wait_for_seers(DROP_SECONDS_MAX)
 
+    @uninterruptible
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
         """Take a log dir out of the store, durably; gives the replicas that are lost by it.
 
@@ -156,14 +169,17 @@ class StoreAdministration(StoreFailures):
                 raise LogDirError(path=log_dir.path, reason="no other log dir would be left")
             return self._give_up(log_dir) if lost else self._remove_empty(log_dir)
 
+    @uninterruptible
     def cordon(self, path: StrPath) -> None:
         """Let no new replicas onto a log dir, until `uncordon` and over restarts."""
         self._cordon(path, True)
 
+    @uninterruptible
     def uncordon(self, path: StrPath) -> None:
         """Let new replicas onto a log dir again."""
         self._cordon(path, False)
 
+    @uninterruptible
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
         """Remember where a partition is to be created one day (KIP-113), over restarts.
 
@@ -189,6 +205,15 @@ class StoreAdministration(StoreFailures):
             log_dir.change_settings(settings._replace(preferred=preferred))
 
     # --- how it is done ---------------------------------------------------------------------------
+
+    def _checkpoint(self, log_dir: LogDir) -> None:
+        """Write the checkpoints of a log dir that is taken out: an older copy of it shows then."""
+        keeper = self._keepers.get(log_dir.path)
+        try:
+            if keeper is not None:
+                keeper.write_offsets(is_last=True)
+        except OSError as error:
+            raise log_dir.failed(error) from error
 
     def _check_owner(self) -> None:
         """Raise unless this process may change the store."""

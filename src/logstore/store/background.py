@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -19,8 +18,10 @@ from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
+from logstore.disk.threads import start_for
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
+from logstore.store import old_copies
 from logstore.store.listing import purge_tree
 from logstore.store.pace import judge
 from logstore.store.purging import purge_covered, purge_postponed
@@ -86,7 +87,8 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        self._wakeup = threading.Condition()
+        self._waking = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
+        self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
         self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
         self._is_stopped = False
@@ -96,12 +98,16 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread; it begins with copies that are covered, which may want a flush."""
-        self._thread.start()
+        """Start the thread; it begins with copies that are covered, which may want a flush.
+
+        Raises:
+            LogDirError: retriable; there is no thread to be had.
+        """
+        start_for(self.log_dir.path, self._thread)
 
     def stop(self) -> None:
         """Ask the thread to end; `join` waits for it."""
-        with self._wakeup:
+        with self._waking:
             self._is_stopped = True
             self._wakeup.notify_all()
 
@@ -114,13 +120,13 @@ class DirKeeper:
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
         """Ask for a replica's directory to be removed; `then` is called once it is gone."""
         self._replicas.doomed[path] = self.log_dir
-        with self._wakeup:
+        with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
         """Wait until all that was asked for is done."""
-        with self._wakeup:
+        with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
     # --- the duties -------------------------------------------------------------------------------
@@ -147,14 +153,19 @@ class DirKeeper:
         self._guard("purge", self.purge_covered)
         purge_postponed(self._replicas)
 
-    def write_offsets(self) -> None:
-        """Write the log dir's offsets checkpoints; what they say is durable already (R5)."""
-        with call(self.log_dir.path, SYNCING):
-            self._write_offsets()
+    def write_offsets(self, *, is_last: bool = False) -> None:
+        """Write the log dir's offsets checkpoints; what they say is durable already (R5).
 
-    def _write_offsets(self) -> None:
+        Args:
+            is_last: the log dir is closed or taken out, so an older copy of it must show.
+        """
+        with call(self.log_dir.path, SYNCING):
+            self._write_offsets(is_last)
+
+    def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
+        points = {key_of(log): log.recovery_point for log in logs(self.log_dir)}
         write(
             RECOVERY_POINTS,
             lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
@@ -164,6 +175,8 @@ class DirKeeper:
             lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
         )
         self._replicas.catalog.write(self.log_dir)
+        old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
+        old_copies.witness(self._replicas, self.log_dir)
 
     def refresh_usage(self) -> None:
         """Ask the disk for its space, and note which replicas have grown."""
@@ -196,7 +209,7 @@ class DirKeeper:
 
     def probe_soon(self) -> None:
         """Have the dir probed as soon as the thread is free: it has become suspect."""
-        with self._wakeup:
+        with self._waking:
             self._due[PROBE] = 0.0
             self._wakeup.notify_all()
 
@@ -227,8 +240,9 @@ class DirKeeper:
     def _purge(self, purge: Purge) -> None:
         path, then = purge
         try:
-            with suppress(FileNotFoundError), call(path, WORKING) as work:
-                purge_tree(path, work.beat)  # somebody else may have removed it first
+            with call(path, WORKING) as work:
+                self.log_dir.check_place()  # in an empty mount point everything looks removed
+                purge_tree(path, work.beat)
         except OSError:
             self._unpurged.append(purge)
             raise
@@ -273,7 +287,7 @@ class DirKeeper:
     def _run(self) -> None:
         self._guard("purge", self.purge_covered)
         while True:
-            with self._wakeup:
+            with self._waking:
                 self._is_idle = True
                 self._wakeup.notify_all()
                 while not self._is_stopped and (not self._purges or self.log_dir.is_suspect):

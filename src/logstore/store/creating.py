@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from logstore.config import LogConfig
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -24,13 +24,14 @@ from logstore.errors import (
     PartitionExistsError,
     UnknownPartitionError,
 )
-from logstore.log.custody import held
+from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name
 from logstore.store.acting import make_deleted
 from logstore.store.figures import DirFigures, allowance_bytes, choose_dir
+from logstore.store.old_copies import settle
 from logstore.store.purging import companions, forget_companions
 from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas
 
@@ -48,6 +49,37 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
     replicas.check_not_absent(key)
     if not is_new:
         replicas.check_no_dir_is_bad(key, NEVER_THERE)
+
+
+def existing(replicas: Replicas, key: TopicPartition, config: LogConfig | None) -> Log | None:
+    """Give the log of a partition that is there, or None; its entry is reserved.
+
+    Args:
+        config: what the caller counts on; None takes any configuration.
+
+    Raises:
+        PartitionExistsError: it is there with another configuration.
+        LogDirError: its log dir does not serve.
+    """
+    replica = replicas.opened.get(key) or replicas.incomplete.get(key)
+    if replica is None:
+        return None
+    replica.log_dir.check()
+    stored = replica.log.config.to_dict()
+    wanted = stored if config is None else config.to_dict()
+    differences = {
+        name: (value, wanted[name]) for name, value in stored.items() if value != wanted[name]
+    }
+    if differences:
+        each = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in differences.items()]
+        raise PartitionExistsError(
+            f"partition {key} exists with another configuration than the given one: "
+            f"{'; '.join(each)}; give the stored values, or leave config out to take any",
+            topic=key.topic,
+            partition=key.partition,
+            differences=differences,
+        )
+    return replica.log
 
 
 def create(
@@ -159,7 +191,7 @@ def _create_on(
 def _remove_unfinished(log_dir: LogDir, path: str) -> None:
     """Remove what a creation left that did not come to its end."""
     try:
-        files.remove_tree(path)
+        bulk.remove_tree(path)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -210,6 +242,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         extra = {**metadata.extra, DELETION: DELETED_BY_USER}
         metadata._replace(extra=extra).write(facts.path)
         facts = make_deleted(log_dir, facts)
+        settle(replicas, log_dir, key)
     except OSError as error:
         raise log_dir.failed(error, facts.path, *key) from error
     log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
@@ -219,14 +252,14 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 def _note_deletion(log: Log) -> None:
     """Write into the replica that its user deleted it, before its directory is renamed."""
-    with log._flush_lock, held(log, "_flush_lock"):
-        log._check()
-        log._set_metadata(extra={**log._metadata.extra, DELETION: DELETED_BY_USER})
+    host.change_metadata(
+        log, lambda metadata: {"extra": {**metadata.extra, DELETION: DELETED_BY_USER}}
+    )
 
 
 def is_deleted(log: Log) -> bool:
     """Tell whether a crash came between the note of a deletion and the renaming."""
-    return log._metadata.is_deleted_by_user
+    return host.metadata_of(log).is_deleted_by_user
 
 
 def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
@@ -235,8 +268,7 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     # What is under way ends first: nothing may write under this name once another log has it.
-    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
-        log._check()
+    with host.stopped(log):
         log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
         try:
             files.rename(log.directory, doomed)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk.calls import longest_seconds
+from logstore.log import host
 
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
@@ -30,7 +31,8 @@ class LogDirDescription(NamedTuple):
 
     Attributes:
         error: why it does not serve: it is offline, or no log dir of this store at all.
-        reason: why it is in the state it is in, and what to do; None while it is online.
+        reason: why it is in the state it is in, and what to do; of one that is online, that it is
+            an old copy of itself; else None.
         since_ms: when it came into that state, ms since the epoch.
     """
 
@@ -101,7 +103,7 @@ def describe_dir(
         log_dir.usage.total_bytes,
         log_dir.usage.usable_bytes,
         tuple(sorted(one for one in found if not topics or one.topic in topics)),
-        log_dir.reason or None,
+        log_dir.reason or log_dir.generation.old or None,
         log_dir.since_ms,
         log_dir.directory_id,
     )
@@ -115,7 +117,7 @@ def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescrip
             yield PartitionDescription(*key, move.size_bytes, True, UNKNOWN_LAG)
     for key, found in list(replicas.moves.items()):
         live = replicas.opened.get(key)
-        is_over = live is not None and live.log._metadata.moving is None
+        is_over = live is not None and host.metadata_of(live.log).moving is None
         if found.log_dir is log_dir and key not in running and not is_over:
             yield PartitionDescription(*key, found.size_bytes, True, UNKNOWN_LAG)
 

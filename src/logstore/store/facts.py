@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
+from logstore.disk import bulk
 from logstore.disk.failures import refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
+from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
-from logstore.store.listing import bytes_in, with_metadata
+from logstore.store.listing import bytes_in, segment_paths, with_metadata
 from logstore.store.replicas import Replica, key_of
 from logstore.store.startup import ReplicaFacts
 
@@ -46,20 +48,23 @@ def complete(
         if len(group) == 1 and group[0].kind == "live":
             told += group
         else:
+            is_all_there_is = all(facts.kind != "live" for facts in group)
             for facts in group:
                 if not (facts.is_open or facts.is_deleted_by_user):
                     log_dir = dirs[facts.log_dir]
                     with at(log_dir):
-                        facts = _complete_one(facts, log_dir, environment)
+                        facts = _complete_one(facts, log_dir, environment, is_all_there_is)
                 told.append(facts)
     return told
 
 
 def _complete_one(
-    facts: ReplicaFacts, log_dir: LogDir, environment: LogEnvironment
+    facts: ReplicaFacts, log_dir: LogDir, environment: LogEnvironment, is_all_there_is: bool
 ) -> ReplicaFacts:
     """Read the metadata of a live copy, and how far a copy that is not live reaches."""
     try:
+        if is_all_there_is and not log_dir.read_only:
+            _ask_the_disk(facts, log_dir)
         if facts.kind == "live":
             return with_metadata(facts)
         if facts.kind == "move":
@@ -72,6 +77,25 @@ def _complete_one(
         if isinstance(error.__cause__, OSError):
             refuse_shortage(error.__cause__, log_dir.path)
     return facts
+
+
+def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
+    """Have the kernel forget a copy that may become the log: only what is on the disk counts.
+
+    A sync beside its copying may have failed in a process that ended since. What that sync was to
+    write is gone then, but for the kernel's memory, which shows it until the next power cut.
+
+    Raises:
+        LogDirError: the disk failed, and the log dir is offline; or this process is short of
+            something.
+    """
+    try:
+        for path in segment_paths(facts.path):
+            log_dir.check()
+            bulk.drop_cache(path)
+    except OSError as error:
+        refuse_shortage(error, log_dir.path)
+        raise log_dir.failed(error, facts.path, facts.topic, facts.partition) from error
 
 
 def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
@@ -88,7 +112,7 @@ def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -
 def facts_of_open(replica: Replica) -> ReplicaFacts:
     """Give the facts of a live copy that this process has open."""
     log, log_dir = replica
-    metadata = log._metadata
+    metadata = host.metadata_of(log)
     topic, partition = key_of(log)
     return ReplicaFacts(
         log_dir.path,

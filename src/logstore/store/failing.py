@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError
+from logstore.store.host import StoreHost
 from logstore.store.reading import StoreReader
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ FAILURE_SECONDS_MAX = 5.0
 
 
 class StoreFailures(StoreReader):
-    """The part of a store that sees to its log dirs' failures."""
+    """The part of a store that sees to its log dirs' failures.
+
+    Attributes:
+        host: what packages above the store, such as a mover, may use of it.
+    """
 
     def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
@@ -38,9 +43,7 @@ class StoreFailures(StoreReader):
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
         self._unseen: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
-        # What goes on when a log dir that hung answers again, or one was brought back: movers.
-        # Nothing of it may wait.
-        self._after_answer: list[Callable[[], object]] = []
+        self.host = StoreHost(self)
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
         """Have a log dir that has become suspect probed until it answers."""
@@ -50,8 +53,7 @@ class StoreFailures(StoreReader):
 
     def _log_dir_answered(self) -> None:
         """Let go on what had to wait for a log dir."""
-        for go_on in list(self._after_answer):
-            go_on()
+        self.host.answered()
 
     def _log_dir_failed(self, log_dir: LogDir) -> None:
         """See to a log dir that went offline, once."""

@@ -8,14 +8,13 @@ takes one: each log is told that it is unavailable, and gets new locks to find t
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from logstore.errors import LogClosedError, LogStoreError
+from logstore.log.host import disown
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
     from logstore.store.store import LogStore
 
 REASON = "the store was opened before this process was forked"
@@ -32,23 +31,12 @@ def _refuse() -> LogStoreError:
     return LogClosedError(reason=REASON)
 
 
-def disown(log: Log) -> None:
-    """Make every call on a log raise LogClosedError, in the child."""
-    log._unavailable = _refuse
-    for name in ("_lock", "_flush_lock", "_refreshing"):
-        if hasattr(log, name):
-            setattr(log, name, threading.Lock())
-    if hasattr(log, "_appended"):
-        log._appended = threading.Condition(threading.Lock())
-        log._commit = None
-
-
 def _in_child() -> None:
     for store in list(_open_stores):
         store._closed = REASON
         store.admin.drop()
         for replica in list(store._replicas.opened.values()):
-            disown(replica.log)
+            disown(replica.log, _refuse)
     _open_stores.clear()
 
 

@@ -13,6 +13,7 @@ from logstore.arguments import many, path_of
 from logstore.disk import files
 from logstore.disk.dir_lock import lock_hint
 from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
+from logstore.disk.generations import last_paths
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import (
     FILE_NAME,
@@ -160,10 +161,11 @@ def _look_at(path: str) -> DirFacts:
         hint, has_replicas = lock_hint(path), _has_replicas(path)
         point = None if has_replicas or hint.directory_id else unmounted_point(path)
         return DirFacts(path, Found.BARE, hint=hint, has_replicas=has_replicas, unmounted=point)
-    except IsADirectoryError:
-        return DirFacts(path, Found.BAD, reason="meta.properties is a directory")
+    except files.UnfitError as error:
+        return DirFacts(path, Found.DAMAGED, hint=lock_hint(path), reason=error.reason)
     try:
-        return DirFacts(path, Found.FORMATTED, decode_meta(data, meta_path))
+        meta = decode_meta(data, meta_path)
+        return DirFacts(path, Found.FORMATTED, meta, last_paths=last_paths(path))
     except CorruptCheckpointError as error:
         left, lock = hint_of(data), lock_hint(path)
         hint = Hint(lock.cluster_id or left.cluster_id, lock.directory_id or left.directory_id)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.config import LogConfig
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.segment import Segment
@@ -87,7 +88,7 @@ def adopt(
             files.sync_dir(log_dir.path)
         except BaseException as error:
             with suppress(OSError):
-                files.remove_tree(temporary)
+                bulk.remove_tree(temporary)
             if isinstance(error, OSError):
                 raise log_dir.failed(error, directory, *name) from error
             raise
@@ -121,11 +122,12 @@ def _fill(
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
-    segments = log._view[0]
+    segments = host.segments_of(log)
     for segment in segments:
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
         done = linked + cloned + copied
         if segment is not segments[-1] and _link(segment, path):
+            bulk.sync_path(path)  # a broker leaves that to the operating system
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
             cloned += segment.size_bytes
@@ -158,10 +160,10 @@ def _link(segment: Segment, path: str) -> bool:
 
 
 def _clone(log: Log, segment: Segment, path: str) -> bool:
-    source = segment.handle(log._environment)
-    target = files.open_file(path, files.REPLACE)
+    source = host.open_segment(log, segment)
+    target = files.replace_file(path)
     try:
-        files.clone(source.fd, target)
+        bulk.clone(source.fd, target)
         files.sync_file(target)
     except OSError as error:
         if error.errno not in NO_CLONES:
@@ -173,12 +175,12 @@ def _clone(log: Log, segment: Segment, path: str) -> bool:
 
 
 def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int], object]) -> None:
-    source = segment.handle(log._environment)
-    target = files.open_file(path, files.REPLACE)
+    source = host.open_segment(log, segment)
+    target = files.replace_file(path)
     try:
         for start in range(0, segment.size_bytes, COPY_BYTES):
             end = min(start + COPY_BYTES, segment.size_bytes)
-            files.copy_range(source.fd, target, start, end)
+            bulk.copy_range(source.fd, target, start, end)
             show(done + end)
         files.sync_file(target)
     finally:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
 REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
 RESERVED_IDS_MAX = 100
+SNAPSHOT_BYTES_MAX = 256 << 20
 SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # offset and leader epoch
 
 
@@ -54,7 +55,9 @@ def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> li
 def _snapshot(directory: str) -> Iterator[bytes | None]:
     """Give the records of the latest snapshot of the metadata log, up to damage."""
     names = [entry.name for entry in files.entries(directory) if SNAPSHOT.fullmatch(entry.name)]
-    data = files.read_file(os.path.join(directory, max(names))) if names else b""
+    data = (
+        files.read_file(os.path.join(directory, max(names)), SNAPSHOT_BYTES_MAX) if names else b""
+    )
     for span in walk(data):
         if layouts.fault(data, span.position, None) is not None:
             return

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.errors import PartitionExistsError
 from logstore.format import layouts
 from logstore.format.batch import CODEC_MASK, RecordBatch
 from logstore.format.columns import Buffer
 from logstore.format.kafka_codecs import PAYLOAD_BYTES_MAX
 from logstore.format.kafka_header import COMPRESSED_RECORDS_MAX
-from logstore.log.cursor import Cursor
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.scan import magic_of
 from logstore.log.segment import Segment
@@ -53,20 +53,20 @@ def export(log: Log, directory: str) -> int:
         files.rename(temporary, directory)
     except BaseException:
         with suppress(OSError):
-            files.remove_tree(temporary)
+            bulk.remove_tree(temporary)
         raise
     files.sync_dir(parent)
     return size_bytes
 
 
 def _fill(log: Log, directory: str) -> int:
-    log._refresh()
-    start, segments, total = log.log_start_offset, log._view[0], 0
+    host.refresh(log)
+    start, segments, total = log.log_start_offset, host.segments_of(log), 0
     for segment in segments:
         if segment.end_offset <= start and segment is not segments[-1]:
             continue
         name = segment_file_name(max(segment.base_offset, start), ".log")
-        target = files.open_file(os.path.join(directory, name), files.REPLACE)
+        target = files.replace_file(os.path.join(directory, name))
         try:
             total += _write(log, segment, start, target)
             files.sync_file(target)
@@ -78,14 +78,14 @@ def _fill(log: Log, directory: str) -> int:
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
     """Write the batches of a segment from an offset on; give their bytes."""
-    source = segment.handle(log._environment)
+    source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
-        files.copy_range(source.fd, target, 0, segment.size_bytes)
+        bulk.copy_range(source.fd, target, 0, segment.size_bytes)
         return segment.size_bytes
     position = 0
     first = max(segment.base_offset, start)
-    for data, _, run in Cursor(segment, first, log._environment).runs(WINDOW_BYTES):
+    for data, _, run in host.cursor_of(log, segment, first).runs(WINDOW_BYTES):
         for at, header in run:
             if is_kafkas and header.base_offset >= start:
                 buffers: list[Buffer] = [data[at : at + header.size_bytes]]

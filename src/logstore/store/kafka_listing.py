@@ -105,9 +105,13 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
 def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
     """Read a checkpoint; one that is not whole says nothing, and is damage."""
     try:
-        lines = files.read_file(path).decode("utf-8", "replace").splitlines()
+        data = files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
         return {}
+    except files.UnfitError as error:
+        damage.append((path, f"no checkpoint of offsets: {error.reason}; it is not believed"))
+        return {}
+    lines = data.decode("utf-8", "replace").splitlines()
     if not lines and path.endswith(CLEANER_OFFSETS):  # made, and not written since
         return {}
     try:
@@ -123,6 +127,13 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
     return found
 
 
+def _known_names(entry: files.Entry) -> frozenset[str]:
+    """Give the names of a broker's that an entry of this kind may have."""
+    if entry.is_dir:
+        return KNOWN_DIRS
+    return KNOWN_FILES if entry.is_file else frozenset()
+
+
 def list_kafka_dir(path: str) -> KafkaListing:
     """List a log dir; raises OSError."""
     listing = KafkaListing([], {}, {}, files.exists(os.path.join(path, STOPPED)), [], [])
@@ -134,8 +145,8 @@ def list_kafka_dir(path: str) -> KafkaListing:
             listing.replicas.append(KafkaReplica(key, kind, full))
             if kind != "live":
                 listing.warnings.append(f"{full}: {WHAT[kind]}")
-        elif entry.name not in (KNOWN_DIRS if entry.is_dir else KNOWN_FILES):
-            kind = "directory" if entry.is_dir else "file"
+        elif entry.name not in _known_names(entry):
+            kind = entry.kind
             listing.warnings.append(f"{full}: a {kind} that is not a broker's; it is not read")
     for name in (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
         full = os.path.join(path, name)

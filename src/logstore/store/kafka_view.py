@@ -25,6 +25,7 @@ from logstore.errors import (
     ReplicaIncompleteError,
     UnknownPartitionError,
 )
+from logstore.log import host
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.kafka_view import KafkaLogView, read_topic_id
 from logstore.log.log import Log
@@ -173,15 +174,15 @@ class KafkaStoreView(LogStoreView):
         try:
             metadata = PartitionMetadata(*key, read_topic_id(directory))
             view = KafkaLogView(log_dir, directory, metadata, self._environment)
-            view._relist()
+            view.relist()
         except FileNotFoundError as error:
             raise UnknownPartitionError(**key._asdict()) from error
         listing = self._listings[log_dir.path]
         view.was_stopped = listing.was_stopped
         view.known_end = listing.known_ends.get(key, (0, ""))
         start = listing.start_offsets.get(key, 0)
-        if view.log_start_offset < start <= view.log_end_offset:
-            view._log_start_offset = view.known_start = start
+        if host.start_at(view, start):
+            view.known_start = start
         return cast(Log, view)
 
 

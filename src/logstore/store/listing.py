@@ -10,10 +10,11 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from logstore.disk import files
+from logstore.disk import bulk, files
 from logstore.disk.catalog_file import CATALOG_NAME
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
+from logstore.disk.generations import GENERATION_NAME, WITNESS_NAME
 from logstore.disk.log_dir import PROBE_PREFIX, LogDir
 from logstore.disk.meta_properties import FILE_NAME
 from logstore.disk.settings import SETTINGS_NAME
@@ -34,11 +35,13 @@ OUR_FILES = frozenset(
     {
         CATALOG_NAME,
         FILE_NAME,
+        GENERATION_NAME,
         LOCK_NAME,
         MARKER_NAME,
         RECOVERY_POINTS,
         LOG_START_OFFSETS,
         SETTINGS_NAME,
+        WITNESS_NAME,
     }
 )
 # Where replicas come and go all the time, the last of so many listings is taken.
@@ -135,7 +138,7 @@ def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
 
 
 def _what_is_foreign(entry: files.Entry) -> str:
-    kind = "symlink" if entry.is_symlink else "directory" if entry.is_dir else "file"
+    kind = entry.kind
     if entry.name in OUR_FILES:
         return f"a {kind} that stands where a file of the store belongs"
     if parse_dir_name(entry.name) is not None:
@@ -169,6 +172,15 @@ def _is_leftover(name: str) -> bool:
 def bytes_in(path: str) -> int:
     """Sum up the segments in a directory; raises OSError."""
     return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
+
+
+def segment_paths(path: str) -> list[str]:
+    """List the segments in a directory, in order; raises OSError."""
+    return [
+        os.path.join(path, each.name)
+        for each in sorted(files.entries(path))
+        if each.is_file and each.name.endswith(".log")
+    ]
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
@@ -234,17 +246,23 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 
 
 def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
-    """Remove a replica; the file that says why goes last, so that a crash is understood.
+    """Remove a replica, durably; the file that says why goes last, so that a crash is understood.
+
+    What is purged after it (a deletion, which keeps other copies dead) relies on that. If the
+    directory is gone already, its removal is made durable all the same.
 
     Args:
         beat: called after each file: the disk answers.
     """
-    for entry in files.entries(path):
-        child = os.path.join(path, entry.name)
-        if entry.is_dir:
-            files.remove_tree(child)
-        elif entry.name != PARTITION_METADATA:
-            files.remove_if_there(child)
-        beat()
-    files.sync_dir(path)
-    files.remove_tree(path)
+    try:
+        for entry in files.entries(path):
+            child = os.path.join(path, entry.name)
+            if entry.is_dir:
+                bulk.remove_tree(child)
+            elif entry.name != PARTITION_METADATA:
+                files.remove_if_there(child)
+            beat()
+        files.sync_dir(path)
+        bulk.remove_tree(path)
+    except FileNotFoundError:
+        files.sync_dir(os.path.dirname(path))

@@ -10,9 +10,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
@@ -21,44 +21,21 @@ from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineErr
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition
+from logstore.store import old_copies
 from logstore.store.acting import make_live
 from logstore.store.creating import is_deleted, rename_away
 from logstore.store.parallel import TURN_SECONDS, for_each
 from logstore.store.purging import doomed
-from logstore.store.recovery_report import OfflineDir, OfflineEntry, RecoveryReport
-from logstore.store.replicas import (
-    Doomed,
-    IncompleteReplica,
-    MoveFound,
-    OfflineReplica,
-    Replicas,
+from logstore.store.recovery_report import (
+    OfflineDir,
+    OfflineEntry,
+    RecoveryProgress,
+    RecoveryReport,
 )
+from logstore.store.replicas import Doomed, IncompleteReplica, MoveFound, OfflineReplica, Replicas
 from logstore.store.reserving import Reservation
 from logstore.store.settling import Settled, settle, settle_returned
 from logstore.store.startup import Act, Decision, ReplicaFacts
-
-
-class RecoveryProgress(NamedTuple):
-    """How far the opening of a store has come."""
-
-    logs_done: int
-    logs_total: int
-    scanned_bytes: int
-    log_dir: str
-    topic_partition: TopicPartition
-
-
-def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Tell where the catalog was wrong about a log dir that serves; the directories are right."""
-    for key, log_dir in said.items():
-        replica = replicas.opened.get(key)
-        if replica is not None:
-            if replica.log_dir is not log_dir:
-                yield f"the catalog had {key} in {log_dir.path}, it is in {replica.log_dir.path}"
-        elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog had {key} in {log_dir.path}, and it is in no log dir that serves"
-            if not replicas.is_a_dir_bad():
-                replicas.catalog.note(key, None)
 
 
 class Loader:
@@ -93,6 +70,8 @@ class Loader:
         # What the lanes are at; added to and taken from by them, copied by whoever goes through it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
+        # The logs that were open in a log dir before it went offline.
+        self._held: dict[TopicPartition, Log] = {}
 
     def load(self) -> None:
         """Open everything that can be opened; what cannot is in the report."""
@@ -102,7 +81,7 @@ class Loader:
         self.report.warnings += catalog.load(good, is_a_dir_bad=is_a_dir_bad)
         said = {key: log_dir for log_dir in good for key in catalog.on(log_dir.directory_id)}
         self._load(settle(self.replicas, self.environment))
-        self.report.warnings += disagreements(self.replicas, said)
+        self._conclude(said, good)
         for log_dir in self.replicas.log_dirs:
             self.report.warnings += log_dir.warnings
             if log_dir.is_offline:
@@ -128,11 +107,14 @@ class Loader:
             if replica.log_dir.path == log_dir.path
         }
         self._is_serving = True
+        if log_dir.generation.is_known_to_process:
+            self._held = {key: replica.log for key, replica in before.items()}
         is_a_dir_bad = self.replicas.is_a_dir_bad()
         catalog = self.replicas.catalog
         self.report.warnings += catalog.load(
             [log_dir], is_a_dir_bad=is_a_dir_bad, turn=partial(time.sleep, TURN_SECONDS)
         )
+        said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
         for key, replica in before.items():
             if self.replicas.opened.get(key) is replica:  # it was here, and is no more
@@ -140,8 +122,19 @@ class Loader:
         for key, known in offline.items():
             if self.replicas.offline.get(key) is known and not log_dir.is_offline:
                 del self.replicas.offline[key]  # a delete that failed half way, say
+        self._conclude(said, [log_dir])
         self.report.warnings += log_dir.warnings
         self.report.was_clean = log_dir.was_clean
+
+    def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
+        """Judge what the catalog said was in these log dirs, and whether they are old copies."""
+        replicas, report = self.replicas, self.report
+        for key, log_dir, error in old_copies.note_missing(replicas, said):
+            report.offline.append(OfflineEntry(key, (log_dir.path,), error))
+        if not self._is_serving:
+            report.warnings += old_copies.disagreements(replicas, said)
+        report.warnings += old_copies.tell(loaded)
+        old_copies.conclude(replicas, loaded)
 
     def _load(self, settled: Settled) -> None:
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
@@ -194,6 +187,7 @@ class Loader:
         else:
             if act is Act.PURGE_COVERED:
                 self.replicas.superseded[first.path] = first
+            self.replicas.leave(key, decision.replicas)
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
@@ -220,6 +214,8 @@ class Loader:
 
         (outcome,) = for_each([log_dir], open_it, is_given_up=lambda log_dir: log_dir.is_suspect)
         error = outcome.error
+        if opened:
+            decision = old_copies.with_what_is_missing(decision, log_dir, opened[0])
         if not outcome.is_finished:
             error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         if error is not None:
@@ -343,6 +339,11 @@ class Loader:
         if log_dir.is_offline:  # it hung, and nobody waits for this log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
+        short = old_copies.judge(self.replicas, log_dir, facts, log, self._held.get(key))
+        if short is not None:
+            log.detach(short.error())
+            self._open_incomplete(short, log_dir)
+            return
         if is_deleted(log):
             path = rename_away(log, log_dir, key)
             with self._lock:

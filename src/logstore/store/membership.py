@@ -21,6 +21,11 @@ from logstore.store.possession import does_not_work, each
 from logstore.store.replicas import Replicas
 from logstore.store.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
 
+REPLACE_REMEDY = (
+    "mount the disk, or, if this empty one replaces it, pass format_new=True "
+    "(logstore reopen --format-new)"
+)
+
 
 class Admission(NamedTuple):
     """What a path is to be in the store.
@@ -86,7 +91,7 @@ class Membership:
                 raise LogDirIdentityError(path=resolved, reason=reason)
         elif not format_new:
             why = not_mounted(facts) or "it is not formatted"
-            raise LogDirIdentityError(path=resolved, reason=f"{why}: {FORMAT_REMEDY}")
+            raise LogDirIdentityError(path=resolved, reason=f"{why}: {REPLACE_REMEDY}")
         elif facts.unmounted and replaces is None:
             raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
         return Admission(resolved, new_id(), is_new=True, is_changed=True, replaces=replaces)

@@ -18,7 +18,16 @@ from logstore.store import possession
 from logstore.store.identity import Configured, look_at, write_identities
 from logstore.store.parallel import in_time
 from logstore.store.possession import each, release_all
-from logstore.store.roster import DirFacts, Found, Refused, Roll, decide, not_mounted
+from logstore.store.replicas import last_at
+from logstore.store.roster import (
+    READER_REMEDY,
+    DirFacts,
+    Found,
+    Refused,
+    Roll,
+    decide,
+    not_mounted,
+)
 
 ATTEMPTS_MAX = 5
 PATIENCE_SECONDS = 15.0
@@ -63,7 +72,7 @@ def open_log_dirs(
     for _ in range(ATTEMPTS_MAX):
         facts = look(configured, patience_seconds)
         roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
-        opened = _make(configured, roll, on_failure=on_failure, read_only=False)
+        opened = _make(configured, facts, roll, on_failure=on_failure, read_only=False)
         for log_dir in opened.log_dirs:
             log_dir.lock.admin_socket = admin_socket
         try:
@@ -93,14 +102,23 @@ def view_log_dirs(
     facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         why = not_mounted(*facts)
-        reason = f"there is no store here{why and f' ({why})'}"
-        raise LogDirIdentityError(
-            path=configured.paths[0],
-            reason=f"{reason}; open it for writing to make one, or correct the path",
-        )
+        path, reason = configured.paths[0], f"there is no store here{why and f' ({why})'}"
+        remedy = "open it for writing to make one, or correct the path"
+        raise LogDirIdentityError(f"log dir {path}: {reason}; {remedy}", path=path, reason=reason)
+    _check_a_store_is_seen(facts)
     roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
     roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))
-    return _make(configured, roll, on_failure=on_failure, read_only=True)
+    return _make(configured, facts, roll, on_failure=on_failure, read_only=True)
+
+
+def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
+    """Refuse a view where dirs without anything are beside those that cannot be looked at."""
+    bad = [fact for fact in facts if fact.found is Found.BAD]
+    empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
+    empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
+    if bad and empty and len(bad) + len(empty) == len(facts):
+        reason = f"{bad[0].reason}; {empty[0].path} holds no store: {READER_REMEDY}"
+        raise LogDirIdentityError(path=bad[0].path, reason=reason)
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
@@ -109,13 +127,20 @@ def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
 
 
 def _make(
-    configured: Configured, roll: Roll, *, on_failure: FailureHandler, read_only: bool
+    configured: Configured,
+    facts: Sequence[DirFacts],
+    roll: Roll,
+    *,
+    on_failure: FailureHandler,
+    read_only: bool,
 ) -> OpenedDirs:
     """Make the log dirs of a decision, in the order of the configuration."""
     members = {member.path: member for member in roll.members}
     refused = {refusal.path: refusal for refusal in roll.refused}
     if not members:
-        raise _none_serves(roll.refused)
+        raise _none_serves(
+            [Refused(r.path, r.explained(to_reader=read_only), r.is_identity) for r in roll.refused]
+        )
     log_dirs, warnings = [], []
     for path in configured.paths:
         log_dir = LogDir(path, on_failure=on_failure, read_only=read_only)
@@ -125,17 +150,25 @@ def _make(
             if member.warning:
                 warnings.append(member.warning)
         elif path in refused:
-            log_dir.take_offline(refused[path].reason)
+            log_dir.take_offline(refused[path].explained(to_reader=read_only))
         else:
             log_dir.take_offline("its store is still being formatted")
         log_dirs.append(log_dir)
+    paths = _last_paths(fact for fact in facts if fact.path in members)
     warnings += [
-        f"log dir {id_} of the store's roster is not among those that serve: what it holds is "
-        "unavailable until it is named and its disk is there; if that is gone for good: logstore "
-        f"remove-dir --lost {id_}"
+        f"log dir {id_}{last_at(paths.get(id_))} is missing: its partitions are offline; mount it "
+        f"or add it to --log-dirs; if it is gone for good: logstore remove-dir --lost {id_}"
         for id_ in roll.missing_ids
     ]
     return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)
+
+
+def _last_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
+    """Give where each log dir was last, by the word of those that know the latest roster."""
+    told: dict[str, str] = {}
+    for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
+        told |= fact.last_paths
+    return told
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:

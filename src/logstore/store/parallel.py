@@ -42,7 +42,8 @@ def for_each(
 
     A thread that has not finished by then is left behind as a daemon: it hangs in a disk. When the
     wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for, but
-    for those that are given up.
+    for those that are given up. If the process can have no more threads, the calling thread does
+    the rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []
@@ -65,8 +66,7 @@ def for_each(
             threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
             for number in range(len(items))
         ]
-        for thread in threads:
-            thread.start()
+        _start_all(threads, run)
         deadline = None if timeout is None else time.monotonic() + timeout
         lanes = [
             (thread, partial(is_given_up, item) if is_given_up else None)
@@ -85,6 +85,18 @@ def for_each(
         raise ends[0]
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
+
+
+def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
+    """Start the threads; what a thread was to do that cannot be had is done here."""
+    undone = []
+    for number, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError:  # this process has as many threads as it may have
+            undone.append(number)
+    for number in undone:
+        run(number)
 
 
 def in_time(

@@ -91,6 +91,7 @@ def lock(log_dir: LogDir, *, is_new: bool) -> None:
         log_dir.check_place()
         log_dir.check()
         log_dir.lock.acquire()
+        log_dir.spare.fill()
     except OSError as error:
         refuse_shortage(error, log_dir.path)
         log_dir.take_offline(f"it cannot be locked: {reason_of(error)}")

@@ -1,8 +1,9 @@
 """Make an incomplete replica whole by its user's word: what it lacks is given up, durably.
 
     marks of the move out of partition.metadata, generation above all that are known -> rename
+    in an old copy of a log dir, where it is live by name: strike it out of the doubts
 
-A crash before the rename leaves it incomplete as it was; a crash after it leaves it live.
+A crash before the last step leaves it incomplete as it was; a crash after it leaves it live.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import PartitionMetadata
 from logstore.names import TopicPartition, dir_name
-from logstore.store import acting
+from logstore.store import acting, old_copies
 from logstore.store.replicas import IncompleteReplica, Replicas
 
 
@@ -38,10 +39,12 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
         log_dir, facts = incomplete.log_dir, incomplete.facts
         try:
             live = f"{log_dir.path}/{dir_name(*key)}"
-            if files.exists(live):
+            if facts.kind != "live" and files.exists(live):
                 raise LogDirError(path=log_dir.path, reason=f"{live} stands in the way")
             _rewrite_metadata(incomplete, key)
-            facts = acting.make_live(log_dir, facts)
+            if facts.kind != "live":
+                facts = acting.make_live(log_dir, facts)
+            old_copies.settle(replicas, log_dir, key)
         except OSError as error:
             raise log_dir.failed(error, facts.path, *key) from error
         _open_live(replicas, environment, key, incomplete, facts.dir_name)
@@ -57,7 +60,8 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
             topic=key.topic, partition=key.partition, reason=str(error)
         ) from error
     assert metadata is not None
-    known = [facts.generation for facts in (incomplete.facts, *incomplete.others)]
+    known = [metadata.generation]
+    known += [facts.generation for facts in (incomplete.facts, *incomplete.others)]
     known += [
         facts.superseded_by.generation
         for facts in (incomplete.facts, *incomplete.others)
@@ -84,5 +88,6 @@ def _open_live(
         replicas.leave_incomplete(key, error)
         raise
     replicas.add(key, log, log_dir)
+    replicas.leave(key, incomplete.others)
     reason = f"the replica {key} was promoted: ask the store for its log again"
     incomplete.log.detach(LogClosedError(reason=reason))

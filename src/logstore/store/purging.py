@@ -97,7 +97,8 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
     move = replicas.moves.get(key)
     others |= {move.path: move.log_dir} if move is not None else {}
-    others |= {p: d for p, (of, d) in list(replicas.begun.items()) if of == key}
+    for known in (replicas.begun, replicas.left):
+        others |= {p: d for p, (of, d) in list(known.items()) if of == key}
     others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
     return [Doomed(log_dir, path, True) for path, log_dir in others.items()]
 
@@ -114,9 +115,10 @@ def _may_be_of(path: str, key: TopicPartition) -> bool:
 
 def forget_companions(replicas: Replicas, key: TopicPartition) -> None:
     """Forget the other copies of a replica that was deleted."""
-    for path, (of, _) in list(replicas.begun.items()):
-        if of == key:
-            replicas.begun.pop(path, None)
+    for known in (replicas.begun, replicas.left):
+        for path, (of, _) in list(known.items()):
+            if of == key:
+                known.pop(path, None)
     replicas.moves.pop(key, None)
     for path, facts in list(replicas.superseded.items()):
         if (facts.topic, facts.partition) == key:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from logstore.store.store import LogStore
 
 
+CLOSED = "the store was closed"
+
+
 class StoreReader:
     """The part of a store that its owner and its readers in other processes share.
 

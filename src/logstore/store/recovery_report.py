@@ -8,6 +8,16 @@ from typing import Any, NamedTuple
 from logstore.names import TopicPartition
 
 
+class RecoveryProgress(NamedTuple):
+    """How far the opening of a store has come."""
+
+    logs_done: int
+    logs_total: int
+    scanned_bytes: int
+    log_dir: str
+    topic_partition: TopicPartition
+
+
 class OfflineEntry(NamedTuple):
     """A replica that could not be opened whole, and why."""
 
@@ -31,6 +41,7 @@ class RecoveryReport:
         offline: the replicas that could not be opened.
         incomplete: the replicas that may lack records, open to be read only, and what is missing.
         offline_dirs: the log dirs that do not serve.
+        lost: the replicas that were on a disk which an empty one has replaced.
         warnings: names that are not ours, checkpoints not believed, and whatever else was odd.
         was_clean: whether every serving log dir had been closed in order.
     """
@@ -40,6 +51,7 @@ class RecoveryReport:
         self.offline: list[OfflineEntry] = []
         self.incomplete: list[OfflineEntry] = []
         self.offline_dirs: list[OfflineDir] = []
+        self.lost: list[TopicPartition] = []
         self.warnings: list[str] = []
         self.was_clean = True
         self.seconds = 0.0
@@ -67,8 +79,9 @@ class RecoveryReport:
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether nothing is damaged and nothing offline."""
-        return not (self.problems or self.offline or self.incomplete or self.offline_dirs)
+        """Tell whether nothing is damaged, nothing offline and nothing lost."""
+        away = self.offline or self.incomplete or self.offline_dirs or self.lost
+        return not (self.problems or away)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -86,6 +99,8 @@ class RecoveryReport:
             yield f"  {replica.topic_partition} is offline: {replica.error}"
         for replica in self.incomplete:
             yield f"  {replica.topic_partition} is incomplete: {replica.error}"
+        for key in self.lost:
+            yield f"  {key} is lost: an empty disk took the place of the one that held it"
         for entry in self.entries:
             yield from _entry_lines(entry)
         for warning in self.warnings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from logstore.disk.log_dir import LogDir
@@ -40,11 +40,16 @@ class Doomed(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, what its users are told, and how to try again."""
+    """A replica that could not be opened, what its users are told, and how to try again.
+
+    Attributes:
+        is_missing: its log dir is an old copy, from before the replica was there.
+    """
 
     error: LogStoreError
     log_dir: LogDir
     open_again: Callable[[], None] | None = None
+    is_missing: bool = False
 
 
 class IncompleteReplica(NamedTuple):
@@ -67,6 +72,11 @@ class MoveFound(NamedTuple):
 def key_of(log: Log) -> TopicPartition:
     """Give the topic and partition of a log."""
     return TopicPartition(log.topic, log.partition)
+
+
+def last_at(path: str | None) -> str:
+    """Say, after the id of a missing log dir, where that was last, if it is known."""
+    return "" if path is None else f" (last at {path})"
 
 
 def _why_bad(log_dir: LogDir) -> str:
@@ -94,6 +104,8 @@ class Replicas(ReplicaReservations):
         self.doomed: dict[str, LogDir] = {}
         # Copies that moves of this process have begun, by path: they go before a deletion may.
         self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
+        # Other copies that are left alone for now, by path: they go before a deletion may, too.
+        self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
         # Deletions that stay on record as long as a log dir hangs, or is being brought in.
         self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()
@@ -160,15 +172,22 @@ class Replicas(ReplicaReservations):
         for name, log_dir in list(self.doomed.items()):
             if log_dir.path == path:
                 self.doomed.pop(name, None)
-        for name, (_, log_dir) in list(self.begun.items()):
-            if log_dir.path == path:
-                self.begun.pop(name, None)
+        for copies in (self.begun, self.left):
+            for name, (_, log_dir) in list(copies.items()):
+                if log_dir.path == path:
+                    copies.pop(name, None)
         for key, move in list(self.moves.items()):
             if move.log_dir.path == path:
                 self.moves.pop(key, None)
         for name, facts in list(self.superseded.items()):
             if facts.log_dir == path:
                 self.superseded.pop(name, None)
+
+    def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
+        """Remember copies that nobody removes yet: a deletion of the replica takes them along."""
+        for facts in copies:
+            if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
+                self.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def forget_left(self, key: TopicPartition, paths: Sequence[str]) -> None:
         """Forget that a move left a copy, if it is among those that are decided about anew."""
@@ -295,7 +314,8 @@ class Replicas(ReplicaReservations):
             may_be = may_be or [d for d in bad if not d.directory_id]
             path = may_be[0].path if may_be else directory_id
             why = f"{path}: {_why_bad(may_be[0])}" if may_be else NOT_GIVEN
-            reason = f"{key} is in the log dir with id {directory_id}, which does not serve ({why})"
+            told = directory_id + ("" if may_be else last_at(self.last_path_of(directory_id)))
+            reason = f"{key} is in the log dir with id {told}, which does not serve ({why})"
             raise LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
@@ -325,10 +345,16 @@ class Replicas(ReplicaReservations):
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
-            names += [f"a log dir with id {id_} ({NOT_GIVEN})" for id_ in self.missing_ids]
+            told = [f"{id_}{last_at(self.last_path_of(id_))}" for id_ in self.missing_ids]
+            names += [f"a log dir with id {one} ({NOT_GIVEN})" for one in told]
         path, *_ = [*(d.path for d in bad), *self.missing_ids, self.log_dirs[0].path]
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
         return LogDirOfflineError(path=path, reason=reason + advice)
+
+    def last_path_of(self, directory_id: str) -> str | None:
+        """Give where a missing log dir was last, as far as a log dir that serves knows."""
+        told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
+        return next((path for path in told if path is not None), None)
 
     def is_a_dir_bad(self) -> bool:
         """Tell whether some log dir of the store does not serve: it may hold what nobody knows."""

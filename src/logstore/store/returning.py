@@ -10,7 +10,7 @@ again then, and can be given up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,12 @@ from logstore.disk.calls import awake_seconds, calls_to, longest_seconds, wait_a
 from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError
-from logstore.log.custody import NOT_WRITING
+from logstore.log import host
+from logstore.names import TopicPartition
 from logstore.store import parallel, possession
 from logstore.store.purging import forget_postponed
 from logstore.store.recovery_report import RecoveryReport
+from logstore.store.replicas import last_at
 
 if TYPE_CHECKING:
     from logstore.store.administration import StoreAdministration
@@ -39,6 +41,9 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     _wait_until_quiet(store, admission.path)
     log_dir = LogDir(admission.path)
     log_dir.is_back = True
+    before = store._replicas.find_dir(admission.path)
+    if before is not None and before.directory_id == admission.directory_id:
+        log_dir.generation.hold(before.generation)
     replicas, report = store._replicas, RecoveryReport()
     try:
         _take_possession(store, admission, log_dir)
@@ -62,7 +67,62 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     for entry in report.offline:
         if isinstance(entry.error, DuplicateLogError):
             raise entry.error
+    report.warnings += still_missing(store)
     return report
+
+
+def still_missing(store: StoreAdministration) -> Iterator[str]:
+    """Tell of each log dir that the store misses, and of its replicas.
+
+    After a start without the old disk nothing tells which one a new disk replaces.
+    """
+    for id_ in store._replicas.missing_ids:
+        held = store._replicas.catalog.on(id_)
+        names = f", with {', '.join(map(str, held))}" if held else ""
+        path = last_at(store._replicas.last_path_of(id_))
+        yield (
+            f"log dir {id_}{path} is still missing{names}: name it once its disk is there; "
+            f"if that is gone for good: logstore remove-dir --lost {id_}"
+        )
+
+
+def replace(
+    store: StoreAdministration, old: LogDir, admission: Admission, *, may_lose: bool
+) -> RecoveryReport:
+    """Take an empty disk into the place of one that is gone, and name the replicas it held.
+
+    Raises:
+        LogDirError: replicas would be lost, and may not be; its fact `lost` names them.
+    """
+    from logstore.store.background import warn
+
+    held = replicas_of(store, old)
+    if held and not may_lose:
+        names = ", ".join(map(str, held))
+        reason = (
+            f"it held {len(held)} replicas that are lost if an empty disk takes its place: {names}."
+            " Mount the old disk if it can be read; to give these replicas up: "
+            "logstore reopen --format-new --yes"
+        )
+        raise LogDirError(path=old.path, reason=reason, lost=[list(key) for key in held])
+    report = bring_in(store, admission)
+    known = set(store._replicas.names())
+    report.lost += [key for key in held if key not in known]
+    if report.lost:
+        names = ", ".join(map(str, report.lost))
+        warn("an empty disk took the place of %s; lost with it: %s", old.path, names)
+    return report
+
+
+def replicas_of(store: StoreAdministration, log_dir: LogDir) -> list[TopicPartition]:
+    """Name the replicas that are in a log dir that is offline, as far as it is known."""
+    replicas, id_ = store._replicas, log_dir.directory_id
+    return [
+        key
+        for key in replicas.names()
+        if replicas.dir_holding(key) is log_dir
+        or (replicas.dir_holding(key) is None and replicas.catalog.directory_of(key) == id_)
+    ]
 
 
 def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
@@ -107,7 +167,7 @@ def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
     began = time.monotonic()
     before = store._replicas.find_dir(path)
     logs = [] if before is None else store._replicas.on(before)
-    while calls_to(path) or any(log._writing != NOT_WRITING for log in logs):
+    while calls_to(path) or any(host.is_writing(log) for log in logs):
         seconds = longest_seconds(path)
         waited = awake_seconds(began, time.monotonic())
         if max(seconds, waited) > store.patience_seconds:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from logstore.disk.meta_properties import Hint, MetaProperties
@@ -42,6 +42,7 @@ class DirFacts(NamedTuple):
     Attributes:
         unmounted: of a dir that holds nothing: the mount point of fstab that it ought to be below,
             where nothing is mounted now.
+        last_paths: where it has seen other log dirs, by their directory ids.
     """
 
     path: str
@@ -51,6 +52,7 @@ class DirFacts(NamedTuple):
     has_replicas: bool = False
     reason: str = ""
     unmounted: str | None = None
+    last_paths: Mapping[str, str] = {}
 
 
 class Member(NamedTuple):
@@ -64,11 +66,21 @@ class Member(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A dir that is offline from the start, and why."""
+    """A dir that is offline from the start, and why.
+
+    Attributes:
+        remedy: what the owner of the store can do about it; a reader formats nothing.
+    """
 
     path: str
     reason: str
     is_identity: bool
+    remedy: str = ""
+
+    def explained(self, *, to_reader: bool = False) -> str:
+        """Give the reason with the remedy that the owner, or a reader, can apply."""
+        remedy = READER_REMEDY if self.remedy and to_reader else self.remedy
+        return f"{self.reason}: {remedy}" if remedy else self.reason
 
 
 class Roll(NamedTuple):
@@ -81,6 +93,7 @@ class Roll(NamedTuple):
 
 
 FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as a new one"
+READER_REMEDY = "mount the disk, or correct the path"
 
 
 def decide(
@@ -210,7 +223,7 @@ def not_mounted(*facts: DirFacts) -> str:
 def _bare_refusal(fact: DirFacts) -> Refused:
     what = "there is no such directory" if fact.found is Found.ABSENT else "it is not formatted"
     reason = not_mounted(fact) or f"{what}, though the store is not new"
-    return Refused(fact.path, f"{reason}: {FORMAT_REMEDY}", True)
+    return Refused(fact.path, reason, True, FORMAT_REMEDY)
 
 
 class _Existing:
@@ -277,6 +290,7 @@ class _Existing:
         return self._roll()
 
     def _formatted(self, fact: DirFacts, meta: MetaProperties) -> None:
+        remedy = ""
         if meta.cluster_id != self.cluster_id:
             reason = (
                 f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id}): "
@@ -291,9 +305,10 @@ class _Existing:
         else:
             reason = (
                 f"its directory id {meta.directory_id} is not in the roster of the store: it was "
-                "removed or replaced; leave it out, or pass format_new=True to take it back"
+                "removed or replaced"
             )
-        self.refused.append(Refused(fact.path, reason, True))
+            remedy = "leave it out, or pass format_new=True to take it back"
+        self.refused.append(Refused(fact.path, reason, True, remedy))
 
     def _gaps(self) -> list[str]:
         taken = set(self.ids.values())
@@ -339,9 +354,9 @@ class _Existing:
             else:
                 reason = (
                     f"its meta.properties {fact.reason or 'is gone'}, and nothing tells which log "
-                    f"dir of the store it is: {FORMAT_REMEDY}"
+                    "dir of the store it is"
                 )
-                self.refused.append(Refused(fact.path, reason, True))
+                self.refused.append(Refused(fact.path, reason, True, FORMAT_REMEDY))
 
     def _bare(self, fact: DirFacts) -> None:
         if not self.format_new:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.calls import SYNCING, call
+from logstore.log import host
 from logstore.log.verification import SegmentCheck
 from logstore.store.replicas import Replicas, key_of
 
@@ -157,6 +158,6 @@ class Scrubber:
 def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
     """List the segments of a log that nobody writes and that are flushed, the active one aside."""
     flushed_to = log.recovery_point
-    segments = log._view[0]
+    segments = host.segments_of(log)
     chosen = segments if with_active else segments[:-1]
     return [Piece(log, one.base_offset) for one in chosen if one.end_offset <= flushed_to]

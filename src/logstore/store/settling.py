@@ -29,6 +29,7 @@ from logstore.names import TopicPartition
 from logstore.store import acting
 from logstore.store.facts import complete, facts_of_open
 from logstore.store.listing import Listing, list_log_dir, remove_leftovers
+from logstore.store.old_copies import doubted
 from logstore.store.parallel import TURN_SECONDS, for_each
 from logstore.store.passing import Pass
 from logstore.store.replicas import Replica, Replicas
@@ -53,7 +54,7 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
         listing = list_log_dir(log_dir, beat)
         remove_leftovers(listing, log_dir)
-        log_dir.warnings += log_dir.checkpoints.load()
+        log_dir.warnings += log_dir.checkpoints.load() + log_dir.generation.load()
         return listing
 
     def once(this: Pass) -> Settled | None:
@@ -62,6 +63,7 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found = complete(found, good, environment, this.at)
         decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
+        decisions = doubted(replicas, decisions)
         settled = _carry_out(replicas, decisions, lambda facts: True, this)
         if not _all_serve(good, replicas.log_dirs):
             return None
@@ -89,7 +91,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
             return list_log_dir(log_dir, beat, open_names[log_dir.path])
         listing = list_log_dir(log_dir, beat)
         remove_leftovers(listing, log_dir)
-        log_dir.warnings += log_dir.checkpoints.load()
+        log_dir.warnings += log_dir.checkpoints.load() + log_dir.generation.load()
         return listing
 
     def once(this: Pass) -> Settled | None:
@@ -109,7 +111,7 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         found = complete(found, good, environment, this.at)
         is_all_listed = {*replicas.log_dirs} <= {*good}  # not what came back just now
         is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
-        decisions = decide(found, is_a_dir_bad=is_a_dir_bad)
+        decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
 
         def is_ours(facts: ReplicaFacts) -> bool:
             return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open

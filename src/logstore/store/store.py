@@ -18,22 +18,25 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from logstore.arguments import callback, flag, instance, timeout_of
+from logstore.arguments import callback, flag, instance, timeout_of, wrong
 from logstore.config import LogConfig, StoreConfig
-from logstore.errors import LogDirSuspectError, LogStoreError
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.errors import LogStoreError
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.administration import StoreAdministration
 from logstore.store.failing import FailureCallback
+from logstore.store.reading import CLOSED
 from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
     from logstore.log.repair import RepairReport
-    from logstore.store.loading import Loader, RecoveryProgress
+    from logstore.store.loading import Loader
     from logstore.store.opening import OpenedDirs
+    from logstore.store.recovery_report import RecoveryProgress
     from logstore.store.watchdog import Watchdog
 
 StrPath = str | os.PathLike[str]
@@ -51,17 +54,17 @@ class LogStore(StoreAdministration):
     def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
         from logstore.store.admin import Admin
+        from logstore.store.closing import Closing
         from logstore.store.recovery_report import RecoveryReport
 
         super().__init__(on_log_dir_failure)
         self.admin = Admin()
+        self._closing = Closing()
         self.config = config
         self.recovery_report = RecoveryReport()
         self._environment: LogEnvironment
         self._watchdog: Watchdog
         self._replicas = Replicas((), ())
-        # What runs on the store and has to stop before its logs are closed: movers.
-        self._before_close: list[Callable[[], object]] = []
 
     @classmethod
     def open(
@@ -107,6 +110,8 @@ class LogStore(StoreAdministration):
             flag(given, name)
         callback(on_log_dir_failure, "on_log_dir_failure")
         callback(progress, "progress")
+        if clock is not None and not callable(getattr(clock, "now_ms", None)):
+            raise wrong("clock", "an object whose now_ms() gives ms since the epoch", clock)
         if read_only and format_new:
             raise ValueError("a store that is opened with read_only=True formats nothing")
         if read_only:
@@ -137,6 +142,7 @@ class LogStore(StoreAdministration):
         clock: Clock | None,
     ) -> None:
         """Take possession of the log dirs and load what is in them."""
+        from logstore.store import ready  # noqa: F401 - what is needed later, now
         from logstore.store.admin_commands import register_all
         from logstore.store.identity import resolve
         from logstore.store.membership import Membership
@@ -227,6 +233,7 @@ class LogStore(StoreAdministration):
 
     # --- partitions -------------------------------------------------------------------------------
 
+    @uninterruptible
     def create(
         self,
         topic: str,
@@ -235,6 +242,7 @@ class LogStore(StoreAdministration):
         log_dir: StrPath | None = None,
         config: LogConfig | None = None,
         is_new: bool = False,
+        exist_ok: bool = False,
     ) -> Log:
         """Create a partition, on the disk with the most space unless `log_dir` is given.
 
@@ -242,9 +250,10 @@ class LogStore(StoreAdministration):
             config: stored with the partition; the store's `log_config` if None.
             is_new: the partition is known not to exist, so create it even while a log dir that
                 might hold it is offline (KIP-112).
+            exist_ok: give the log that is there, wherever it is; a `config` has to equal its own.
 
         Raises:
-            PartitionExistsError: it is there already.
+            PartitionExistsError: it is there already, or has another configuration.
             LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
             LogDirFullError: every disk is full.
         """
@@ -252,16 +261,22 @@ class LogStore(StoreAdministration):
 
         self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
-        if config is None:
-            config = self.config.log_config
-        instance(config, LogConfig, "config")
-        flag(is_new, "is_new")
+        settings = self.config.log_config if config is None else config
+        instance(settings, LogConfig, "config")
+        if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
+            raise ValueError("is_new says that no such partition exists, exist_ok that it may")
         chosen = None if log_dir is None else self._dir_named(log_dir)
+        if exist_ok and key in self._replicas.offline:
+            self._replicas.lookup(*key)  # opens it if it can be opened by now
         with self._replicas.reserved(key):
             self._check()
+            log = creating.existing(self._replicas, key, config) if exist_ok else None
+            if log is not None:
+                return log
             creating.check_absent(self._replicas, key, is_new=is_new)
-            return creating.create(self._replicas, self._environment, key, config, chosen)
+            return creating.create(self._replicas, self._environment, key, settings, chosen)
 
+    @uninterruptible
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition; its files go in the background.
 
@@ -269,15 +284,20 @@ class LogStore(StoreAdministration):
             UnknownPartitionError: there is none.
             LogDirOfflineError: its log dir is offline; nothing is deleted.
         """
-        from logstore.store import creating
+        from logstore.store import creating, old_copies
 
         self._check_owner()
         key = partition_named(topic, partition)
+        if old_copies.is_missing(self._replicas, key):
+            with self._replicas.reserved(key):
+                if old_copies.give_up(self._replicas, key):
+                    return
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
             doomed = creating.delete(self._replicas, key)
         self._replicas.purge(doomed)
 
+    @uninterruptible
     def promote(self, topic: str, partition: int) -> bool:
         """Make an incomplete replica whole, durably: what it lacks is given up.
 
@@ -292,6 +312,7 @@ class LogStore(StoreAdministration):
         self._check_owner()
         return promote(self._replicas, self._environment, partition_named(topic, partition))
 
+    @uninterruptible
     def repair(self, topic: str, partition: int) -> RepairReport:
         """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
         self._check_owner()
@@ -309,70 +330,29 @@ class LogStore(StoreAdministration):
             LogDirOfflineError: a log dir failed now; the others are flushed.
             LogDirSuspectError: a log dir hangs since then; the others are flushed.
         """
-        from logstore.store.closing import flush_dir, is_suspect, raise_first
-        from logstore.store.parallel import for_each
+        from logstore.store.closing import flush_dirs
 
         self._check_owner()
-        skipped = tuple(d.path for d in self._replicas.log_dirs if d.is_refusing)
-        good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_refusing]
-        outcomes = for_each(
-            good, partial(flush_dir, self._replicas), name="logstore-flush", is_given_up=is_suspect
-        )
-        raise_first(outcomes)
-        for outcome in outcomes:
-            if not outcome.is_finished:
-                raise outcome.item.suspect_error()
-        return skipped
+        return flush_dirs(self._replicas)
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
         """Flush and close all logs, then the log dirs; closing twice is fine.
 
-        Returns the log dirs that were not closed in order: offline, suspect, or still hanging
-        after `timeout` seconds. Their logs are recovered at the next start.
+        Returns the log dirs that were not closed in order: offline, suspect, failed, or still
+        hanging after `timeout` seconds. Their logs are recovered at the next start. A second
+        call returns the same, and ends a close that Ctrl-C broke off.
 
         Raises:
-            LogDirOfflineError: a log dir failed now; the others are closed in order.
+            LogDirOfflineError: a log dir failed now; the others are closed in order. Only the
+                first call raises it.
         """
-        from logstore.store.background import warn
-        from logstore.store.closing import close_dir, is_suspect, let_go, raise_first
-        from logstore.store.parallel import Outcome, for_each
-
         timeout = timeout_of(timeout)
-        if self._closed is not None:  # in a forked child the lock below may be held for ever
-            return ()
-        for prepare in list(self._before_close):
-            prepare()
-        with self._lifecycle:
-            if self._closed is not None:
-                return ()
-            self._closed = "the store was closed"
-            self._is_armed = False
-        self.admin.stop()
-        for keeper in self._keepers.values():
-            keeper.stop()
-        left = [log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_offline]
-        hanging = [log_dir for log_dir in self._replicas.log_dirs if log_dir.is_suspect]
-        let_go(self._replicas, hanging)
-        outcomes = for_each(
-            [log_dir for log_dir in self._replicas.log_dirs if log_dir not in hanging],
-            lambda log_dir: close_dir(self._replicas, self._keepers.get(log_dir.path), log_dir),
-            timeout=timeout,
-            name="logstore-close",
-            is_given_up=is_suspect,
-        )
-        outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
-        for outcome in outcomes:
-            if outcome.error is not None or not outcome.is_finished:
-                left.append(outcome.item.path)
-                why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
-                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
-        self._wait_for_seers(timeout)
-        self._watchdog.stop()
-        raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
-        return tuple(left)
+        # Nothing is open after an opening that failed, and in a forked child all is the parent's.
+        return self._closing.wait(self, timeout) if self._closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Give the store itself."""
+        """Give the store itself; raises LogClosedError when it is closed."""
+        self._check()
         return self
 
     def __exit__(

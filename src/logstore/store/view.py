@@ -24,6 +24,7 @@ from logstore.errors import (
     ReadOnlyStoreError,
     UnknownPartitionError,
 )
+from logstore.log import host
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.log.view import LogView
@@ -174,7 +175,7 @@ class LogStoreView(LogStore):
         inode = (stat.st_dev, stat.st_ino)
         with self._listing:
             replica = self._replicas.opened.get(key)
-            is_closed = replica is not None and replica.log._unavailable is not None
+            is_closed = replica is not None and host.is_detached(replica.log)
             if replica is not None and self._inodes.get(key) == inode and not is_closed:
                 return replica.log
             self._drop(key)
@@ -201,8 +202,7 @@ class LogStoreView(LogStore):
         log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
         # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
         start = log_dir.checkpoints.log_start_offset(TopicPartition(log.topic, log.partition)) or 0
-        if log.log_start_offset < start <= log.log_end_offset:
-            log._log_start_offset = start
+        host.start_at(log, start)
         return log
 
     def __contains__(self, key: object) -> bool:

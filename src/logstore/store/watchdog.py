@@ -16,10 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from logstore.disk.bell import Bell
 from logstore.disk.calls import awake_seconds, calls_under_way, wait_awake
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
-from logstore.log.custody import NOT_WRITING, Relief, is_free
+from logstore.disk.threads import start_for
+from logstore.log import host
+from logstore.log.custody import Relief, is_free
 from logstore.log.log import Log
 from logstore.store.replicas import Replicas
 
@@ -59,16 +62,16 @@ class Watchdog:
         self._on_answered = on_answered
         self._appending: dict[Log, _Appending] = {}
         self._relief: dict[LogDir, Relief] = {}
-        self._stopped = threading.Event()
+        self._stopped = Bell()
         self._thread = threading.Thread(target=self._run, name="logstore-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread; raises LogDirError, retriable, when there is none to be had."""
+        start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
         """End the thread; while it frees those who wait for a disk that hangs, a little later."""
-        self._stopped.set()
+        self._stopped.ring()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
 
@@ -114,8 +117,8 @@ class Watchdog:
         """Give the append that has been writing at the same place since the earliest look."""
         oldest = Stuck(0.0, "")
         for log in logs:
-            position = log._writing
-            if position == NOT_WRITING:
+            position = host.writing_position(log)
+            if position is None:
                 continue
             before = self._appending.get(log)
             if before is None or before.position != position:

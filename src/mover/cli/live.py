@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from logstore.cli.output import Column, Row, optional_text, print_rows, size_text
+from logstore.cli.output import Column, Row, optional_text, print_rows, rate_text, size_text
 
 MOVES_SHOWN_MAX = 12
 RUNNING = {"copying", "catching_up", "swapping"}
-
-
-def rate_text(rate: float | None) -> str:
-    """Word a rate; none is a dash."""
-    return "-" if not rate else f"{size_text(round(rate))}/s"
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -40,7 +35,7 @@ MOVE_COLUMNS = [
     Column("bytes_total", "of", size_text, is_number=True),
     Column("lag_bytes", "lag", size_text, is_number=True),
     Column("bytes_per_second", "rate", rate_text, is_number=True),
-    Column("eta_seconds", "left", seconds_text, is_number=True),
+    Column("eta_seconds", "ETA", seconds_text, is_number=True),
     Column("throttled_rate", "throttle", rate_text, is_number=True),
 ]
 ERROR_COLUMN = Column("error", "error", optional_text)
@@ -70,7 +65,7 @@ def line_of(row: Row) -> str:
     """Word what stands behind a bar."""
     return (
         f"{size_text(row['bytes_done'])} of {size_text(row['bytes_total'])}  "
-        f"{rate_text(row['bytes_per_second'])}  {seconds_text(row['eta_seconds'])} left  "
+        f"{rate_text(row['bytes_per_second'])}  ETA {seconds_text(row['eta_seconds'])}  "
         f"lag {size_text(row['lag_bytes'])}  throttle {rate_text(row['throttled_rate'])}"
     )
 

@@ -149,7 +149,7 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
 
 def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
     """Tell whether a partition that is not there yet is to be created in a log dir."""
-    wished = wished_dir(store._replicas.log_dirs, TopicPartition(topic, partition))
+    wished = wished_dir(store.host.log_dirs, TopicPartition(topic, partition))
     return wished is not None and wished.path == files.real_path(wanted)
 
 

@@ -94,7 +94,8 @@ def page(
 ) -> str:
     """Make the page."""
     rows = [row | {"case": row["measurement"].rsplit("/", 1)[-1]} for row in measurements]
-    layouts = {row["layout"]: row for row in rows}
+    sizes = ("raw_bytes", "usable_bytes")
+    layouts = {row["layout"]: row | {k: row[k] or None for k in sizes} for row in rows}
     layout_columns = (
         ("layout", "layout"), ("fs", "file system"), ("disks", "disks"), ("log_dirs", "log dirs"),
         ("raw_bytes", "bytes of disk"), ("usable_bytes", "usable bytes"), ("note", "note"),

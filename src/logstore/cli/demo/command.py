@@ -12,7 +12,7 @@ import click
 from logstore import LogStore
 from logstore.cli.demo import live_move, steps, summary
 from logstore.cli.demo.flights import FlightsMissingError, load_flights
-from logstore.disk import files
+from logstore.disk import bulk, files
 
 FIRST_PERCENT = 60  # of the flights are there when the move begins
 DIR_NAMES = ("disk1", "disk2", "disk3")
@@ -39,7 +39,7 @@ def demo(keep: str | None) -> None:
         is_good = run(directory)
     finally:
         if keep is None:
-            files.remove_tree(directory)
+            bulk.remove_tree(directory)
     if keep is not None:
         log_dirs = ",".join(os.path.join(directory, name) for name in DIR_NAMES)
         click.echo(f"\nkept; look around with\n  export LOGSTORE_LOG_DIRS={log_dirs}")

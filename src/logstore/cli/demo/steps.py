@@ -74,7 +74,7 @@ class Recovered(NamedTuple):
 def load(store: LogStore, parts: Sequence[Flights], until: int) -> Loaded:
     """Create the partitions, append the flights of each up to a number, and flush."""
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
-    logs = [store.create(TOPIC, partition, config=config) for partition in range(len(parts))]
+    logs = [store.create(TOPIC, n, config=config, exist_ok=True) for n in range(len(parts))]
     started = time.perf_counter()
     append_flights(logs, parts, until=until)
     store.flush()

@@ -11,7 +11,7 @@ import click
 from logstore.cli.demo.flights import AIRPORTS
 from logstore.cli.demo.live_move import Moved
 from logstore.cli.demo.steps import Killed, Loaded, ReadBack, Recovered
-from logstore.cli.output import bar, size_text
+from logstore.cli.output import bar, rate_text, size_text
 
 LABEL_WIDTH = 16
 
@@ -59,8 +59,8 @@ def show_load(page: Page, loaded: Loaded) -> None:
     """Tell of the first load."""
     page.head("Appended: value = CSV line, key = carrier + flight, timestamp = scheduled hour")
     page.fact("records", f"{loaded.records:,} in {loaded.seconds:.2f} s, the flush included")
-    throughput = size_text(round(loaded.value_bytes / loaded.seconds))
-    page.fact("throughput", f"{rate(loaded.records, loaded.seconds)}, {throughput}/s of values")
+    throughput = rate_text(loaded.value_bytes / loaded.seconds)
+    page.fact("throughput", f"{rate(loaded.records, loaded.seconds)}, {throughput} of values")
     page.fact("on disk", f"{size_text(loaded.stored_bytes)}")
 
 
@@ -69,7 +69,7 @@ def show_move_line(page: Page, move: dict[str, Any]) -> None:
     total = max(move["bytes_total"], 1)
     drawn = bar(min(move["bytes_done"] / total, 1.0), cells=30)
     done = f"{size_text(move['bytes_done'])} of {size_text(move['bytes_total'])}"
-    rate = f"{size_text(round(move['bytes_per_second']))}/s"
+    rate = rate_text(move["bytes_per_second"])
     page.say(
         f"  {move['state']:<11} {drawn}  {done}, {rate}, lag {size_text(move['lag_bytes'])}", "dim"
     )
@@ -83,7 +83,7 @@ def show_move(page: Page, moved: Moved) -> None:
     page.fact(
         "moved",
         f"{airport}, {names}: {outcome} in {moved.seconds:.2f} s, "
-        f"throttled to {size_text(moved.throttled_rate)}/s",
+        f"throttled to {rate_text(moved.throttled_rate)}",
         is_good=moved.state == "done",
     )
     page.fact("meanwhile", f"{moved.appended_meanwhile:,} flights appended to {airport} itself")

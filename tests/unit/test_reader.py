@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logstore import (
     CorruptRecordBatchError,
@@ -16,6 +18,7 @@ from logstore import (
     LogStore,
     OffsetOutOfRangeError,
 )
+from support.places import fast_directory
 
 SMALL = LogConfig(segment_bytes=1024, index_interval_bytes=256)
 
@@ -275,3 +278,35 @@ def test_regression_a_read_below_a_missing_first_segment_says_so(
             for offset in (*range(first, 60), -1):
                 assert log[offset].value == b"%04d" % (offset % 60)
             assert log.offset_for_timestamp(0) in (None, first)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    deleted=st.integers(0, 40),
+    reads=st.lists(st.tuples(st.integers(-60, 60), st.integers(-60, 60)), min_size=1, max_size=8),
+)
+def test_every_way_of_reading_gives_what_a_list_gives(
+    sizes: list[int], deleted: int, reads: list[tuple[int, int]]
+) -> None:
+    """One record, a range, columns: by the same rules as a list whose beginning was deleted."""
+    values = [b"%d" % number * 9 for number in range(sum(sizes))]
+    with fast_directory() as place, LogStore.open(place, admin_socket=False) as store:
+        log, rest = store.create("orders", 0, config=SMALL), list(values)
+        for size in sizes:
+            log.extend(rest[:size])
+            del rest[:size]
+        start, end = min(deleted, len(values)), len(values)
+        log.delete_records_before(start)
+        assert [record.value for record in log] == values[start:]
+        for first, last in reads:
+            if start - end <= first < 0 or start <= first < end:
+                assert log[first].value == values[first]
+            else:
+                with pytest.raises(OffsetOutOfRangeError):
+                    _ = log[first]
+            if start <= first <= end and first <= last <= end:
+                wanted = values[first:last]
+                assert [record.value for record in log[first:last]] == wanted
+                assert [record.value for record in log.read(first)][: last - first] == wanted
+                columns = log.read_batches(first, end_offset=last)
+                assert [value for batch in columns for value in batch.values] == wanted

@@ -1,0 +1,56 @@
+"""Keep one descriptor in reserve, so that a flush works when the process has none left.
+
+The logs themselves hold descriptors until they are flushed. If a flush needed one more and could
+not have it, nothing would ever be flushed and no descriptor would come free.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from logstore.disk import files
+
+Result = TypeVar("Result")
+
+
+class Spare:
+    """One descriptor of a log dir that is given up when it is needed, and got back afterwards.
+
+    Threads: `_lock` is held while the spare is in use, so over a call to this disk alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fd = -1
+
+    def fill(self) -> None:
+        """Take a descriptor if there is one to be had."""
+        if self._fd < 0:
+            with suppress(OSError):
+                self._fd = files.open_spare()
+
+    def empty(self) -> None:
+        """Give the descriptor back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            files.close_spare(fd)
+
+    def use(self, work: Callable[[], Result]) -> Result:
+        """Do work that opens one file; with the spare if the process has no descriptor left."""
+        try:
+            return work()
+        except files.SyncError:
+            raise
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            self.empty()
+            try:
+                return work()
+            finally:
+                self.fill()

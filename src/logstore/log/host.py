@@ -1,0 +1,135 @@
+"""Give the packages above what they may use of a log beside its public methods.
+
+The store, the mover and the Spark source use these functions, and `log/moving` for a swap; none of
+them touches a private attribute of a log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
+from logstore.log.cache import Handle
+from logstore.log.cursor import Cursor
+from logstore.log.custody import NOT_WRITING
+from logstore.log.custody import held as kept
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.log.replica import Replica
+
+# --- what it is ---------------------------------------------------------------------------------
+
+
+def check(log: Replica) -> None:
+    """Raise the reason if the log does not serve: closed, offline, suspect or forked."""
+    log._check()
+
+
+def is_detached(log: Replica) -> bool:
+    """Tell whether the log was closed, deleted or left by its log dir. Touches no disk."""
+    return log._unavailable is not None
+
+
+def is_writing(log: Log) -> bool:
+    """Tell whether an append to the log is in a system call now."""
+    return log._writing != NOT_WRITING
+
+
+def writing_position(log: Log) -> int | None:
+    """Give the position that an append writes at now, or None if none does."""
+    position = log._writing
+    return None if position == NOT_WRITING else position
+
+
+def log_dir_of(log: Replica) -> LogDir:
+    """Give the log dir that holds the log now."""
+    return log._log_dir
+
+
+def metadata_of(log: Replica) -> PartitionMetadata:
+    """Give the content of `partition.metadata`."""
+    return log._metadata
+
+
+def segments_of(log: Replica) -> tuple[Segment, ...]:
+    """Give the segments of this moment, in order of offset; the last one is the active one."""
+    return log._view[0]
+
+
+# --- reading its files --------------------------------------------------------------------------
+
+
+def refresh(log: Replica) -> None:
+    """Look for what another process changed in the log; the owner's log is up to date always."""
+    log._refresh()
+
+
+def start_at(log: Replica, offset: int) -> bool:
+    """Start a log where a checkpoint says, if the log reaches that far; tell whether it does."""
+    if not log.log_start_offset < offset <= log.log_end_offset:
+        return False
+    log._log_start_offset = offset
+    return True
+
+
+def open_segment(log: Replica, segment: Segment) -> Handle:
+    """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
+    handle = segment.handle(log._environment)
+    if log._unavailable is not None:  # detached meanwhile: nothing else would close this file
+        segment.forget(log._environment)
+        log._check()
+    return handle
+
+
+def cursor_of(log: Replica, segment: Segment, offset: int) -> Cursor:
+    """Make a cursor that walks a segment from the batch that holds `offset`."""
+    return Cursor(segment, offset, log._environment)
+
+
+# --- changing it --------------------------------------------------------------------------------
+
+
+def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, Any] | None]) -> None:
+    """Replace fields of `partition.metadata` durably, under the log's flush lock.
+
+    Args:
+        change: gives the new values of fields, or None if nothing is to be written.
+
+    Raises:
+        LogStoreError: the log does not serve, or its disk failed.
+    """
+    with log._flush_lock, kept(log, "_flush_lock"):
+        log._check()
+        changes = change(log._metadata)
+        if changes is not None:
+            log._set_metadata(**changes)
+
+
+@contextmanager
+def stopped(log: Log) -> Iterator[None]:
+    """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
+    with log._flush_lock, log._lock, kept(log, "_flush_lock", "_lock"):
+        log._check()
+        yield
+
+
+def disown(log: Replica, reason: Callable[[], LogStoreError]) -> None:
+    """Make every call on a log raise `reason`, in a forked child.
+
+    The child inherits locks that threads of the parent may hold, so it gets new ones.
+    """
+    log._unavailable = reason
+    for name in ("_lock", "_flush_lock", "_refreshing"):
+        if hasattr(log, name):
+            setattr(log, name, threading.Lock())
+    if hasattr(log, "_appended"):
+        log._appended = threading.Lock()
+    if hasattr(log, "_commit"):
+        log._commit = None

@@ -1,0 +1,92 @@
+"""Give the packages above the store what they may use of it: `LogStore.host`.
+
+A mover, and a broker later, runs on a store: it reserves replicas, has directories purged, and
+must stop before the logs are closed. It uses this class and public methods, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from logstore.disk.log_dir import LogDir
+from logstore.store.replicas import Replicas
+
+if TYPE_CHECKING:
+    from logstore.store.failing import StoreFailures
+
+Callback = Callable[[], object]
+
+
+class StoreHost:
+    """What runs on a store asks this for the store's log dirs, replicas and events."""
+
+    def __init__(self, store: StoreFailures) -> None:
+        self._store = store
+        self._before_close: list[Callback] = []
+        self._on_answer: list[Callback] = []
+
+    def check(self) -> None:
+        """Raise LogClosedError if the store is closed, or was opened before a fork."""
+        self._store._check()
+
+    # --- log dirs and replicas --------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> Replicas:
+        """The store's replicas: which are open and where, reserved, moving, or to be purged."""
+        return self._store._replicas
+
+    @property
+    def log_dirs(self) -> tuple[LogDir, ...]:
+        """The store's log dirs, offline ones included."""
+        return self.replicas.log_dirs
+
+    def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
+        """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
+        return self._store._dir_named(path)
+
+    def dir_of(self, path: str) -> LogDir:
+        """Find a log dir by its own `path`; raises LogDirError once it was removed."""
+        return self.replicas.dir_of(path)
+
+    # --- directories to be purged -----------------------------------------------------------------
+
+    def purge(self, log_dir: LogDir, path: str) -> None:
+        """Have a replica's directory removed in the background, if its log dir serves."""
+        keeper = self._store._keepers.get(log_dir.path)
+        if keeper is not None:
+            keeper.purge(path)
+
+    def wait_purged(self, timeout: float) -> None:
+        """Wait until every log dir has removed what it was asked to, each for at most `timeout`."""
+        for keeper in list(self._store._keepers.values()):
+            keeper.wait_idle(timeout)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def before_close(self, callback: Callback) -> None:
+        """Call something before the store closes its logs; what it raises ends the close."""
+        self._before_close.append(callback)
+
+    def on_answer(self, callback: Callback) -> None:
+        """Call something when a log dir that hung answers, or returned; it must not wait."""
+        self._on_answer.append(callback)
+
+    def forget(self, callback: Callback) -> None:
+        """Call it no more; twice is fine."""
+        for listed in (self._before_close, self._on_answer):
+            with suppress(ValueError):
+                listed.remove(callback)
+
+    def closing(self) -> None:
+        """Call those that asked for it before the logs are closed."""
+        for callback in list(self._before_close):
+            callback()
+
+    def answered(self) -> None:
+        """Call those that wait for a log dir."""
+        for callback in list(self._on_answer):
+            callback()

@@ -1,0 +1,221 @@
+"""Open what a power cut left of a history, and hold it against what was known at that moment.
+
+    partitions    what was created is there, what was deleted is not, and its name is free
+    logs          every durable record is read, nothing that was not appended, nothing deleted;
+                  offsets without a gap from the log start to the end; epochs that fit the records
+    disks         one live directory each; after the purges no other copy that may come back
+
+A cut that takes whatever is not synced, or a suffix of it, leaves a prefix of each log: nothing is
+damaged. One that takes any part of it may leave whole batches behind lost ones; these count as
+damage until `repair` (they might as well be what is left of rot), and nothing durable is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from crash.checks import PowerCutViolation
+from crash.history_machine import DIRS, in_one_thread, open_store, purge_all
+from crash.history_oracle import Key, Known, Oracle, State
+from crash.history_steps import CONFIGS
+from crash.power_cut import UNSEEN
+from logstore import CorruptionError, Log, LogStore, LogStoreError, OffsetOutOfRangeError
+from logstore.names import parse_dir_name
+from mover import MoveState, ReplicaMover
+from support.crash_model import CrashModel, Image, Op
+from support.recorder import lay_out
+
+LATE_OPS = 60  # of so many operations before a cut an ordered journal may have lost any suffix
+
+
+def found_in(log: Log, *, is_ordered: bool) -> dict[int, tuple[bytes, int]]:
+    """Read every record with its epoch; of a damaged log those that can be read."""
+    found: dict[int, tuple[bytes, int]] = {}
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        try:
+            value = log[offset].value
+        except (CorruptionError, OffsetOutOfRangeError) as error:
+            if is_ordered:
+                raise PowerCutViolation(
+                    f"offset {offset} of {log!r} is not read: {error}"
+                ) from None
+            continue
+        assert value is not None
+        entries = [epoch for epoch, start in log._epochs.entries if start <= offset]
+        found[offset] = (value, entries[-1] if entries else 0)
+    return found
+
+
+def check_log(log: Log, known: Known, *, is_ordered: bool) -> None:
+    """Hold the records of a log against those that it must and may have."""
+    found = found_in(log, is_ordered=is_ordered)
+    states = [state for state in known.possible() if state is not None]
+    name = f"{log.topic}-{log.partition}"
+    for offset, record in known.required().items():
+        if found.get(offset, (b"", 0))[0] != record[0]:
+            got = found.get(offset)
+            raise PowerCutViolation(f"{name}: offset {offset} was durable, and reads {got}")
+    for offset, record in found.items():
+        if all(state.records.get(offset) != record for state in states):
+            known_as = [state.records.get(offset) for state in states]
+            raise PowerCutViolation(f"{name}: offset {offset} has {record}, not one of {known_as}")
+    start, end = log.log_start_offset, log.log_end_offset
+    if not known.start <= start <= max(state.start for state in states) or start > end:
+        raise PowerCutViolation(f"{name}: {start} to {end}, start known {known.start}")
+    if is_ordered and not any(is_prefix(found, start, state) for state in states):
+        raise PowerCutViolation(f"{name}: {sorted(found)} is no prefix of any of its states")
+    epochs = log._epochs.entries
+    if any(one[0] >= two[0] or one[1] >= two[1] for one, two in pairwise(epochs)):
+        raise PowerCutViolation(f"{name}: epochs {epochs}")
+
+
+def is_prefix(found: dict[int, Any], start: int, state: State) -> bool:
+    """Tell whether a log holds what a state has up to some offset."""
+    end = max(found, default=-1)
+    return found == {o: record for o, record in state.records.items() if start <= o <= end}
+
+
+def check_partition(store: LogStore, key: Key, known: Known, *, is_ordered: bool) -> None:
+    """Check that a partition is there or not, and its log."""
+    possible = known.possible()
+    is_there = key in store._replicas
+    if is_there and all(state is None for state in possible):
+        raise PowerCutViolation(f"{key} was deleted, or never created, and is there")
+    if not is_there and None not in possible:
+        raise PowerCutViolation(f"{key} is gone")
+    if is_there:
+        try:
+            log = store.log(*key)
+            if not isinstance(log, Log):
+                raise PowerCutViolation(f"{key} is incomplete: {store.recovery_report}")
+            check_log(log, known, is_ordered=is_ordered)
+        except LogStoreError as error:
+            raise PowerCutViolation(f"{key}: {type(error).__name__}: {error}") from error
+
+
+def copies(root: Path) -> dict[Key, list[str]]:
+    """List the directories of each replica, with their kinds."""
+    found: dict[Key, list[str]] = {}
+    for log_dir in DIRS:
+        for name in os.listdir(root / log_dir) if (root / log_dir).exists() else ():
+            parsed = parse_dir_name(name)
+            if parsed is not None:
+                found.setdefault((parsed.topic, parsed.partition), []).append(parsed.kind)
+    return found
+
+
+def check_store(root: Path, oracle: Oracle, *, is_ordered: bool, is_thorough: bool) -> None:
+    """Open a store and read all; thoroughly: repair, end moves, purge, append, open it again."""
+    try:
+        with in_one_thread():
+            store = open_store(root)
+            try:
+                _check_opened(store, oracle, is_ordered=is_ordered)
+                ends = _go_on(store, root, oracle, is_ordered) if is_thorough else {}
+            finally:
+                store._abandon()
+            if is_thorough:
+                _check_again(root, ends)
+    except LogStoreError as error:
+        raise PowerCutViolation(f"{type(error).__name__}: {error}") from error
+
+
+def _check_opened(store: LogStore, oracle: Oracle, *, is_ordered: bool) -> None:
+    report = store.recovery_report
+    if is_ordered and not report.is_sound:
+        raise PowerCutViolation(f"it is not sound: {report}")
+    for key, known in oracle.partitions.items():
+        check_partition(store, key, known, is_ordered=is_ordered)
+
+
+def _go_on(store: LogStore, root: Path, oracle: Oracle, is_ordered: bool) -> dict[Key, int]:
+    """Work with what was opened; give where its logs ended."""
+    ends: dict[Key, int] = {}
+    for key in list(oracle.partitions):
+        if key in store._replicas and store.repair(*key).lost and is_ordered:
+            raise PowerCutViolation(f"{key}: a repair lost something")
+    purge_all(store)
+    with ReplicaMover(store) as mover:
+        for move in mover.moves():
+            if move.state is not MoveState.DONE:
+                raise PowerCutViolation(f"{move}: {move.error}")
+    for key, known in oracle.partitions.items():
+        if key in store._replicas:
+            check_partition(store, key, known, is_ordered=is_ordered)
+        log = store.log(*key) if key in store._replicas else store.create(*key, config=CONFIGS[key])
+        ends[key] = log.log_end_offset
+        if log.append(b"goes on", durable=True) != ends[key]:
+            raise PowerCutViolation(f"{key}: an append left a gap")
+        if log.verify():
+            raise PowerCutViolation(f"{key}: {log.verify()}")
+    for keeper in store._keepers.values():
+        keeper.run_one("checkpoint")
+    purge_all(store)
+    for key, kinds in copies(root).items():
+        left = {one.dir_name for one in store._replicas.superseded.values()}
+        if kinds.count("live") != 1 or (len(kinds) > 1 and not left):
+            raise PowerCutViolation(f"{key}: its directories are {kinds}")
+    return ends
+
+
+def _check_again(root: Path, ends: dict[Key, int]) -> None:
+    store = open_store(root)
+    try:
+        if not store.recovery_report.is_sound:
+            raise PowerCutViolation(f"opened again: {store.recovery_report}")
+        for key, end in ends.items():
+            if store.log(*key)[end].value != b"goes on":
+                raise PowerCutViolation(f"{key}: opened again, its last record is another")
+    finally:
+        store._abandon()
+
+
+class HistoryExplorer:
+    """Draws images of a record, and checks them.
+
+    Attributes:
+        states: how many were checked.
+    """
+
+    def __init__(self, base: Path, seed: int) -> None:
+        self.root, self.rng, self.states = base / f"state-{seed}", random.Random(seed), 0
+
+    def explore(self, ops: list[Op], cuts: int) -> None:
+        """Cut the power at so many moments of a record, in three ways each."""
+        changes = [n for n, op in enumerate(ops, 1) if op[0] not in UNSEEN]
+        moments = set(self.rng.sample(changes, min(cuts, len(changes))))
+        model, oracle = CrashModel(), Oracle()
+        for number, op in enumerate(ops, 1):
+            if op[0] == "mark":
+                oracle.hear(op[1])
+            else:
+                model.apply(op)
+            if number in moments:
+                self.check(model.lost(), oracle, is_ordered=True)
+                self.check(self.ordered(ops, number), oracle, is_ordered=True)
+                self.check(model.crash(self.rng), oracle, is_ordered=False)
+
+    def ordered(self, ops: list[Op], number: int) -> Image:
+        """Give what is left when a journal had written a prefix of what was done."""
+        before = max(0, number - self.rng.randrange(LATE_OPS))
+        model = CrashModel()
+        for op in ops[:before]:
+            model.apply(op)
+        model.settle()
+        for op in ops[before:number]:
+            model.apply(op)
+        return model.lost()
+
+    def check(self, image: Image, oracle: Oracle, *, is_ordered: bool) -> None:
+        self.states += 1
+        shutil.rmtree(self.root, ignore_errors=True)
+        lay_out(image, self.root)
+        for name in DIRS:  # mount points
+            (self.root / name).parent.mkdir(exist_ok=True)
+        is_thorough = self.states % 4 == 0
+        check_store(self.root, oracle, is_ordered=is_ordered, is_thorough=is_thorough)

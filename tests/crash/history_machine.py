@@ -1,0 +1,256 @@
+"""Write histories over three log dirs whose steps are all public operations of store, log, mover.
+
+The steps come in any order, with segments of a few records that are mostly not flushed; a move has
+steps between its chunks. All of it runs in the thread of the test, keepers too, so that a seed says
+all. The process may be killed and begin anew: what it had not synced is not durable for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from crash.history_oracle import Key, State
+from crash.history_steps import CONFIGS, KEYS, LogSteps
+from crash.power_cut import QUIET
+from logstore import LogStore
+from mover import Move, MoveState, ReplicaMover
+from mover.move import Wanted
+from mover.pool import ReplicaMoveThreadPool
+from support.clock import Clock
+from support.crash_model import Op
+from support.gate import Gate
+from support.one_thread import nothing_behind, steps_in_one_thread
+from support.recorder import Recorder
+
+# Each on a disk of its own where there are real ones, below its mount point.
+DIRS = ("a/log", "b/log", "c/log")
+
+
+@contextmanager
+def in_one_thread() -> Iterator[None]:
+    """Let a store and a mover do in the caller's thread all that they do."""
+    running: list[bool] = []
+
+    def wake(pool: Any) -> None:
+        if running or pool._is_closed:
+            return
+        running.append(True)
+        try:
+            while (task := pool._take()) is not None:
+                pool._run(task)
+        finally:
+            running.pop()
+
+    with (
+        nothing_behind(),
+        steps_in_one_thread(),
+        patch.object(ReplicaMoveThreadPool, "wake", wake),
+    ):
+        yield
+
+
+def open_store(root: Path, clock: Clock | None = None) -> LogStore:
+    """Open the store of a history."""
+    paths = [root / name for name in DIRS]
+    return LogStore.open(paths, config=QUIET, admin_socket=False, clock=clock)
+
+
+def purge_all(store: LogStore) -> None:
+    """Do what the keepers were asked for, until nobody is asked for more."""
+    while any(keeper._purges for keeper in store._keepers.values()):
+        for keeper in list(store._keepers.values()):
+            keeper.run_due(0.0)
+
+
+class Machine(LogSteps):
+    """Does steps on a store and marks them in the record.
+
+    Attributes:
+        counts: how often each step was done.
+    """
+
+    def __init__(self, recorder: Recorder, root: Path, seed: int) -> None:
+        super().__init__(recorder, seed)
+        self.root = root
+        self.counts: dict[str, int] = {}
+        self.is_moving: set[Key] = set()
+        self.open()
+
+    def open(self) -> None:
+        """Open the store, and a mover that goes on with what was left."""
+        self.store = open_store(self.root, self.clock)
+        self.gate = Gate(400)
+        self.mover = ReplicaMover(self.store)
+        self.mover.throttle = self.gate  # type: ignore[assignment]
+        # A move that was left is gone on with at once, and makes all durable.
+        for move in self.mover.moves():
+            if move.state is MoveState.DONE:
+                self.done(move.key, self.states[move.key], "durable")
+
+    # --- steps: partitions ------------------------------------------------------------------------
+
+    def step_create(self) -> None:
+        """Create a partition that is known not to be there, also while a log dir is offline."""
+        absent = [key for key in KEYS if self.states[key] is None]
+        if not absent:
+            return
+        key = self.rng.choice(absent)
+        good = [d for d in self.store.log_dirs if d not in self.offline()]
+        log_dir = self.rng.choice([None, *good])
+        self.does(
+            key,
+            State(0, {}),
+            "durable",
+            lambda: self.store.create(*key, config=CONFIGS[key], is_new=True, log_dir=log_dir),
+        )
+
+    def step_prefer(self) -> None:
+        absent = [key for key in KEYS if self.states[key] is None]
+        if absent:
+            good = [d for d in self.store.log_dirs if d not in self.offline()]
+            self.store.prefer_dir(*self.rng.choice(absent), self.rng.choice(good))
+
+    def step_delete(self) -> None:
+        key, _, _ = self.any_log()
+        if key not in self.is_moving:
+            self.does(key, None, "durable", lambda: self.store.delete(*key))
+
+    # --- steps: moves -----------------------------------------------------------------------------
+
+    def step_move(self) -> None:
+        """Move a replica, with steps between the chunks; pause or cancel it now and then."""
+        key, _, _ = self.any_log()
+        if self.is_moving or self.offline():
+            return
+        stop = self.rng.choice((None, None, Wanted.PAUSE, Wanted.CANCEL))
+        after = self.gate.passed + self.rng.randint(1, 5)
+        self.is_moving.add(key)
+
+        def before() -> None:
+            move = self.store._replicas.running_moves.get(key)  # type: ignore[call-overload]
+            if stop is not None and self.gate.passed >= after and isinstance(move, Move):
+                move.wanted = stop
+            elif self.rng.random() < 0.6:
+                self.step(self.rng.choice(BESIDE_A_MOVE))
+
+        self.gate.before = before
+        try:
+            move = self.mover.move(*key, self.rng.choice(self.store.log_dirs))
+            if move.state is MoveState.PAUSED and stop is None:
+                move.resume()
+        finally:
+            self.gate.before = None
+            self.is_moving.clear()
+        assert move.state is not MoveState.FAILED, move.error
+        if move.state is MoveState.DONE and move.source_dir != move.target_dir:
+            self.done(key, self.states[key], "durable")
+
+    def step_end_move(self) -> None:
+        """Go on with a move that is paused, or cancel it."""
+        paused = [m for m in self.mover.moves() if m.state is MoveState.PAUSED]
+        if not paused or self.is_moving or self.offline():
+            return
+        move = self.rng.choice(paused)
+        if self.rng.random() < 0.5:
+            move.cancel()
+        else:
+            move.resume()
+            assert move.state is MoveState.DONE, (move, move.error)
+            self.done(move.key, self.states[move.key], "durable")
+
+    # --- steps: log dirs and processes ------------------------------------------------------------
+
+    def step_offline(self) -> None:
+        """Take a log dir offline, or bring back one that is."""
+        offline = self.offline()
+        if offline:
+            self.store.reopen_dir(offline[0])
+            self.mover._look_again()
+        elif not self.is_moving:
+            log_dir = self.rng.choice(self.store.log_dirs)
+            keeper = self.store._keepers[log_dir]
+            held = [key for key in KEYS if self.where(key) == log_dir]
+            self.store.take_offline(log_dir)
+            keeper.stop()
+            for key in held:
+                self.done(key, self.states[key], "durable")
+
+    def where(self, key: Key) -> str | None:
+        replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+        return None if replica is None else replica.log_dir.path
+
+    def step_cordon(self) -> None:
+        log_dir = self.rng.choice([d for d in self.store.log_dirs if d not in self.offline()])
+        self.store.cordon(log_dir)
+        self.store.uncordon(log_dir)
+
+    def step_close(self) -> None:
+        """Close the store and open it again."""
+        self.mover.close()
+        offline = self.offline()
+        self.store.close()
+        for key, state in self.states.items():
+            replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+            if replica is not None and replica.log_dir.path not in offline:
+                self.done(key, state, "durable")
+        self.open()
+
+    def step_kill(self) -> None:
+        """End the process, and begin another: nothing more is durable than was."""
+        self.end()
+        self.open()
+
+    def end(self) -> None:
+        """Let go of everything as a killed process does."""
+        self.store._abandon()
+
+    # --- all of them ------------------------------------------------------------------------------
+
+    def step(self, name: str) -> None:
+        """Do one step, if there is something to do it on."""
+        needs_log = name not in ("create", "prefer", "offline", "close", "kill", "time", "purge")
+        if needs_log and not any(s is not None and self.serves(k) for k, s in self.states.items()):
+            name = "create"
+        self.counts[name] = self.counts.get(name, 0) + 1
+        getattr(self, f"step_{name}")()
+
+    def run(self, steps: int, likely: Mapping[str, int]) -> None:
+        names, weights = zip(*likely.items(), strict=True)
+        for name in self.rng.choices(names, weights, k=steps):
+            self.step(name)
+
+
+WEIGHTS = {
+    "append": 14, "extend": 12, "appender": 3, "encoded": 4, "follow": 4, "epoch": 3,
+    "flush": 5, "flush_store": 1, "truncate": 8, "delete_before": 5, "retain": 3, "time": 2,
+    "keep_house": 4, "purge": 6, "verify": 3, "repair": 2, "create": 6, "prefer": 2, "delete": 5,
+    "move": 8, "end_move": 3, "offline": 3, "cordon": 1, "close": 2, "kill": 3,
+}  # fmt: skip
+BESIDE_A_MOVE = (
+    "append", "extend", "extend", "flush", "truncate", "delete_before", "retain", "time",
+    "keep_house", "purge", "create", "delete", "epoch", "encoded",
+)  # fmt: skip
+
+
+def record(
+    root: Path, seed: int, steps: int, likely: Mapping[str, int] = WEIGHTS
+) -> tuple[list[Op], dict[str, int]]:
+    """Write a history into an empty directory; give its record, and how often each step came.
+
+    Args:
+        likely: how likely each step is; those that are not named do not come.
+    """
+    for name in DIRS:
+        (root / name).parent.mkdir(parents=True)
+    with in_one_thread(), Recorder(root) as recorder:
+        for name in DIRS:
+            recorder.ops.append(("mkdir", name.partition("/")[0]))
+        recorder.ops.append(("sync dir", ""))
+        machine = Machine(recorder, root, seed)
+        machine.run(steps, likely)
+        machine.end()
+    return recorder.ops, machine.counts

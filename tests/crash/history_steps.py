@@ -1,0 +1,230 @@
+"""Do steps of a history on the logs of a store: append, make durable, remove, keep house.
+
+Each is marked in the record, before it begins and after it returned, with the state that it makes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from crash.history_oracle import Key, Record, State
+from logstore import Log, LogConfig, LogStore
+from logstore.log.appender import Appender
+from logstore.log.encoded import parse
+from support.clock import Clock
+from support.recorder import Recorder
+
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=256, max_message_bytes=4096)
+CONFIGS: dict[Key, LogConfig] = {
+    ("plain", 0): SMALL,
+    ("small", 3): SMALL.replace(segment_bytes=400, retention_bytes=1500),
+    ("timed", 0): SMALL.replace(segment_ms=5000, flush_messages=7),
+    ("kafka", 1): SMALL.replace(record_format="kafka"),
+    ("follower", 0): SMALL,
+}
+KEYS = tuple(CONFIGS)
+
+
+def send(appender: Appender, value: bytes) -> None:
+    appender.append(value).result()
+
+
+class LogSteps:
+    """The steps on one log, or on those of one keeper."""
+
+    store: LogStore
+
+    def __init__(self, recorder: Recorder, seed: int) -> None:
+        self.recorder, self.rng = recorder, random.Random(seed)
+        self.clock = Clock()
+        self.states: dict[Key, State | None] = dict.fromkeys(KEYS)
+        self.number = 0
+
+    # --- the marks --------------------------------------------------------------------------------
+
+    def does(self, key: Key, state: State | None, how: str, call: Callable[[], object]) -> None:
+        """Do an operation that makes a state of a partition."""
+        self.recorder.mark(("begin", key, state, how))
+        call()
+        self.done(key, state, how)
+
+    def done(self, key: Key, state: State | None, how: str) -> None:
+        self.states[key] = state
+        self.recorder.mark(("done", key, state, how))
+
+    # --- what there is to work on -----------------------------------------------------------------
+
+    def any_log(self) -> tuple[Key, Log, State]:
+        """Choose a partition that exists and serves."""
+        keys = [key for key in KEYS if self.states[key] is not None and self.serves(key)]
+        key = self.rng.choice(keys)
+        state = self.states[key]
+        assert state is not None
+        return key, self.store.log(*key), state
+
+    def serves(self, key: Key) -> bool:
+        replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+        return replica is not None and not replica.log_dir.is_offline
+
+    def offline(self) -> list[str]:
+        return [d.path for d in self.store._replicas.log_dirs if d.is_offline]
+
+    def records(self, log: Log, count: int) -> list[Record]:
+        made = []
+        for _ in range(count):
+            self.number += 1
+            filler = self.rng.randbytes(self.rng.choice((3, 40, 90, 150)))
+            made.append((b"%d." % self.number + filler, log.leader_epoch))
+        return made
+
+    # --- steps: appending -------------------------------------------------------------------------
+
+    def step_append(self) -> None:
+        """Append one record, now and then durably."""
+        key, log, state = self.any_log()
+        records = self.records(log, 1)
+        is_durable = self.rng.random() < 0.2
+        self.does(
+            key,
+            state.with_records(log.log_end_offset, records),
+            "durable" if is_durable else "appended",
+            lambda: log.append(records[0][0], durable=is_durable),
+        )
+
+    def step_extend(self) -> None:
+        """Append a batch, now and then durably."""
+        key, log, state = self.any_log()
+        records = self.records(log, self.rng.randint(2, 9))
+        is_durable = self.rng.random() < 0.2
+        self.does(
+            key,
+            state.with_records(log.log_end_offset, records),
+            "durable" if is_durable else "appended",
+            lambda: log.extend([value for value, _ in records], durable=is_durable),
+        )
+
+    def step_appender(self) -> None:
+        """Have an appender gather records, and send them."""
+        key, log, state = self.any_log()
+        records = self.records(log, self.rng.randint(1, 6))
+        with log.appender(linger=0, max_bytes=200) as appender:
+            for record in records:
+                state = state.with_records(log.log_end_offset, [record])
+                self.does(key, state, "appended", partial(send, appender, record[0]))
+
+    def step_encoded(self) -> None:
+        """Append the encoded batches of a log to another one, which gives them its offsets."""
+        _, source, _ = self.any_log()
+        key, log, state = self.any_log()
+        taken = self.taken(source, self.rng.randint(0, 40))
+        if taken is not None:
+            raw, _, records = taken
+            records = [(value, log.leader_epoch) for value, _ in records]
+            after = state.with_records(log.log_end_offset, records)
+            self.does(key, after, "appended", lambda: log.append_encoded(raw))
+
+    def step_follow(self) -> None:
+        """Append the encoded batches of a log as they are, behind a gap where a log is empty."""
+        source_key, source, _ = self.any_log()
+        key, log, state = self.any_log()
+        end = log.log_end_offset
+        is_empty = not log.size_bytes
+        taken = self.taken(source, end + self.rng.randint(0, 20) * is_empty)
+        if taken is None or source_key == key:
+            return
+        raw, first, records = taken
+        if (first >= end if is_empty else first == end) and records[0][1] >= log.leader_epoch:
+            after = state.with_records(first, records)
+            self.does(key, after, "appended", lambda: log.append_as_follower(raw))
+
+    def taken(self, log: Log, offset: int) -> tuple[bytes, int, list[Record]] | None:
+        """Read encoded batches; give them, their first offset, and their records."""
+        if not log.log_start_offset <= offset < log.log_end_offset:
+            return None
+        raw = log.read_raw(offset, self.rng.choice((1, 300)))
+        headers = [header for _, header in parse(raw)]
+        offsets = range(headers[0].base_offset, headers[-1].last_offset + 1)
+        state = self.states[log.topic, log.partition]
+        assert state is not None
+        if not all(o in state.records for o in offsets):
+            return None
+        return raw, offsets.start, [state.records[o] for o in offsets]
+
+    def step_epoch(self) -> None:
+        """Begin a new leader epoch."""
+        _, log, _ = self.any_log()
+        log.leader_epoch += self.rng.randint(1, 3)
+
+    # --- steps: what makes durable, and what removes ----------------------------------------------
+
+    def step_flush(self) -> None:
+        key, log, state = self.any_log()
+        self.does(key, state, "durable", log.flush)
+
+    def step_flush_store(self) -> None:
+        self.store.flush()
+        self.all_durable()
+
+    def all_durable(self, log_dir: str | None = None) -> None:
+        """Note that the logs that serve, of one log dir or of all, are durable."""
+        for key, replica in list(self.store._replicas.opened.items()):
+            if not replica.log_dir.is_offline and log_dir in (None, replica.log_dir.path):
+                self.done(key, self.states[key], "durable")
+
+    def step_truncate(self) -> None:
+        key, log, state = self.any_log()
+        offset = max(log.log_end_offset - self.rng.randint(0, 25), log.log_start_offset)
+        how = "trimmed" if offset < log.log_end_offset else "appended"
+        self.does(key, state.until(offset), how, lambda: log.truncate_to(offset))
+
+    def step_delete_before(self) -> None:
+        key, log, state = self.any_log()
+        offset = max(log.log_end_offset - self.rng.randint(0, 40), log.log_start_offset)
+        after = state.since(offset)
+        self.does(key, after, "started", lambda: log.delete_records_before(offset))
+
+    def step_retain(self) -> None:
+        """Roll what is old, and let retention remove what is too much."""
+        for path, keeper in list(self.store._keepers.items()):
+            mine = [
+                (key, log, self.states[key])
+                for key, (log, log_dir) in list(self.store._replicas.opened.items())
+                if log_dir.path == path and not log_dir.is_offline
+            ]
+            for key, log, state in mine:
+                assert state is not None
+                # How far it goes is the log's to say; no further than its last record.
+                limit = max(log.log_end_offset - 1, state.start)
+                self.recorder.mark(("begin", key, state.since(limit), "started"))
+            keeper.run_one("retention")
+            for key, log, state in mine:
+                assert state is not None
+                self.done(key, state.since(log.log_start_offset), "started")
+
+    def step_time(self) -> None:
+        """Let time pass, so that segments become old."""
+        self.clock.ms += self.rng.choice((500, 6000))
+
+    def step_keep_house(self) -> None:
+        """Let a keeper do what it does every so often."""
+        path, keeper = self.rng.choice(list(self.store._keepers.items()))
+        if path not in self.offline():
+            keeper.run_one(self.rng.choice(("flush", "checkpoint", "checkpoint", "probe", "usage")))
+
+    def step_purge(self) -> None:
+        """Let one keeper remove what it was asked to remove by now."""
+        path, keeper = self.rng.choice(list(self.store._keepers.items()))
+        if path not in self.offline():
+            keeper.run_due(0.0)
+
+    def step_verify(self) -> None:
+        key, log, state = self.any_log()
+        assert log.verify() == []
+        found = {record.offset: record.value for record in log}
+        assert found == {o: value for o, (value, _) in state.records.items()}, key
+
+    def step_repair(self) -> None:
+        key, _, _ = self.any_log()
+        assert not self.store.repair(*key).lost

@@ -1,0 +1,123 @@
+"""What a caller may append, what it becomes, and how large a batch of it can be at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore import Record
+from logstore.format import columnar, kafka
+from logstore.format.payload import Payload
+from logstore.log import encode
+
+CELLS = st.none() | st.binary(max_size=60)
+HEADERS = st.lists(st.tuples(st.text(max_size=9), CELLS), max_size=4).map(tuple)
+ROWS = st.lists(st.tuples(CELLS, CELLS, HEADERS), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("magic", [columnar.MAGIC, kafka.MAGIC])
+@given(rows=ROWS, now_ms=st.integers(0, 2**42), is_log_append_time=st.booleans())
+def test_no_batch_is_larger_than_was_reckoned(
+    magic: int, rows: list[Any], now_ms: int, is_log_append_time: bool
+) -> None:
+    """A group of appends that is held to its size by `size_max` is never refused as too large."""
+    values, keys, headers = (list(column) for column in zip(*rows, strict=True))
+    payload = encode.build(
+        values, keys, None, headers,
+        now_ms=now_ms, codec_id=0, is_log_append_time=is_log_append_time, magic=magic,
+    )  # fmt: skip
+    reckoned = sum(encode.size_max(*row) for row in rows)
+    assert payload.record_count == len(rows)
+    assert payload.size_bytes <= reckoned + encode.BATCH_OVERHEAD_BYTES
+
+
+@pytest.mark.parametrize("given", [b"x", bytearray(b"x"), memoryview(b"x"), np.bytes_(b"x")])
+def test_a_cell_becomes_bytes(given: Any) -> None:
+    """Whatever holds bytes is copied; null stays null."""
+    assert encode.check_cell(given, "value") == b"x"
+    assert encode.check_cell(None, "value") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"), [("x", "encode text first"), (1, "a key is bytes or None"), ([], "key")]
+)
+def test_a_cell_of_another_kind_is_named(given: Any, reason: str) -> None:
+    """The error says which cell it was, and what to do with text."""
+    with pytest.raises(TypeError, match=reason):
+        encode.check_cell(given, "key")
+
+
+@pytest.mark.parametrize("given", [0, 5, np.int64(5), encode.TIMESTAMP_MAX])
+def test_a_timestamp_becomes_an_int(given: Any) -> None:
+    """Numbers of NumPy are taken as well."""
+    assert encode.check_timestamp(given) == given
+    assert type(encode.check_timestamp(given)) is int
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [(-1, ValueError), (2**63, ValueError), (1.0, TypeError), (True, TypeError), (None, TypeError)],
+)
+def test_what_is_no_timestamp_is_refused(given: Any, kind: type[Exception]) -> None:
+    """Neither before the epoch, nor more than 63 bits, nor a fraction, nor a flag."""
+    with pytest.raises(kind, match="timestamp"):
+        encode.check_timestamp(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (["a", bytearray(b"1")], ("b", None))],
+)
+def test_headers_become_pairs_in_their_order(given: Any) -> None:
+    """A mapping or pairs of any sequence."""
+    assert encode.check_headers(given) == (("a", b"1"), ("b", None))
+
+
+@pytest.mark.parametrize("given", ["ab", [("a",)], [(b"a", b"1")], [("a", "1")], 7])
+def test_what_is_no_headers_is_refused(given: Any) -> None:
+    """Names are text, values are bytes or null, and they come in twos."""
+    with pytest.raises(TypeError, match="header"):
+        encode.check_headers(given)
+    with pytest.raises(UnicodeEncodeError):
+        encode.check_headers([("\ud800", None)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (([b"a"], [None, None], None, None), "2 keys for 1 values"),
+        (([b"a"], None, None, [None, None]), "2 headers for 1 values"),
+        (([b"a"], None, [1, 2], None), "2 timestamps for 1 values"),
+        (([b"a"], None, [2**63], None), "timestamp"),
+        (([b"a"], None, np.array([-1]), None), "timestamp"),
+    ],
+)
+@pytest.mark.parametrize("magic", [columnar.MAGIC, kafka.MAGIC])
+def test_columns_that_do_not_fit_are_refused(columns: Any, reason: str, magic: int) -> None:
+    """The error says which column, and how many of what."""
+    options: Any = {"now_ms": 1, "codec_id": 0, "is_log_append_time": False, "magic": magic}
+    with pytest.raises(ValueError, match=reason):
+        encode.build(*columns, **options)
+
+
+def test_the_time_of_the_log_outranks_that_of_the_records() -> None:
+    """Unless the log gives the time, a record's own counts, and now where it has none."""
+    options: Any = {"now_ms": 99, "codec_id": 0}
+    own = encode.build([b"a", b"b"], None, [7, None], None, is_log_append_time=False, **options)
+    logs = encode.build([b"a", b"b"], None, [7, None], None, is_log_append_time=True, **options)
+    assert own.max_timestamp == logs.max_timestamp == 99
+    assert isinstance(own, Payload) and isinstance(logs, Payload)
+    assert (own.base_timestamp, logs.base_timestamp) == (7, 99)
+
+
+def test_records_are_taken_apart_into_columns() -> None:
+    """Their offsets count for nothing; what is no record is refused."""
+    records = [Record(7, 1, b"k", b"v", (("h", None),)), Record(3, 2, None, None, ())]
+    columns = ([b"v", None], [b"k", None], [1, 2], [(("h", None),), ()])
+    assert encode.unpack_records(records) == columns
+    with pytest.raises(TypeError, match="not bytes too"):
+        encode.unpack_records([*records, b"x"])  # type: ignore[list-item]

@@ -1,0 +1,338 @@
+"""An old copy of a log dir is recognised by what the other log dirs and the process have seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logstore import LogStore
+from logstore.disk import files
+from logstore.disk.generations import GENERATION_NAME, WITNESS_NAME, DirGeneration
+from logstore.errors import PartitionExistsError, ReplicaIncompleteError, ReplicaOfflineError
+from logstore.store import old_copies
+from support.hanging import QUIET
+
+ORDERS, PAYMENTS = ("orders", 0), ("payments", 0)
+
+
+def opened(dirs: list[str]) -> LogStore:
+    return LogStore.open(dirs, config=QUIET, admin_socket=False)
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Three log dirs; the second holds a partition with one record, closed in order."""
+    paths = [str(tmp_path / name) for name in "abc"]
+    with opened(paths) as store:
+        store.create(*ORDERS, log_dir=paths[1]).append(b"0")
+        store.create("other", 0, log_dir=paths[0]).append(b"0")
+    return paths
+
+
+@pytest.fixture
+def copy(dirs: list[str]) -> Callable[[], Callable[[], None]]:
+    """Copy the second log dir; what it gives puts the copy into its place."""
+
+    def take() -> Callable[[], None]:
+        at = f"{dirs[1]}.backup"
+        shutil.rmtree(at, ignore_errors=True)
+        shutil.copytree(dirs[1], at)
+
+        def restore() -> None:
+            shutil.rmtree(dirs[1])
+            shutil.copytree(at, dirs[1])
+
+        return restore
+
+    return take
+
+
+Copy = Callable[[], Callable[[], None]]
+
+
+def test_regression_an_old_copy_is_recognised_at_a_start(dirs: list[str], copy: Copy) -> None:
+    """Its replicas are readable and not writable, with what is missing, until each is promoted."""
+    with opened(dirs) as store:
+        restore = copy()
+        store.log(*ORDERS).extend([b"1", b"2"])
+    restore()
+    for _ in range(2):
+        with opened(dirs) as store:
+            report = store.recovery_report
+            assert [entry.topic_partition for entry in report.incomplete] == [ORDERS]
+            assert "records of offsets 1 to 3, which were durable, are missing" in str(report)
+            assert not report.is_sound and f"log dir {dirs[1]} is an old copy" in str(report)
+            log = store.log(*ORDERS)
+            assert [record.value for record in log] == [b"0"]
+            with pytest.raises(ReplicaIncompleteError, match="1 to 3"):
+                log.append(b"x")
+            store.log("other", 0).append(b"x")
+            reasons = {one.path: one.reason for one in store.describe_dirs().log_dirs}
+            assert "old copy" in str(reasons.pop(dirs[1])) and set(reasons.values()) == {None}
+    with opened(dirs) as store:
+        assert store.promote(*ORDERS)
+        store.log(*ORDERS).append(b"new")
+        assert all(one.reason is None for one in store.describe_dirs().log_dirs)
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound and not store.recovery_report.warnings
+        assert [record.value for record in store.log(*ORDERS)] == [b"0", b"new"]
+
+
+def test_regression_an_old_copy_is_recognised_when_it_is_reopened(
+    dirs: list[str], copy: Copy
+) -> None:
+    """The process knows the recovery points, though no generation was written in between."""
+    with opened(dirs) as store:
+        restore = copy()
+        store.log(*ORDERS).append(b"1")
+        store.flush()
+        store.take_offline(dirs[1])
+        restore()
+        report = store.reopen_dir(dirs[1])
+        assert "records of offsets 1 to 2, which were durable, are missing" in str(report)
+        with pytest.raises(ReplicaIncompleteError):
+            store.log(*ORDERS).append(b"x")
+    with opened(dirs) as store:  # the next process knows it from the log dir itself
+        with pytest.raises(ReplicaIncompleteError):
+            store.log(*ORDERS).append(b"x")
+        store.promote(*ORDERS)
+        assert store.log(*ORDERS).append(b"x") == 1
+
+
+def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_given_up(
+    dirs: list[str], copy: Copy
+) -> None:
+    """It is not unknown: to create it would give its offsets out again."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0")
+    restore()
+    for _ in range(2):
+        with opened(dirs) as store:
+            with pytest.raises(ReplicaOfflineError, match="from before payments-0 was there"):
+                store.log(*PAYMENTS)
+            with pytest.raises(PartitionExistsError):
+                store.create(*PAYMENTS)
+    with opened(dirs) as store:
+        store.delete(*PAYMENTS)
+        store.promote(*ORDERS)
+        store.create(*PAYMENTS)
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound and PAYMENTS in store
+
+
+def test_regression_a_deletion_that_an_old_copy_has_not_heard_of_is_asked_about(
+    dirs: list[str], copy: Copy
+) -> None:
+    """A partition that was deleted since the copy was taken does not come back writable."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.delete(*ORDERS)
+    restore()
+    with opened(dirs) as store:
+        with pytest.raises(ReplicaIncompleteError):
+            store.log(*ORDERS).append(b"x")
+        store.delete(*ORDERS)
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound and ORDERS not in store
+
+
+def test_the_right_disk_after_an_old_copy_is_served_as_if_nothing_had_been(
+    dirs: list[str], copy: Copy
+) -> None:
+    """As long as nothing of the old copy is promoted, the log dir itself is recognised."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    shutil.copytree(dirs[1], f"{dirs[1]}.right")
+    restore()
+    with opened(dirs) as store:
+        assert store.recovery_report.incomplete
+        store.take_offline(dirs[1])
+        shutil.rmtree(dirs[1])
+        shutil.move(f"{dirs[1]}.right", dirs[1])
+        assert store.reopen_dir(dirs[1]).is_sound
+        assert store.log(*ORDERS).append(b"2") == 2
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound
+
+
+def test_a_log_dir_that_was_away_while_the_store_restarted_is_no_old_copy(dirs: list[str]) -> None:
+    """It holds what the others have seen of it; and they hold what it has seen of them."""
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    os.rename(dirs[1], f"{dirs[1]}.away")
+    for _ in range(3):
+        with opened([dirs[0], dirs[2]]) as store:
+            store.log("other", 0).append(b"x")
+    os.rename(f"{dirs[1]}.away", dirs[1])
+    with opened([dirs[1]]) as store:
+        store.log(*ORDERS).append(b"2")
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound and not store.recovery_report.warnings
+        store.take_offline(dirs[1])
+        store.log("other", 0).append(b"x")
+        assert store.reopen_dir(dirs[1]).is_sound
+
+
+def test_log_dirs_that_are_rolled_back_together_raise_no_alarm(dirs: list[str]) -> None:
+    """They agree with each other, so nothing tells; this is documented."""
+    for path in dirs:
+        shutil.copytree(path, f"{path}.backup")
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    for path in dirs:
+        shutil.rmtree(path)
+        shutil.move(f"{path}.backup", path)
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound and not store.recovery_report.warnings
+
+
+def test_a_copy_that_went_on_by_itself_is_told_from_the_log_dir(
+    dirs: list[str], copy: Copy
+) -> None:
+    """Two histories of one log dir have starts of the same number, and different ids."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    restore()
+    for _ in range(3):  # alone, nobody tells it that it is an old copy
+        with opened([dirs[1]]) as store:
+            store.log(*ORDERS).append(b"fork")
+    with opened(dirs) as store, pytest.raises(ReplicaIncompleteError):
+        store.log(*ORDERS).append(b"x")
+
+
+def test_an_older_copy_yet_is_recognised_after_a_promotion(dirs: list[str], copy: Copy) -> None:
+    """The list of doubts in a copy counts only for the time at which it was written."""
+    with opened(dirs) as store:
+        store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0")
+    restore = copy()
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    restore()
+    with opened(dirs) as store:
+        store.promote(*ORDERS)
+        restore = copy()  # payments is in doubt in it, orders is not
+        store.promote(*PAYMENTS)
+        store.log(*ORDERS).append(b"1")
+    restore()
+    with opened(dirs) as store:
+        for key in (ORDERS, PAYMENTS):
+            with pytest.raises(ReplicaIncompleteError):
+                store.log(*key).append(b"x")
+
+
+@pytest.mark.parametrize("name", [GENERATION_NAME, WITNESS_NAME])
+@pytest.mark.parametrize("data", [None, b"", b"{}\n", b"x" * 100])
+def test_a_file_that_is_lost_or_damaged_raises_no_alarm(
+    dirs: list[str], name: str, data: bytes | None
+) -> None:
+    """What it said is unknown; the recovery points that others keep are enough."""
+    for path in dirs:
+        os.unlink(f"{path}/{name}")
+        if data is not None:
+            Path(path, name).write_bytes(data)
+    with opened(dirs) as store:
+        report = store.recovery_report
+        assert report.is_sound and bool(report.warnings) is (data is not None)
+        store.log(*ORDERS).append(b"1")
+    with opened(dirs) as store:
+        assert not store.recovery_report.warnings
+
+
+def test_an_old_copy_whose_file_is_lost_is_recognised_by_its_records(
+    dirs: list[str], copy: Copy
+) -> None:
+    """A copy from before there were generations has no such file."""
+    os.unlink(f"{dirs[1]}/{GENERATION_NAME}")
+    restore = copy()
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    restore()
+    with opened(dirs) as store, pytest.raises(ReplicaIncompleteError, match="offsets 1 to 2"):
+        store.log(*ORDERS).append(b"x")
+
+
+@pytest.mark.parametrize("name", [GENERATION_NAME, WITNESS_NAME])
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("loses_copy", [False, True])
+def test_a_crash_around_each_write_raises_no_alarm_and_loses_no_detection(
+    dirs: list[str],
+    copy: Copy,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    number: int,
+    loses_copy: bool,
+) -> None:
+    """A start that ends just before or just after a file of it is replaced is as good as none."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.log(*ORDERS).append(b"1")
+
+    class Killed(BaseException):
+        pass
+
+    count, real = 0, files.rename
+
+    def rename(source: str, target: str) -> None:
+        nonlocal count
+        if os.path.basename(target) == name:
+            if count >= number:
+                raise Killed
+            count += 1
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", rename)
+        with pytest.raises(Killed):
+            opened(dirs)
+    if loses_copy:
+        restore()
+    with opened(dirs) as store:
+        assert store.recovery_report.is_sound is not loses_copy
+
+
+def test_regression_log_dirs_that_one_thread_closes_do_not_wait_for_each_other(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other thread could end the wait: it would last as long as it may, for each log dir."""
+    monkeypatch.setattr(old_copies, "FAREWELL_SECONDS_MAX", 3600.0)
+    with opened(dirs) as store:
+        farewell = old_copies.Farewell(store._replicas.log_dirs, None)
+        farewell.wait()
+        waiting = threading.Thread(target=farewell.wait)
+        waiting.start()
+        for log_dir in store._replicas.log_dirs:
+            assert waiting.is_alive()
+            farewell.arrive(log_dir)
+        waiting.join()
+
+
+def test_a_store_of_one_log_dir_writes_no_generation(tmp_path: Path) -> None:
+    """Nobody could witness it."""
+    with opened([str(tmp_path / "a")]) as store:
+        store.create(*ORDERS).append(b"0")
+    assert not os.path.exists(tmp_path / "a" / GENERATION_NAME)
+
+
+def test_only_two_others_keep_the_recovery_points(tmp_path: Path) -> None:
+    """All keep the generation; what is missing is worth a file of that size twice."""
+    dirs = [str(tmp_path / name) for name in "abcde"]
+    with opened(dirs) as store:
+        store.create(*ORDERS, log_dir=dirs[1]).append(b"0")
+        directory_id = store.describe_dirs().log_dirs[1].directory_id
+        ids = [one.directory_id for one in store.describe_dirs().log_dirs]
+    kept = 0
+    for path, id_ in zip(dirs, ids, strict=True):
+        if path != dirs[1]:
+            generation = DirGeneration(path)
+            generation.directory_id = id_
+            assert generation.load() == []
+            kept += generation.seen[directory_id].offsets == {ORDERS: 1}
+    assert kept == old_copies.WITNESSES

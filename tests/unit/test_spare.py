@@ -1,0 +1,59 @@
+"""One descriptor in reserve makes a flush possible when there is none left."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from logstore import LogConfig, LogStore
+from logstore.disk import files
+from logstore.disk.spare import Spare
+from support.hanging import QUIET
+from support.shortage import no_descriptors
+
+
+def open_one(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY)
+    os.close(fd)
+    return fd
+
+
+def test_it_is_used_only_when_it_is_needed(tmp_path: Path) -> None:
+    """Work that needs one descriptor gets it, and the reserve is there again afterwards."""
+    spare = Spare()
+    spare.fill()
+    with no_descriptors():
+        for _ in range(2):
+            with pytest.raises(OSError, match="Too many"):
+                open_one(tmp_path)
+            spare.use(lambda: open_one(tmp_path))
+    spare.empty()
+    spare.empty()
+
+
+def test_a_failed_sync_is_never_tried_again() -> None:
+    """An error of a sync comes through at once, whatever its number."""
+    calls = []
+
+    def work() -> None:
+        calls.append(1)
+        raise files.SyncError(errno.EMFILE, "no descriptor")
+
+    with pytest.raises(files.SyncError):
+        Spare().use(work)
+    assert len(calls) == 1
+
+
+def test_regression_sealed_segments_are_flushed_without_a_descriptor(tmp_path: Path) -> None:
+    """The flush wanted one more than there was, and kept those it had: it never succeeded."""
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+        for _ in range(30):
+            log.append(bytes(300))
+        assert log._unflushed and log._names_changed
+        with no_descriptors():
+            assert log.flush() == 30
+        assert log.append(b"next", durable=True) == 30

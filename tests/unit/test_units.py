@@ -1,0 +1,54 @@
+"""Rates and durations in text; sizes are tested with the configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logstore.config import LogConfig, StoreConfig
+from logstore.units import parse_duration, parse_rate
+
+
+def two_hours(key: str) -> dict[str, Any]:
+    """Give settings whatever the type checker thinks of them."""
+    return {key: "2h"}
+
+
+@pytest.mark.parametrize("rate", ["5", "5/s", " 50000000 ", "0", "1.5", "5 /s"])
+def test_regression_a_rate_in_text_needs_a_unit(rate: str) -> None:
+    """`--throttle 5` was five bytes a second; the error shows both that may be meant."""
+    with pytest.raises(ValueError, match=r"without a unit: write '[0-9.]+MB/s', or '[0-9.]+B/s'"):
+        parse_rate(rate, "a rate")
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("5min", 300_000), ("2h", 7_200_000),
+        ("7d", 604_800_000), ("2w", 1_209_600_000), (" 1.5 H ", 5_400_000), (9, 9),
+    ],
+)  # fmt: skip
+def test_regression_a_duration_is_read_as_text(text: int | str, duration_ms: int) -> None:
+    """Every key that takes milliseconds takes text with a unit."""
+    assert parse_duration(text) == duration_ms
+    assert LogConfig(retention_ms=text).retention_ms == duration_ms
+    assert StoreConfig(log_scrub_interval_ms=text).log_scrub_interval_ms == duration_ms
+
+
+@pytest.mark.parametrize("kind", [LogConfig, StoreConfig])
+def test_every_key_in_ms_takes_a_duration(kind: type[LogConfig] | type[StoreConfig]) -> None:
+    """No key is forgotten, and none that counts something else takes one."""
+    for name in kind._keys:
+        if name.endswith("_ms"):
+            assert getattr(kind(**two_hours(name)), name) == 7_200_000
+        else:
+            with pytest.raises((TypeError, ValueError)):
+                kind(**two_hours(name))
+
+
+@pytest.mark.parametrize("text", ["", "5", "d", "7 days", "-1d", "1h30m", "1e3s", "7MB"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """A number in text without a unit is none, either."""
+    with pytest.raises(ValueError, match=r"retention_ms: .* is not a duration: write '500ms'"):
+        LogConfig(retention_ms=text)
