@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mover.response import ChangeReplicaDirResponse
     from mover.state import MoveState
 
-# Where each public name stands; a module is imported when one of its names is asked for.
+# The module of each public name. A module is imported when one of its names is first used.
 _PLACES = {
     "ChangeReplicaDirResponse": "mover.response",
     "IllegalTransitionError": "mover.errors",

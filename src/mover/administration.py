@@ -1,8 +1,8 @@
-"""Let moves be asked for from outside: the commands `move.*` of a store's admin socket.
+"""Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-They are registered by the first `ReplicaMover` of a store, or by the first client that asks: an
-owner that has never thought of moves gets its mover with the first one. A client that only looks
-starts nothing.
+They are registered by the first `ReplicaMover` of a store, or by the first client that asks. A
+store without a mover gets one when the first move is requested. A client that only reads starts
+nothing.
 
 Results and progress are plain documents; `moves` has one entry for each move, see `facts_of`.
 """
@@ -36,7 +36,7 @@ _MAKING = threading.Lock()
 
 
 def commands_of(store: LogStore) -> MoveCommands:
-    """Give the commands of a store, registered from now on."""
+    """Return the commands of a store; the first call registers them."""
     with _MAKING:
         commands = _COMMANDS.get(store)
         if commands is None:
@@ -46,10 +46,10 @@ def commands_of(store: LogStore) -> MoveCommands:
 
 
 class MoveCommands:
-    """The commands that ask for moves in a store.
+    """Implement the commands that request and show moves in a store.
 
     Attributes:
-        mover: of the store, None before the first.
+        mover: the store's mover, or None before the first one.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -58,7 +58,7 @@ class MoveCommands:
         self._making = threading.Lock()
 
     def register(self) -> None:
-        """Offer the commands."""
+        """Register the commands."""
         admin = self.store.admin
         handlers: dict[str, Callable[..., object]] = {
             "plan": self.plan,
@@ -79,10 +79,10 @@ class MoveCommands:
         return store
 
     def _mover(self, threads: int | None = None, rate: Rate = None) -> ReplicaMover:
-        """Give the store's mover, or make it; a new one begins with what was left, at its rate."""
+        """Return the store's mover, or make one; a new one starts with the rate that was left."""
         from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
 
-        with self._making:  # requests run side by side: the store is to have one mover
+        with self._making:  # requests run in parallel, but the store must have one mover only
             if self.mover is None or self.mover.is_closed:
                 rate = rate or rate_left(self.store)
                 self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
@@ -91,7 +91,7 @@ class MoveCommands:
     # --- the commands -----------------------------------------------------------------------------
 
     def plan(self, request: Request, tolerance: float = 0.05, evacuate: Sequence[str] = ()) -> Row:
-        """Plan, and move nothing."""
+        """Plan moves without running them."""
         return plan_facts(plan_moves(self.store, tolerance, evacuate))
 
     def run(
@@ -103,14 +103,14 @@ class MoveCommands:
         threads: int | None = None,
         is_dry: bool = False,
     ) -> Row:
-        """Move, and tell how it goes until it is over or the client has gone.
+        """Run moves and report their progress until they end or the client has gone.
 
         Args:
-            moves: topic, partition and target of each, in the order in which to do them.
-            reassignment: or the same as kafka-reassign-partitions has it.
-            throttle: for all moves of the store, "none" for no ceiling; None leaves it as it is.
-            threads: of the mover, where there is none yet.
-            is_dry: say what would be moved.
+            moves: topic, partition and target of each move, in the order in which they are to run.
+            reassignment: the same in the JSON of kafka-reassign-partitions, instead of `moves`.
+            throttle: for all moves of the store, "none" for no ceiling; None leaves it unchanged.
+            threads: of the mover, if there is none yet.
+            is_dry: only report what would be moved.
         """
         store = self.store
         plan = MovePlan(tuple(PlannedMove(*one) for one in moves))
@@ -127,7 +127,7 @@ class MoveCommands:
         return plan_facts(plan) | self._follow(mover, mover.execute(plan), request)
 
     def status(self, request: Request, is_followed: bool = False) -> Row:
-        """Tell of the moves; without a mover, of those that are left to go on with."""
+        """Report the moves; without a mover, report those left by an earlier process."""
         mover = self.mover
         if mover is None or mover.is_closed:
             return {"pid": os.getpid(), "moves": left_moves(self.store), "throttled_rate": None}
@@ -135,7 +135,7 @@ class MoveCommands:
         return self._follow(mover, moves, request) if is_followed else self._facts(mover, moves)
 
     def throttle(self, request: Request, rate: Rate, log_dir: str | None = None) -> Row:
-        """Hold all moves, or those of one log dir, to a rate."""
+        """Limit all moves, or those of one log dir, to a rate."""
         mover = self._mover()
         mover.set_throttled_rate(_rate(rate), log_dir)
         return self._facts(mover, mover.moves())
@@ -147,7 +147,7 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # What is to be stopped is not to arrive first.
+            # A move that is to be stopped must not finish first.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self._mover(rate=HOLD_RATE if is_held else None)
@@ -164,10 +164,10 @@ class MoveCommands:
 
         return ask
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     def _follow(self, mover: ReplicaMover, moves: Sequence[Move], request: Request) -> Row:
-        """Tell how moves go, until none of them goes on or nobody listens."""
+        """Report the progress of moves, until none of them runs or the client has gone."""
         while any(not _is_at_rest(move) for move in moves) and not request.is_abandoned:
             request.progress(self._facts(mover, moves))
             with mover.changed:
@@ -196,8 +196,8 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# What a verb is for when nothing is named. To resume is to follow what goes on already, too: a new
-# mover has by itself begun with what an earlier one left.
+# The moves that each verb applies to if none is named. `resume` also includes moves that run
+# already, because a new mover resumes by itself what an earlier one left.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
@@ -209,7 +209,7 @@ _MEANT: dict[str, Callable[[Move], bool]] = {
 def _chosen(
     moves: Iterable[Move], partitions: Sequence[Sequence[Any]] | None, verb: str
 ) -> list[Move]:
-    """Give the newest move of each partition that is named, or all that a verb can be meant for."""
+    """Return the newest move of each named partition, or all moves that the verb applies to."""
     newest = {(move.topic, move.partition): move for move in moves}
     if partitions is None:
         return [move for move in newest.values() if _MEANT[verb](move)]
@@ -222,7 +222,7 @@ def _chosen(
 
 
 def facts_of(move: Move) -> Row:
-    """Give what there is to say of a move, in JSON's types."""
+    """Describe a move in JSON's types."""
     return {
         "topic": move.topic,
         "partition": move.partition,
@@ -236,7 +236,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Give the rate that an earlier mover held all its moves to, as the moves that it left say."""
+    """Return the rate of an earlier mover for all moves, as noted with the moves that it left."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = None if moving.moving_of(log) is None else kept_rate(moving.rates_of(log), "store")
         if rate is not None:
@@ -278,13 +278,13 @@ def left_moves(store: LogStore) -> list[Row]:
 
 
 def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
-    """Complete a plan that was only read: where each replica is now, and how large.
+    """Complete a plan that was read from a document: add each replica's log dir and size.
 
     Args:
-        may_wish: of a partition that is not there yet the log dir is a wish (KIP-113).
+        may_wish: if a partition does not exist yet, remember the log dir as a wish (KIP-113).
 
     Raises:
-        LogStoreError: a replica or a log dir is not there; of such a plan nothing is begun.
+        LogStoreError: a replica or a log dir does not exist; no move of the plan is begun.
     """
     moves, wishes = [], []
     for move in plan.moves:
@@ -301,7 +301,7 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
 
 
 def plan_facts(plan: MovePlan) -> Row:
-    """Give what there is to say of a plan, in JSON's types."""
+    """Describe a plan in JSON's types."""
     return {
         "bytes_to_move": plan.bytes_to_move,
         "planned": [move._asdict() for move in plan.moves],

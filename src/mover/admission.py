@@ -1,6 +1,6 @@
-"""Let moves in: room for each is held before its first byte, and whoever is not let in has failed.
+"""Admit moves: reserve room for each one before its first byte is copied, or fail it.
 
-A plan's moves wait for the room that those before them make, for as long as any of them runs.
+A plan's moves wait while other moves are running, because those may free the room they need.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def admit(mover: ReplicaMover, move: Move, target: LogDir) -> None:
 
 
 def has_room(mover: ReplicaMover, move: Move) -> bool:
-    """Hold room for a move of a plan; one that nothing will make room for any more fails."""
+    """Reserve room for a move of a plan; fail it if no running move can free any more room."""
     is_last_try = not any(one.state.is_running for one in mover.moves())
     try:
         target = mover.host.dir_of(move.target_dir)
@@ -44,7 +44,7 @@ def has_room(mover: ReplicaMover, move: Move) -> bool:
         except TargetFullError:
             if not is_last_try:
                 return False
-            mover.host.wait_purged(PURGE_SECONDS_MAX)  # what was moved away is being purged
+            mover.host.wait_purged(PURGE_SECONDS_MAX)  # the replicas moved away are being purged
             _reserve(mover, move, target)
     except LogStoreError as error:
         refuse(mover, move, error)
@@ -53,14 +53,14 @@ def has_room(mover: ReplicaMover, move: Move) -> bool:
 
 
 def _reserve(mover: ReplicaMover, move: Move, target: LogDir) -> None:
-    """Hold room for a move that somebody may be cancelling, and may have."""
+    """Reserve room for a move; release it again if the move is being cancelled meanwhile."""
     mover._reservations.reserve(move, target)
     if move.is_ending:
         mover._reservations.release(move)
 
 
 def refuse(mover: ReplicaMover, move: Move, error: LogStoreError) -> None:
-    """Let a move that waits to be let in fail, unless somebody is cancelling it, or has."""
+    """Fail a move that was not admitted, unless it is being cancelled or has ended."""
     with mover.changed:
         if move.is_idle and not move.state.is_end:
             mover._end(move, MoveState.FAILED, error)
@@ -68,11 +68,11 @@ def refuse(mover: ReplicaMover, move: Move, error: LogStoreError) -> None:
 
 @contextmanager
 def letting_in(mover: ReplicaMover, move: Move) -> Iterator[None]:
-    """Fail a move that is not let in for what is raised, Ctrl-C too: no thread will ever run it."""
+    """Fail the move if admitting it raises, Ctrl-C included: no thread would ever run it."""
     try:
         yield
     except BaseException as error:
-        reason = "it was interrupted as it was asked for"
+        reason = "it was interrupted while it was being requested"
         broken = MoveError(topic=move.topic, partition=move.partition, reason=reason)
         refuse(mover, move, error if isinstance(error, LogStoreError) else broken)
         raise

@@ -1,19 +1,21 @@
-"""Find the rate that leaves the foreground its latency: `throttled_rate="auto"`.
+"""Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
 
-What counts is how the store's own appends fare, and the flushes that somebody waits for; not how a
-probe does: a probe waits behind the move's own write-back and would hold the move back on an idle
-disk. Before a move copies, and for a moment every `LEARN_EVERY_TICKS` while it does, it stands
-still and the p99 of writes and of syncs is learned. From then on each tick counts how many are
-slower than `factor` times what such an append takes in all, and adds up by how many they are too
-many (never less than none): more than as large a part of all as on the idle disk, and `SLOW_PART`
-besides. At `EXCESS_MAX` the rate falls: at once where many are slow, and after some ticks where a
-few too many are; one or two that are slow by chance are soon made up for.
+It measures the store's own appends, and the flushes that a caller waits for. It does not use a
+probe: a probe waits for the move's own write-back and would slow the move down on an idle disk.
 
-Else it rises, unless it was not made use of: a tick in which the copy stood still to sync says
-nothing for more. It rises at once, by half in each tick, to close below the rate that was too much
-last time. There it stays, and tries a little more once in a while, the more seldom the more often
-that fails; when more does no harm, it is as if nothing had ever been too much. Without foreground
-there is nothing to protect, and no ceiling.
+Before a move copies, and briefly every `LEARN_EVERY_TICKS` while it does, the rate drops to
+`RATE_MIN`. In that time the p99 of writes and the p99 of syncs are learned. After that, each tick
+counts the slow calls: those that take longer than `factor` times such a p99 plus `APPEND_SECONDS`.
+As large a part of all calls as on the idle disk may be slow, plus `SLOW_PART`. The slow calls above
+that part add up to the excess, which never falls below 0. At `EXCESS_MAX` the rate falls. If many
+calls are slow it falls at once; if a few too many are, it falls after some ticks. One or two calls
+that are slow by chance are soon offset by later ticks.
+
+Otherwise the rate rises, unless the copy does not use the rate it has: a tick in which the copy
+waited for a sync is no reason for a higher rate. The rate rises by half in each tick until it is
+close to the rate that was too high last time. There it stays, and now and then tries a slightly
+higher rate; each failed try makes the next one rarer. If a higher rate does no harm, the old limit
+is forgotten. Without foreground calls there is nothing to protect, and no ceiling.
 """
 
 from __future__ import annotations
@@ -32,41 +34,41 @@ if TYPE_CHECKING:
     from logstore import LogStore
     from mover.throttle import Throttle
 
-FACTOR = 1.7  # the promise is twice the p99: what comes close to it counts already
+FACTOR = 1.7  # the promise is twice the p99; a call that comes close to that already counts as slow
 QUANTILE = 0.99
-# Of all. A p99 allows a hundredth: the rest is for what is too much until it is noticed.
+# Parts of all calls. A p99 allows one in a hundred; the rest is for the time until a fall.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
-APPEND_SECONDS = 25e-6  # what an append takes at least besides its write, which alone is timed
+APPEND_SECONDS = 25e-6  # the least that an append takes beside its write; only the write is timed
 
 TICK_SECONDS = 0.1
-LEARN_TICKS = 3  # what was copied before still ends in the first of them
+LEARN_TICKS = 3  # chunks copied before learning still end in the first of them
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-IDLE_TICKS = 10  # without one append: nobody is there to protect
+IDLE_TICKS = 10  # after this many without an append, there is no foreground to protect
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
 
 RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
-RATE_NONE = 16 << 30  # above it there is no ceiling
+RATE_NONE = 16 << 30  # above this rate there is no ceiling
 FALL, RISE = 0.7, 1.5
-CLOSE = 0.9  # to what was too much: up to there it rises at once
+CLOSE = 0.9  # part of the rate that was too high; below that part the rate rises fast
 TRY = 1.1
-TRY_TICKS, TRY_TICKS_MAX = 2, 64  # between two tries to get by with more
-CALM_TICKS = 10  # after so many a fall from where all was well is a stray
-FALLS_MAX = 6  # with few rises between, and it is not the copy that makes the foreground slow
+TRY_TICKS, TRY_TICKS_MAX = 2, 64  # between two tries of a higher rate
+CALM_TICKS = 10  # a fall after this many ticks without one is taken for chance
+FALLS_MAX = 6  # after more falls with few rises between, something else than the copy is slow
 
 
 class _Kind:
-    """What is known of one kind of latency, writes or syncs."""
+    """Hold the measured latencies of one kind of call: writes or syncs."""
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # What was heard while nothing was copied. A p99 of few is that of a calm moment: all count.
+        # Latencies while nothing was copied. The p99 of a few may be from a calm moment: use all.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -74,15 +76,15 @@ class _Kind:
         self._excess = 0.0
 
     def hear(self, counts: list[int]) -> None:
-        """Take in a tick in which nothing was copied."""
+        """Add the latencies of a tick in which nothing was copied."""
         self._heard = [a + b for a, b in zip(self._heard or [0] * len(counts), counts, strict=True)]
 
     def heard(self) -> int:
-        """Count what was heard since learning began."""
+        """Count the latencies taken in since learning began."""
         return sum(self._heard)
 
     def learn(self) -> None:
-        """Make a baseline of what was heard."""
+        """Compute the baseline from the latencies taken in."""
         if sum(self._heard):
             self._quiet.append(self._heard)
             quiet = [sum(each) for each in zip(*self._quiet, strict=True)]
@@ -94,11 +96,11 @@ class _Kind:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether there is a baseline."""
+        """Report whether there is a baseline."""
         return self._slow_seconds is not None
 
     def judge(self, counts: list[int]) -> bool:
-        """Take in a tick in which something was copied; True when too many were slow."""
+        """Add a tick in which something was copied; return True if too many calls were slow."""
         if self._slow_seconds is None:
             return False
         slow = count_above(counts, self._slow_seconds)
@@ -106,7 +108,7 @@ class _Kind:
         return slow > 0 and self._excess >= EXCESS_MAX
 
     def forget(self, *, is_all: bool) -> None:
-        """Forget what was counted, as the rate has just fallen for it; the baselines too if all."""
+        """Reset the excess after the rate fell; drop the baselines too if `is_all`."""
         self._excess = 0.0
         if is_all:
             self._quiet.clear()
@@ -114,7 +116,7 @@ class _Kind:
 
 
 class AutoRate:
-    """Decide on the rate, tick by tick; knows nothing of stores, threads and clocks.
+    """Compute the rate, tick by tick, without access to stores, threads or clocks.
 
     Attributes:
         rate: bytes per second; None for no ceiling.
@@ -123,7 +125,7 @@ class AutoRate:
     def __init__(self, factor: float = FACTOR) -> None:
         self._kinds = (_Kind(factor), _Kind(factor))
         self._best = float(RATE_FIRST)
-        self._learning = 1  # ticks spent on it, 0 when not learning
+        self._learning = 1  # ticks spent on learning; 0 when not learning
         self._since_learned = 0
         self._quiet = 0
         self._settling = 0
@@ -135,7 +137,7 @@ class AutoRate:
         self.rate: float | None = RATE_MIN
 
     def tick(self, counts: Sequence[list[int]], copied_bytes: float) -> float | None:
-        """Take in the latencies and copied bytes of one tick; give the rate of the next."""
+        """Take in the latencies and copied bytes of one tick; return the rate of the next."""
         heard = sum(map(sum, counts))
         self._copied.append(copied_bytes / TICK_SECONDS)
         self._quiet = 0 if heard else self._quiet + 1
@@ -156,11 +158,11 @@ class AutoRate:
         return None if self.rate is None else round(self.rate)
 
     def _is_known(self) -> bool:
-        """Tell whether there is a baseline of any kind."""
+        """Report whether there is a baseline for writes or for syncs."""
         return any(kind.is_known for kind in self._kinds)
 
     def _learn(self, counts: Sequence[list[int]]) -> None:
-        if self._learning > 1:  # in the first tick the last chunks end
+        if self._learning > 1:  # the last chunks still end in the first tick
             for kind, counted in zip(self._kinds, counts, strict=True):
                 kind.hear(counted)
         self._learning += 1
@@ -177,7 +179,7 @@ class AutoRate:
 
     def _judge(self, counts: Sequence[list[int]]) -> None:
         self._since_fell += 1
-        if self._settling:  # what was copied before the rate fell ends in it
+        if self._settling:  # chunks copied at the higher rate still end in this tick
             self._settling -= 1
             return
         verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
@@ -188,8 +190,8 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # A ceiling that nothing reached is no rate to fall from. One tick says little of what was
-        # reached: a copy stands still while it syncs, and makes up for it in the next tick.
+        # Fall from the rate that the copy reached, not from a ceiling above it. One tick is not
+        # enough to measure that: a copy pauses to sync and makes up for it in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)
@@ -221,7 +223,7 @@ class AutoRate:
             self._since_tried = 0
 
     def _rise(self, by: float, *, is_free: bool = False) -> None:
-        """Raise the ceiling, but not far above what is made use of."""
+        """Raise the ceiling, unless the copy uses less than half of it."""
         if self.rate is None:
             return
         if is_free or self._copied[-1] > self.rate / 2:
@@ -233,7 +235,7 @@ class AutoRate:
 
 
 class Pilot:
-    """Steer the automatic ceilings of a throttle, in a thread that runs while moves copy."""
+    """Adjust the automatic ceilings of a throttle, in a thread that runs while moves copy."""
 
     def __init__(self, store: LogStore, factor: float = FACTOR) -> None:
         self._store = store
@@ -241,24 +243,24 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # What the last moves taught, for the next ones that follow soon.
+        # The rate learned by the last moves is kept for moves that follow soon.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 
     def start(self, throttle: Throttle) -> None:
-        """Begin to steer, unless it is done already."""
+        """Start the thread, unless it is already running."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._stop.clear()
                 thread = threading.Thread(
                     target=self._run, args=(throttle,), name="mover-auto-rate", daemon=True
                 )
-                with suppress(RuntimeError):  # no thread can be had: the next chunk tries again
+                with suppress(RuntimeError):  # no thread can be started: the next chunk tries again
                     thread.start()
                     self._thread = thread
 
     def stop(self) -> None:
-        """Stop steering; the logs are not timed any more on return."""
+        """Stop the thread; on return the logs are no longer timed."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._stop.set()

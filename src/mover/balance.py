@@ -1,12 +1,13 @@
-"""Choose which replica goes where: the fewest bytes that bring every log dir near its share.
+"""Choose which replica goes where: move the fewest bytes that bring every log dir near its share.
 
-Plain numbers in, plain numbers out. A log dir's *share* is its part of all bytes, in proportion to
-what it can hold; its *band* is the share, give or take the tolerance. What may not give or receive
-keeps what it has, and the others share the rest. Dirs on one disk count as equally large.
+The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
+proportion to its capacity. Its *band* is the share plus or minus the tolerance. A log dir that may
+not give or receive keeps what it has, and the others share the rest. Dirs on one disk count as
+equally large.
 
-Up to `EXACT_REPLICAS_MAX` replicas the answer is searched for until it is proved to be the
-cheapest, or `NODES_MAX` assignments were looked at; it starts from, and for more replicas it is,
-what a greedy choice finds: the replica that closes the widest gap and no more.
+A greedy choice comes first: it moves the replica that closes the widest gap and is little larger.
+If there are at most `EXACT_REPLICAS_MAX` replicas, a search then looks for a cheaper answer. It
+ends when the answer is proved to be the cheapest, or after `NODES_MAX` assignments.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ NODES_MAX = 100_000
 
 
 class DirFacts(NamedTuple):
-    """One log dir as planning sees it."""
+    """Describe one log dir for planning."""
 
     path: str
-    disk: str  # dirs with the same one share their free bytes
-    usable_bytes: int  # free on that disk, less what is to stay free
+    disk: str  # dirs with the same disk share its free bytes
+    usable_bytes: int  # free on that disk, less the bytes that must stay free
     may_give: bool = True
     may_receive: bool = True
-    is_leaving: bool = False  # everything is to go
-    why_not: str = ""  # why it does not give or receive
+    is_leaving: bool = False  # all its replicas are to be moved away
+    why_not: str = ""  # the reason why it may not give or receive
 
 
 class ReplicaFacts(NamedTuple):
-    """One replica: its name, where it is, how large it is."""
+    """Describe one replica: its name, its log dir and its size."""
 
     topic: str
     partition: int
@@ -40,25 +41,25 @@ class ReplicaFacts(NamedTuple):
 
 
 class Band(NamedTuple):
-    """How many bytes a log dir is to hold."""
+    """Bound the number of bytes that a log dir is to hold."""
 
     low: float
     share: float
     high: float
 
     def miss(self, size_bytes: int) -> float:
-        """Tell how many bytes lie outside of the band."""
+        """Compute by how many bytes a size is outside the band."""
         return max(self.low - size_bytes, size_bytes - self.high, 0)
 
 
-# Where a replica is to be, by its place in the list of replicas; those not named stay.
+# The log dir planned for a replica, by its place in the list; a replica not listed stays.
 Assignment = dict[int, str]
 
 
 def bytes_on(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], assignment: Assignment
 ) -> dict[str, int]:
-    """Sum up what each log dir holds once an assignment is done."""
+    """Sum up the bytes that each log dir holds after an assignment is done."""
     sizes = {one.path: 0 for one in dirs}
     for number, replica in enumerate(replicas):
         sizes[assignment.get(number, replica.log_dir)] += replica.size_bytes
@@ -68,7 +69,7 @@ def bytes_on(
 def bands(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> dict[str, Band]:
-    """Give the bands of the log dirs that take part; the others keep what they have."""
+    """Compute the bands of the log dirs that take part; the others keep what they have."""
     sizes = bytes_on(dirs, replicas, {})
     room = _capacities(dirs, sizes)
     leaving = [one for one in dirs if one.is_leaving and one.may_give]
@@ -98,7 +99,7 @@ def bands(
 
 
 def _capacities(dirs: Sequence[DirFacts], sizes: dict[str, int]) -> dict[str, float]:
-    """Say what each log dir could hold: its part of what its disk could."""
+    """Compute each log dir's capacity: an equal part of the capacity of its disk."""
     on_disk: dict[str, list[DirFacts]] = {}
     for one in dirs:
         on_disk.setdefault(one.disk, []).append(one)
@@ -113,7 +114,7 @@ def _capacities(dirs: Sequence[DirFacts], sizes: dict[str, int]) -> dict[str, fl
 
 
 class _Table:
-    """An assignment in the making: what is where, what it costs, how far it misses the bands."""
+    """Keep an assignment while it is built: sizes, cost, and the distance to the bands."""
 
     def __init__(
         self, dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: dict[str, Band]
@@ -130,7 +131,7 @@ class _Table:
         self.cost = 0
 
     def place(self, number: int, target: str) -> None:
-        """Put a replica somewhere, from wherever it was put before."""
+        """Assign a replica to a log dir, from wherever it is assigned now."""
         replica = self.replicas[number]
         before = self.assignment.get(number, replica.log_dir)
         self.sizes[before] -= replica.size_bytes
@@ -143,16 +144,16 @@ class _Table:
             self.assignment[number] = target
 
     def miss(self) -> float:
-        """Sum up what lies outside of the bands."""
+        """Sum up the bytes outside the bands, over all log dirs."""
         return sum(band.miss(self.sizes[path]) for path, band in self.wanted.items())
 
 
 def choose(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> Assignment:
-    """Choose new places, so that every band is met at the lowest cost, or missed by little.
+    """Choose new places that meet every band at the lowest cost, or miss it by little.
 
-    Replicas of a leaving dir for which nothing can receive stay where they are.
+    If no log dir can receive the replicas of a leaving dir, they stay where they are.
     """
     table = _Table(dirs, replicas, bands(dirs, replicas, tolerance))
     if not table.targets:
@@ -169,14 +170,14 @@ def choose(
 
 
 def _empty_the_leaving(table: _Table) -> None:
-    """Place what has to go, the largest first, each where the gap to the share is widest."""
+    """Place the replicas that must leave, largest first, each where the gap is widest."""
     numbers = [n for n in table.movable if table.replicas[n].log_dir in table.leaving]
     for number in sorted(numbers, key=lambda n: -table.replicas[n].size_bytes):
         table.place(number, _widest_gap(table, table.replicas[number].size_bytes))
 
 
 def _widest_gap(table: _Table, size_bytes: int) -> str:
-    """Find the dir that is furthest below its share, before those that it would overfill."""
+    """Find the dir furthest below its share; prefer dirs that the replica does not overfill."""
 
     def gap(path: str) -> tuple[bool, float]:
         band, held = table.wanted[path], table.sizes[path]
@@ -186,7 +187,7 @@ def _widest_gap(table: _Table, size_bytes: int) -> str:
 
 
 def _close_gaps(table: _Table) -> None:
-    """Move replicas from the fullest to the emptiest dir while that brings the bands nearer."""
+    """Move replicas from the fullest to the emptiest dir while that improves the bands."""
     for _ in range(4 * len(table.replicas)):
         miss = table.miss()
         if not miss or not _close_one(table, miss):
@@ -213,7 +214,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the replica that closes the gap between two dirs and moves little more than that."""
+    """Find the replica that closes the gap between two dirs and is little larger than the gap."""
     here = [
         n
         for n in table.movable
@@ -234,7 +235,7 @@ def _fitting(table: _Table, source: str, target: str) -> int | None:
 
 
 def _take_back(table: _Table) -> None:
-    """Undo what turned out not to be needed, the largest first."""
+    """Undo moves that turned out to be unnecessary, largest first."""
     chosen = sorted(table.assignment, key=lambda n: -table.replicas[n].size_bytes)
     for number in chosen:
         target, home = table.assignment[number], table.replicas[number].log_dir
@@ -247,7 +248,7 @@ def _take_back(table: _Table) -> None:
 
 
 class _Search:
-    """Go through all assignments, largest replicas first, leaving out what cannot be better."""
+    """Search all assignments, largest replicas first, and skip those that cannot be cheaper."""
 
     def __init__(self, table: _Table, best_cost: int | None) -> None:
         self._table = table
@@ -262,7 +263,7 @@ class _Search:
         self._open_bytes = sum(self._open.values())
 
     def run(self) -> Assignment | None:
-        """Give the cheapest assignment that meets every band, if it is cheaper than known."""
+        """Find the cheapest assignment that meets every band; None if none beats the known cost."""
         self._visit(0)
         return self._best
 
@@ -290,7 +291,7 @@ class _Search:
         self._open_bytes += size
 
     def _is_hopeless(self) -> bool:
-        """Tell whether no assignment from here on meets the bands for less than is known."""
+        """Report whether no assignment from here meets the bands at less than the known cost."""
         must_go = 0.0
         for path, band in self._table.wanted.items():
             size, may_go = self._table.sizes[path], self._open[path]

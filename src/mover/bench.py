@@ -1,4 +1,4 @@
-"""Measure what foreground appends notice of a move in the background."""
+"""Measure how much a move in the background slows foreground appends down."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from mover.state import MoveState
 
 IDLE, MOVING, MOVE = 0, 1, 2
 PACE_SECONDS = 0.005
-SECONDS_FACTOR_MAX = 4  # a move that is slower than this is cut short: the waits are what counts
+SECONDS_FACTOR_MAX = 4  # a slower move is cut short: the bench measures appends, not moves
 THROTTLED_SHARE = 0.5
 
 
 class MovePhase(Phase):
-    """How long do appends wait while a replica is moved off their disk?
+    """Measure how long appends wait while a replica is moved off their disk.
 
-    A writer appends every 5 ms: first alone (worker 0 of the trace), then beside the move (worker
-    1). The move itself is worker 2: one sample with its bytes and no records. Its rate is half of
-    one disk's when throttled, or "auto". The round's bytes, records and seconds are the move's.
+    A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
+    1). The move itself is worker 2: one sample with its bytes and no records. If it is throttled,
+    its rate is half of one disk's rate, or "auto". The round's bytes, records and seconds are the
+    move's.
     """
 
     name = "move"
@@ -35,7 +36,7 @@ class MovePhase(Phase):
         self._movers: list[ReplicaMover] = []
 
     def prepare(self) -> None:
-        """Make a store with one log to be moved and one that is appended to, on the same disk."""
+        """Create a store with two logs on one disk: one to be moved, one to be appended to."""
         self.store = self._open_store()
         source = self.store.log_dirs[0]
         cold = self.store.create("cold", 0, log_dir=source)
@@ -69,7 +70,7 @@ class MovePhase(Phase):
         waiter.start()
         deadline = time.monotonic() + SECONDS_FACTOR_MAX * self.case.seconds
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
-        move.cancel()  # without effect on one that is done
+        move.cancel()  # no effect on a move that is done
         waiter.join()
         if move.error is not None and move.state is not MoveState.CANCELLED:
             raise move.error

@@ -1,8 +1,8 @@
-"""Bring a copy to what its log is now: copy what is new, drop what is gone, seal what was rolled.
+"""Bring a copy up to date with its log: copy new bytes, drop old segments, seal rolled ones.
 
-One pass takes the log's segments of one moment, without a lock. What the log does meanwhile is
-found out by the next pass, or under the lock by `is_caught_up`: a segment that was truncated,
-repaired or compacted is another object then, and one that retention took is not there.
+One pass takes the log's segments of one moment, without a lock. Later changes of the log are found
+by the next pass, or under the lock by `is_caught_up`. A segment that was truncated, repaired or
+compacted is another object then. A segment that retention removed is not in the list.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mover.target import Target
 
 
 def copy_all(log: Log, target: Target, ends: Ends, *, is_throttled: bool = True) -> int:
-    """Make one pass over the log; give how many bytes were missing.
+    """Make one pass over the log; return how many bytes were missing.
 
     Raises:
         StoppedError: the move is to stop.
-        CorruptRecordBatchError: the log has a damaged batch, or offsets that are missing.
-        LogStoreError: a disk failed, the target is full, the log was closed or deleted.
+        CorruptRecordBatchError: the log has a damaged batch, or offsets are missing.
+        LogStoreError: a disk failed, the target is full, or the log was closed or deleted.
     """
     while True:
         ends.check()
@@ -44,7 +44,7 @@ def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
             continue
         source = _open(log, segment, ends)
         copy = target.copy_of(segment, source.fd)
-        # Of the last one, what was published so far; a sealed one grows no more.
+        # For the active segment, the bytes published so far; a sealed one grows no more.
         end = segment.size_bytes
         missing += end - copy.position
         copy.copy_to(end, source.fd, ends, is_throttled=is_throttled)
@@ -67,21 +67,21 @@ def _open(log: Log, segment: Segment, ends: Ends) -> moving.Handle:
 def _seal(
     log: Log, copy: SegmentCopy, segment: Segment, following: Segment, end: int, ends: Ends
 ) -> None:
-    """Seal the copy of a segment that another one follows."""
+    """Seal the copy of a segment that is not the last."""
     if segment.is_dropped or end != segment.size_bytes:
-        raise SourceChangedError  # it was the active one when its size was read
+        raise SourceChangedError  # it was still active when its size was read
     is_short = copy.scan.offset != following.base_offset and not segment.is_sparse
     if is_short and copy.position:
         raise CorruptRecordBatchError(
             path=segment.log_path,
             position=copy.position,
-            reason=f"offsets {copy.scan.offset} to {following.base_offset} are missing behind it",
+            reason=f"offsets {copy.scan.offset} to {following.base_offset} are missing after it",
         )
     copy.seal(moving.metadata_of(log), ends)
 
 
 def is_caught_up(segments: Sequence[Segment], target: Target) -> bool:
-    """Tell whether the copy is the log, byte for byte; the log's locks are held."""
+    """Report whether the copy equals the log, byte for byte; the caller holds the log's locks."""
     if [segment.base_offset for segment in segments] != sorted(target.copies):
         return False
     for segment in segments:

@@ -1,12 +1,12 @@
-"""Copy one segment's batches to a file of the target, in the kernel, and check each on the way.
+"""Copy one segment's batches to a file of the target, in the kernel, and check each batch.
 
-The bytes stand at the same positions in both files. Each chunk is read back from the page cache as
-soon as it is there and walked batch by batch, which also makes the indexes (unverified, where the
-batches are large, their frames alone are read); then the disk is asked to take it, and every so
-often to make it durable, beside the copying, so that the sync at the end is short. Nothing here
-holds a lock of the log.
+The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
+the page cache and walked batch by batch; the walk also makes the indexes. (If `verify` is off and
+the batches are large, only their frames are read.) Then the disk is asked to write the chunk. From
+time to time it is also asked to make the bytes durable while the copying continues, so that the
+sync at the end is short. Nothing in this module holds a lock of the log.
 
-Invariant: `scan.good_end <= position`; what stands before `good_end` was checked.
+Invariant: `scan.good_end <= position`; the bytes before `good_end` were checked.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ COMPARE_BYTES = 1 << 20
 
 
 class StoppedError(Exception):
-    """Says that the move is to stop: it was paused or cancelled. No user sees it."""
+    """Report that the move is to stop: it was paused or cancelled. No user sees it."""
 
 
 class SourceChangedError(Exception):
-    """Says that a segment of the source is another one now: look again. No user sees it."""
+    """Report that a segment of the source was replaced: look again. No user sees it."""
 
 
 class Ends:
-    """What a copy has at its two ends, and whom to ask before each chunk.
+    """Hold what a copy needs of its source, its target and its move.
 
     Attributes:
-        is_stopped: tells whether the move is to stop.
+        is_stopped: returns whether the move is to stop.
         progress: called with the bytes copied since its last call.
-        is_verified: whether the batches' checksums are looked at on the way; their frames always
+        is_verified: whether the batches' checksums are checked while copying. The frames always
             are, because the new segments' ends and indexes come from them.
     """
 
@@ -68,7 +68,7 @@ class Ends:
         self.is_verified = True
 
     def check(self) -> None:
-        """Raise when there is no going on."""
+        """Raise if the copy cannot continue."""
         if self.is_stopped():
             raise StoppedError
         self.source.check()
@@ -76,7 +76,7 @@ class Ends:
 
 
 class SegmentCopy:
-    """The copy of one segment; `segment` is the one that the log will have after the swap."""
+    """Copy one segment; `segment` is the one that the log will have after the swap."""
 
     def __init__(self, directory: str, base_offset: int, interval_bytes: int) -> None:
         self.segment = Segment(directory, base_offset)
@@ -105,7 +105,7 @@ class SegmentCopy:
 
     @property
     def handle(self) -> Handle:
-        """The file; it is opened at its first use."""
+        """The file, which is opened at its first use."""
         if self._handle is None:
             self._handle = Handle(files.open_regular(self.segment.log_path, files.READ_WRITE))
         return self._handle
@@ -116,7 +116,7 @@ class SegmentCopy:
         return self.handle.fd
 
     def create(self) -> None:
-        """Make the empty file."""
+        """Create the empty file."""
         self._handle = Handle(files.replace_file(self.segment.log_path))
         self.is_synced = False
 
@@ -129,11 +129,11 @@ class SegmentCopy:
     # --- copying --------------------------------------------------------------------------------
 
     def copy_to(self, end: int, source_fd: int, ends: Ends, *, is_throttled: bool = True) -> None:
-        """Copy up to a batch's end, and check what was copied.
+        """Copy up to a position where a batch ends, and check the copied batches.
 
         Raises:
             StoppedError: the move is to stop.
-            SourceChangedError: the source's file is another one by now.
+            SourceChangedError: the source's file was replaced.
             CorruptRecordBatchError: a batch of the source is damaged.
             LogStoreError: a disk failed or is full.
         """
@@ -174,7 +174,7 @@ class SegmentCopy:
         self._sync_early(ends)
 
     def _blame(self, error: OSError, source_fd: int, ends: Ends) -> LogStoreError:
-        """Find out whose disk a failed copy is about: the one call touches both."""
+        """Find out which disk failed a copy: the one call touches both."""
         assert self.source is not None
         try:
             files.pread(source_fd, COMPARE_BYTES, self.position)
@@ -183,7 +183,7 @@ class SegmentCopy:
         return ends.target.failed(error, self.segment.log_path)
 
     def _source_ended(self, source_fd: int, ends: Ends) -> NoReturn:
-        """Tell why the source has no byte where it ought to have more."""
+        """Raise the reason why the source's file is shorter than it should be."""
         source = self.source
         assert source is not None
         if source.is_dropped:
@@ -191,11 +191,11 @@ class SegmentCopy:
         raise CorruptRecordBatchError(
             path=source.log_path,
             position=self.position,
-            reason=f"the file ends before {source.size_bytes}, as if somebody had cut it",
+            reason=f"the file ends before {source.size_bytes}, as if it had been cut",
         )
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
-        """Make sure that all up to `end` are whole batches; else say where the first is not."""
+        """Check that all bytes up to `end` are whole batches; raise where the first is not."""
         source = self.source
         assert source is not None
         try:
@@ -218,11 +218,12 @@ class SegmentCopy:
     # --- following a source that changed ----------------------------------------------------------
 
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
-        """Take another segment for the source: keep what is the same, cut off the rest.
+        """Follow another segment as the source: keep the bytes that agree, and cut off the rest.
 
-        So begins a copy that is resumed, and so it goes on when the source was truncated,
-        repaired or compacted: whatever the history, only the bytes count. Of a copy that was left
-        those on the disk: a sync of it may have failed since, and its end be known to nobody.
+        This is how a copy is resumed, and how it continues when the source was truncated, repaired
+        or compacted. Only the bytes count, whatever the history. For a copy that an earlier run
+        left, the bytes on the disk are compared, not those in the page cache. A sync of that copy
+        may have failed since, and nothing may know it any more.
         """
         was_left, self.source = self.source is None, source
         try:
@@ -235,7 +236,7 @@ class SegmentCopy:
             self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
-            # Indexes that vouch for what is cut off would outlive it; `seal` makes them anew.
+            # Old indexes would cover bytes that are cut off here; `seal` makes them anew.
             files.remove_if_there(self.segment.index_path)
             files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:
@@ -249,13 +250,13 @@ class SegmentCopy:
     # --- making it durable ------------------------------------------------------------------------
 
     def _sync_early(self, ends: Ends) -> None:
-        """Have what was copied so far synced beside the copying, unless a sync is under way."""
+        """Start a sync beside the copying, unless one is running or little is new."""
         is_busy = self._early_sync is not None and not self._early_sync.is_over
         if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
             return
         self._finish_early_sync()
         self._synced_early = self.position
-        with suppress(RuntimeError):  # no thread to be had: the sync at the end does it all
+        with suppress(RuntimeError):  # no thread can be started: the sync at the end does it all
             self._early_sync = EarlySync(self.handle, ends.target, self.segment.log_path)
 
     def _finish_early_sync(self) -> None:
@@ -275,12 +276,14 @@ class SegmentCopy:
             self._synced_early = self.position
 
     def take(self) -> Segment:
-        """Give the segment with the facts that the walk found."""
+        """Return the segment, with the facts that the walk found."""
         self.segment.take(self.scan)
         return self.segment
 
     def seal(self, metadata: PartitionMetadata, ends: Ends) -> None:
-        """Sync a segment that grows no more, then write its indexes: their trailer vouches for it.
+        """Sync a segment that grows no more, then write its indexes with their trailer.
+
+        The trailer vouches for the segment, so the segment's bytes must be durable first.
 
         Raises:
             SourceChangedError: the copy does not end where the source's next segment begins.
@@ -298,7 +301,7 @@ class SegmentCopy:
         self.let_go()
 
     def remove(self, ends: Ends) -> None:
-        """Remove the files: the source has this segment no more."""
+        """Remove the files, because the source no longer has this segment."""
         self.let_go()
         try:
             for path in self.segment.paths:
@@ -310,7 +313,7 @@ class SegmentCopy:
 def _common_bytes(
     source_fd: int, target_fd: int, start: int, end: int, ends: Ends, check: Callable[[], None]
 ) -> int:
-    """Tell up to where two files are the same; raises OSError for the target's disk only."""
+    """Find up to where two files agree; raise OSError for the target's disk only."""
     position = start
     while position < end:
         check()
@@ -327,7 +330,7 @@ def _common_bytes(
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """Tell at which byte two differ, or where the shorter one ends."""
+    """Count how many bytes two strings share from their beginning."""
     size = min(len(one), len(other))
     pairs = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
     return int(pairs.argmax()) if pairs.any() else size

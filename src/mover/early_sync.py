@@ -1,11 +1,11 @@
-"""Sync a file beside the copying to it, so that the sync at the end has little to wait for.
+"""Sync a file while it is still being copied, so that the sync at the end is short.
 
-A disk takes its time to make a GiB durable and leaves the processor free meanwhile. So a thread
-syncs what was copied so far, one sync at a time, while the next bytes are copied and checked. None
-of these syncs is relied on: the one at the end is a whole one, and it begins when they have ended.
+A disk takes its time to make a GiB durable, and the processor is idle meanwhile. So a thread syncs
+what was copied so far, one sync at a time, while the next bytes are copied and checked. Nothing
+relies on these syncs: the sync at the end covers everything, and it begins after they have ended.
 
-The kernel tells of bytes that it could not write once, to whoever syncs first. So the failure of an
-early sync takes the log dir offline from its own thread, whether or not anybody still waits for it.
+The kernel reports bytes that it could not write only once, to the first sync. So if an early sync
+fails, its own thread takes the log dir offline, whether or not a move still waits for it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ LOOK_SECONDS = 0.1
 
 
 class EarlySync:
-    """One sync that is under way; it keeps the file open until it has ended.
+    """Run one sync in a thread; the file stays open until the sync has ended.
 
     Raises:
-        RuntimeError: there is no thread to be had.
+        RuntimeError: no thread can be started.
     """
 
     def __init__(self, handle: Handle, log_dir: LogDir, path: str) -> None:
         self._handle = handle
         self._log_dir = log_dir
         self._path = path
-        self._failure: LogStoreError | None = None  # its thread writes it; read once that ended
+        self._failure: LogStoreError | None = None  # its thread writes it; read after that ended
         self._thread = threading.Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
         self._thread.start()
 
@@ -45,16 +45,16 @@ class EarlySync:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the sync has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for its end; raises LogDirOfflineError if it failed."""
+        """Wait for the end of the sync; raise LogDirOfflineError if it failed."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def let_go(self) -> None:
-        """Wait for its end unless its disk hangs or is gone; then it ends when that answers."""
+        """Wait for the end, unless the disk hangs or is gone; then the sync ends on its own."""
         while self._thread.is_alive() and not self._log_dir.is_refusing:
             self._thread.join(LOOK_SECONDS)

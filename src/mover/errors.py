@@ -1,4 +1,4 @@
-"""Name what can go wrong with a move, beside what can go wrong with its log dirs and its log.
+"""Define the errors of a move, beside the errors of its log dirs and its log.
 
 MoveError(topic, partition)
 ├── IllegalTransitionError(state, wanted)
@@ -15,7 +15,7 @@ from logstore.errors import LogStoreError
 
 
 class MoveError(LogStoreError):
-    """Base of the errors of moves."""
+    """Serve as the base of all errors of moves."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class MoveError(LogStoreError):
 
 
 class IllegalTransitionError(MoveError):
-    """Tell of something asked of a move that its state does not allow; nothing was changed."""
+    """Report a request that the state of a move does not allow; nothing was changed."""
 
     state: str
     wanted: str
@@ -34,7 +34,7 @@ class IllegalTransitionError(MoveError):
 
 
 class TargetFullError(MoveError):
-    """Tell that a move does not fit beside the others; not a byte of it was written."""
+    """Report that a move does not fit beside the others; none of its bytes was written."""
 
     path: str
     needed_bytes: int
@@ -54,7 +54,7 @@ class TargetFullError(MoveError):
 
 
 class TargetUnfitError(MoveError):
-    """Tell that a log dir takes no replicas now; not a byte was written."""
+    """Report that a log dir takes no replicas now; no byte was written."""
 
     path: str
     _template = "{topic}-{partition} cannot be moved to {path}: {reason}"
@@ -62,6 +62,6 @@ class TargetUnfitError(MoveError):
 
 
 class MoveCancelledError(MoveError):
-    """Tell that a move was cancelled, by whom or because of what."""
+    """Report that a move was cancelled, and by whom or why."""
 
     _template = "the move of {topic}-{partition} was cancelled: {reason}"

@@ -1,10 +1,10 @@
 """Run one move in the thread that took it: marks, copy, catch up, swap; or give it up.
 
 marks     `moving` in the live copy, then the `.move` directory with its record
-give up   the `.move` goes only once the live copy no longer names it, and never while it may
-          be the better copy: the source's disk is gone, or a swap broke off half way. After a
-          failure it stays named, and is gone on with when the source is back; a cancelled one
-          stays under a name that nobody gives it, so that the next start removes it
+give up   the `.move` is removed only after the live copy no longer names it. It is kept while it
+          may be the better copy: the source's disk is gone, or a swap broke off half way. After a
+          failure the live copy still names it, and it is resumed when the source is back. After a
+          cancel it stays under a move id that no source names, and the next start removes it
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mover.target import Target
 
 
 def check_fit(move: Move, target: LogDir) -> None:
-    """Refuse a log dir that takes no replicas now.
+    """Raise if a log dir takes no replicas now.
 
     Raises:
         LogDirOfflineError, LogDirSuspectError, LogDirFullError: of the target.
@@ -51,10 +51,10 @@ def check_fit(move: Move, target: LogDir) -> None:
 
 
 class Job:
-    """One run of a move, from its first byte or from where the last run left it.
+    """Run a move once, from its first byte or from where the last run stopped.
 
     Args:
-        purge: called with the log dir and the path of what a swap left to be removed.
+        purge: called with the log dir and the path of a directory that a swap left to be removed.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Job:
         )
         self._swap: Swap | None = None
 
-    # --- going on ---------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Move the replica.
 
         Raises:
-            StoppedError: it was asked to pause or to be given up.
-            LogStoreError: it failed.
+            StoppedError: the move was asked to pause or to cancel.
+            LogStoreError: the move failed.
         """
         self.begin()
         self.copy()
@@ -98,13 +98,13 @@ class Job:
             self.catch_up()
 
     def begin(self) -> None:
-        """Set the marks, or take up the copy that is there."""
+        """Set the marks, or take over the copy that exists."""
         self.ends.check()
         check_fit(self.move, self.ends.target)
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # Until it is gone or live, a deletion of the replica has to take it along.
+        # Until the copy is removed or live, a deletion of the replica must remove it too.
         self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(moving.metadata_of(self.log))
         self._count()
@@ -115,14 +115,14 @@ class Job:
         moving.set_moving(self.log, mark, rates)
 
     def note_rates(self) -> None:
-        """Bring the rates beside the mark up to date; a mark that was cleared stays so."""
+        """Update the rates beside the mark; if the mark was cleared, it stays cleared."""
         mark = moving.moving_of(self.log)
         if mark is not None and mark.move_id == self.move.move_id:
             with suppress(LogStoreError):
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Have the copies removed that earlier moves left: the live one names none of them."""
+        """Purge the copies that earlier moves left, because the live copy names none of them."""
         left = self.replicas.moves.pop(self.move.key, None)
         others = {} if left is None else {left.path: left.log_dir}
         others |= {p: d for p, (of, d) in list(self.replicas.begun.items()) if of == self.move.key}
@@ -135,7 +135,7 @@ class Job:
         self.move.bytes_done = self.target.copied_bytes
 
     def copy(self) -> None:
-        """Copy the segments that stand now."""
+        """Copy the segments that exist now."""
         copy_all(self.log, self.target, self.ends)
         self._count()
         self.move.go(MoveState.CATCHING_UP)
@@ -143,7 +143,7 @@ class Job:
     def catch_up(self) -> None:
         """Copy what was appended meanwhile, until little is missing."""
         while True:
-            # A truncation clears the mark; the copy follows it, and then may be gone on with again.
+            # A truncation clears the mark. The copy follows it here; then the mark is set again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()
@@ -152,7 +152,7 @@ class Job:
                 return
 
     def swap(self) -> bool:
-        """Put the copy in the source's place; False when it has to catch up again first."""
+        """Put the copy in the source's place; return False if it must catch up again first."""
         self.move.go(MoveState.SWAPPING)
         self._swap = Swap(self.log, self.target, self.ends, self.move.key)
         with self.replicas.reserved(self.move.key):
@@ -163,7 +163,7 @@ class Job:
             self.replicas.begun.pop(self.target.path, None)
         self._count()
         self.target.let_go()
-        with suppress(LogStoreError):  # the marks mislead nobody; the next change drops them too
+        with suppress(LogStoreError):  # the marks do no harm; the next change drops them too
             moving.settle(self.log)
         self.purge(self.source, self._swap.doomed_path)
         return True
@@ -171,13 +171,13 @@ class Job:
     # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, *, is_cancelled: bool) -> None:
-        """Remove the copy and its marks, as far as that is safe and the disks allow."""
+        """Remove the copy and its marks, as far as that is safe and the disks allow it."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return
         try:
             moving.set_moving(self.log, None)
-        except LogDirFullError:  # the log serves, though the note cannot be written
+        except LogDirFullError:  # the log still serves, but the mark cannot be cleared
             with suppress(LogStoreError):
                 self.target.disown()
         except LogStoreError:
@@ -193,14 +193,14 @@ class Job:
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
-        """Keep the copy, which may be the better one, and have nobody go on with it."""
+        """Keep the copy, which may be the better one, but make sure that it is never resumed."""
         with suppress(LogStoreError):
             self.target.disown()
         self.replicas.moves.pop(self.move.key, None)
         self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
 
     def leave(self) -> None:
-        """Keep the copy, to be gone on with."""
+        """Keep the copy, so that it can be resumed."""
         self.target.let_go()
         path = self.target.path
         if path in self.replicas.begun:
@@ -209,7 +209,7 @@ class Job:
 
 
 def unmark(replicas: Replicas, key: TopicPartition) -> None:
-    """Have the live copy, if there is one, name no move any more."""
+    """Clear the mark of a move from the live copy, if there is one."""
     replica = replicas.opened.get(key)
     if replica is not None:
         with suppress(LogStoreError):
@@ -220,7 +220,7 @@ End = Callable[[Move, MoveState, "LogStoreError | None"], None]
 
 
 def run(move: Move, job: Job, end: End) -> None:
-    """Run a move that was taken for a thread, until `end` is told what became of it."""
+    """Run a move that a thread took, then call `end` with the resulting state."""
     state: MoveState = MoveState.DONE
     error: LogStoreError | None = None
     try:
@@ -233,10 +233,10 @@ def run(move: Move, job: Job, end: End) -> None:
             job.leave()
             job.note_rates()
             state = MoveState.PAUSED
-    except LogClosedError:  # the store was closed over it: the next one goes on
+    except LogClosedError:  # the store was closed meanwhile: the next mover resumes the move
         job.leave()
         state = MoveState.PAUSED
-    except LogDirSuspectError:  # one of its disks hangs: it goes on when that answers
+    except LogDirSuspectError:  # one of its disks hangs: the move resumes when that disk answers
         job.leave()
         state, move.is_held_up = MoveState.PAUSED, True
     except LogStoreError as failure:
@@ -251,7 +251,7 @@ def run(move: Move, job: Job, end: End) -> None:
 
 
 def without_frames(error: LogStoreError) -> LogStoreError:
-    """Let go of the frames of an error that is kept: they hold descriptors, of a dead disk too."""
+    """Drop the frames of an error that is kept: they hold descriptors, perhaps of a dead disk."""
     links: list[BaseException | None] = [error]
     while links:
         link = links.pop()
@@ -262,5 +262,5 @@ def without_frames(error: LogStoreError) -> LogStoreError:
 
 
 def cancelled(move: Move) -> MoveCancelledError:
-    """Make the error of a move that was cancelled."""
+    """Create the error of a move that was cancelled."""
     return MoveCancelledError(topic=move.topic, partition=move.partition, reason=move.cancel_reason)

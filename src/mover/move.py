@@ -1,8 +1,8 @@
-"""Give one move its public face: its state, how far it is, and what may be asked of it.
+"""Represent one move to its user: state, progress, pause, resume, cancel and retry.
 
-Threads: the state changes under the mover's condition; `bytes_done` and the like are written by
-the thread that runs the move and read by anybody. What is asked of a running move is a flag that
-its thread looks at before each chunk.
+Threads: the state changes under the mover's condition. `bytes_done` and similar fields are written
+by the thread that runs the move, and any thread may read them. A request to a running move is a
+flag; the move's thread reads it before each chunk.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ LOOK_SECONDS = 0.5
 
 
 class Wanted(enum.Enum):
-    """What was asked of a move that runs."""
+    """What a caller requested of a running move."""
 
     PAUSE = "pause"
     CANCEL = "cancel"
 
 
 class MoveProgress(NamedTuple):
-    """How far a move is.
+    """Report how far a move is.
 
     Attributes:
         bytes_done, bytes_total: of record batches; the total grows with the log.
-        lag_bytes: what the copy misses of the log as it is now.
+        lag_bytes: what the copy still misses of the log as it is now.
         bytes_per_second: over the last seconds.
-        eta_seconds: at this rate; None where there is none.
+        eta_seconds: at this rate; None if there is no rate.
     """
 
     bytes_done: int
@@ -55,31 +55,31 @@ class MoveProgress(NamedTuple):
 
 
 class Controller(Protocol):
-    """What a move asks of the mover that runs it."""
+    """What a move needs from the mover that runs it."""
 
     changed: threading.Condition
 
     def enqueue(self, move: Move) -> None:
-        """Have it run when it is its turn."""
+        """Queue the move."""
 
     def discard(self, move: Move) -> None:
-        """Remove what there is of a move that no thread runs."""
+        """Remove the copy of a move that no thread runs."""
 
     def abandon(self, move: Move) -> None:
-        """See to it that nobody goes on with what a failed move left."""
+        """Make sure that what a failed move left is never resumed."""
 
     def wake(self) -> None:
-        """Let the moves that wait for their throttle look at what was asked of them."""
+        """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
 
     def renew(self, move: Move) -> None:
-        """Have a move that had failed run as the only one of its replica."""
+        """Queue a move that is tried again as the only one of its replica."""
 
     def holds(self, move: Move) -> bool:
-        """Tell whether the move is still this mover's, and not the next one's."""
+        """Report whether the move is still this mover's, and not the next one's."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing runs any more."""
+        """Whether the mover is closed and runs nothing any more."""
 
 
 class Move:
@@ -103,11 +103,11 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether it waits for room that moves before it will make, instead of being refused.
+        # Whether it waits for room that earlier moves will free, instead of being refused.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
-        # Whether it is paused because a log dir hangs, and not by anybody's wish.
+        # Whether it is paused because a log dir hangs, and not because a caller paused it.
         self.is_held_up = False
         self._controller = controller
         self._pid = os.getpid()
@@ -126,7 +126,7 @@ class Move:
 
     @property
     def state(self) -> MoveState:
-        """Where it stands."""
+        """The state of the move."""
         return self._state
 
     @property
@@ -136,25 +136,25 @@ class Move:
 
     @property
     def lag_bytes(self) -> int:
-        """What the copy misses; nothing where the replica was there already."""
+        """Bytes that the copy still misses; 0 if the replica was already at the target."""
         return 0 if self._state is MoveState.DONE else max(self.bytes_total - self.bytes_done, 0)
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of the log as it is now; after the end, as it was then."""
+        """Bytes of the log as it is now; after the end of the move, as it was then."""
         return self._size_of()
 
     def measure(self, size_of: Callable[[], int]) -> None:
-        """Take the size of the log from its source; who runs the move says from where."""
+        """Set the function that gives the size of the log; the runner of the move calls this."""
         self._size_of = size_of
 
     @property
     def bytes_left(self) -> int:
-        """What it still has to write."""
+        """Bytes that are still to be written."""
         return self.lag_bytes
 
     def progress(self) -> MoveProgress:
-        """Tell how far it is."""
+        """Report how far the move is."""
         rate = self._rate()
         lag = self.lag_bytes
         eta = 0.0 if not lag else lag / rate if rate else None
@@ -168,7 +168,7 @@ class Move:
         return (last - first) / (ended - began) if ended > began else 0.0
 
     def advance(self, size_bytes: int) -> None:
-        """Count copied bytes; its thread calls it."""
+        """Count copied bytes; the thread that runs the move calls this."""
         self.bytes_done += size_bytes
         now, samples = time.monotonic(), self._samples
         if not samples or now - samples[-1][0] >= SAMPLE_SECONDS:
@@ -176,14 +176,14 @@ class Move:
             while now - samples[0][0] > RATE_SECONDS and len(samples) > 2:
                 samples.popleft()
 
-    # --- what may be asked of it ------------------------------------------------------------------
+    # --- what a caller may request ----------------------------------------------------------------
 
     def is_stopped(self) -> bool:
-        """Tell whether it is to stop."""
+        """Report whether the move has been asked to stop."""
         return self.wanted is not None
 
     def wait(self, timeout: float | None = None) -> MoveState:
-        """Wait until it has ended, or its mover was closed; give the state that it is in."""
+        """Wait until the move has ended or its mover was closed; return the state."""
         timeout = timeout_of(timeout)
         self._check_process()
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -193,7 +193,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait for the end, but not for long, as no interrupt comes in; True when that is over."""
+        """Wait briefly for the end, as interrupts are held back; True when the wait is over."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -207,10 +207,10 @@ class Move:
 
     @uninterruptible
     def pause(self) -> None:
-        """Stop within one chunk and keep what was copied; returns when it has stopped.
+        """Stop within one chunk and keep what was copied; return when it has stopped.
 
         Raises:
-            IllegalTransitionError: it has ended.
+            IllegalTransitionError: the move has ended.
         """
         self._check_process()
         with self._changed:
@@ -229,17 +229,17 @@ class Move:
 
     @uninterruptible
     def resume(self) -> None:
-        """Go on with a paused move; nothing happens to one that is not paused.
+        """Continue a paused move; if it is not paused, do nothing.
 
         Raises:
-            IllegalTransitionError: it has ended.
-            MoveError: its mover was closed; the next one goes on with it.
+            IllegalTransitionError: the move has ended.
+            MoveError: its mover was closed; the next mover resumes it.
         """
         self._check_process()
         self._resume()
 
     def _resume(self) -> None:
-        """Go on with a paused move, in the calling thread: it may hold the condition already."""
+        """Continue a paused move, in the calling thread, which may hold the condition already."""
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
@@ -251,21 +251,21 @@ class Move:
         self._controller.enqueue(self)
 
     def go_on(self) -> None:
-        """Resume it if a log dir that hung is all that it waited for."""
+        """Resume the move if the only thing it waited for was a log dir that hung."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            is_asked = self.wanted is not None  # its user was heard just as it was held up
+            is_asked = self.wanted is not None  # a caller made a request as it was held up
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self._resume()
 
     @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
-        """Give it up and its space back, and return when that is done; after its end, nothing.
+        """Give the move up, remove its copy, and return when that is done; no-op after its end.
 
-        One that failed stays so; but nobody goes on with what it may have left.
+        A FAILED move stays FAILED, but what it left is never resumed.
 
         Raises:
-            MoveError: its mover was closed; the next one goes on with it.
+            MoveError: its mover was closed; the next mover resumes it.
         """
         self._check_process()
         if self._state is MoveState.FAILED:
@@ -282,13 +282,13 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            with self._changed:  # it may have been at its pause already: then it is ended here
+            with self._changed:  # its thread may have paused it already: then end it here
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     def _discard(self) -> None:
         try:
             self._controller.discard(self)
-        except BaseException:  # Ctrl-C: who cancels it next is not to wait for this one
+        except BaseException:  # Ctrl-C: a later cancel must not wait for this one
             with self._changed:
                 self._is_ending = self._state.is_end
                 self._changed.notify_all()
@@ -296,34 +296,35 @@ class Move:
 
     @property
     def is_ending(self) -> bool:
-        """Tell whether somebody cancels it, or has, while no thread ran it."""
+        """Report whether a caller is cancelling it, or has, while no thread ran it."""
         return self._is_ending
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no thread runs it and nobody is ending it."""
+        """Report whether no thread runs it and no caller is cancelling it."""
         return not self._state.is_running and not self._is_ending
 
     def _check_held(self, is_held: bool) -> None:
         if not is_held:
-            reason = "the mover was closed: the next one goes on with its moves"
+            reason = "the mover was closed: the next mover resumes its moves"
             raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
 
     def _check_process(self) -> None:
-        """Refuse a forked child, where nobody would ever answer; takes no lock."""
+        """Refuse a forked child, where no thread would ever answer; takes no lock."""
         if self._pid != os.getpid():
             raise LogClosedError(reason=REASON)
 
     def stop(self, reason: str) -> None:
-        """Cancel it because of something else, as the deletion of its partition."""
+        """Cancel the move for another reason, such as the deletion of its partition."""
         self.cancel(reason)
 
     @uninterruptible
     def retry(self) -> None:
-        """Begin a failed move anew; another move of its replica is cancelled first.
+        """Start a failed move again; another move of its replica is cancelled first.
 
         Raises:
-            IllegalTransitionError: it has not failed.
+            IllegalTransitionError: the move has not failed.
+            MoveError: its mover was closed.
             MoveError: its mover was closed.
         """
         self._check_process()
@@ -339,7 +340,7 @@ class Move:
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate) -> None:
-        """Hold this move alone to a rate, in bytes per second; None for no ceiling of its own."""
+        """Limit this move alone to a rate in bytes per second; None for no limit of its own."""
         self.throttle.set_rate(rate)
 
     # --- its states -------------------------------------------------------------------------------
@@ -355,7 +356,7 @@ class Move:
         check_transition(self._state, wanted)
 
     def go(self, state: MoveState, error: LogStoreError | None = None) -> None:
-        """Change the state; whoever runs the move calls it."""
+        """Change the state; the thread that runs the move calls this."""
         with self._changed:
             check_transition(self._state, state)
             self._state = state
@@ -364,7 +365,7 @@ class Move:
             self._changed.notify_all()
 
     def try_begin(self) -> bool:
-        """Take a planned move for a thread; False when it was paused or cancelled meanwhile."""
+        """Take a planned move for a thread; return False if it was paused or cancelled."""
         with self._changed:
             if self._state is not MoveState.PLANNED or self._is_ending:
                 return False

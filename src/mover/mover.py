@@ -41,18 +41,18 @@ ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
 
 
 class ReplicaMover:
-    """Moves replicas of one store in threads of its own; use it in a `with` block, or close it.
+    """Move replicas of one store in threads of its own; use it in a `with` block, or close it.
 
     Args:
-        num_replica_move_threads: so many moves run at once.
-        intra_broker_throttled_rate: bytes per second for all of them together.
-        order: "name" (topic, then partition, as KIP-113 has it) or "smallest" first.
-        moves_per_disk_max: so many moves may read from or write to one log dir at once.
-        verify: check every batch on the way; without it only their frames, and a batch with a bad
-            checksum is found by who reads it.
+        num_replica_move_threads: how many moves run at the same time.
+        intra_broker_throttled_rate: bytes per second for all moves together.
+        order: "name" (topic, then partition, as in KIP-113) or "smallest" first.
+        moves_per_disk_max: how many moves may read from or write to one log dir at the same time.
+        verify: check every batch while copying. If False, only the frames are checked, and a batch
+            with a bad checksum is found when it is read.
 
-    Unfinished moves of an earlier process go on at once. Closing it, or the store, pauses what
-    runs; the next mover goes on with it.
+    Unfinished moves of an earlier process are resumed at once. Closing the mover, or the store,
+    pauses the running moves; the next mover resumes them.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ReplicaMover:
         self._moves: list[Move] = []
         self._queue: list[Move] = []
         self._taking = threading.Lock()
-        self._is_to_look = False  # whether a log dir has answered, or was brought back
+        self._is_to_look = False  # whether a log dir answers again or was brought back
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
             num_replica_move_threads,
             self._take,
@@ -104,32 +104,32 @@ class ReplicaMover:
         running = sum(not move.state.is_end for move in self._moves)
         return f"<ReplicaMover {running} of {len(self._moves)} moves under way>"
 
-    # --- asking for moves -------------------------------------------------------------------------
+    # --- requesting moves -------------------------------------------------------------------------
 
     @uninterruptible
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to another log dir; a move of it to elsewhere is cancelled first.
+        """Move a replica to another log dir; a running move of it to elsewhere is cancelled first.
 
-        What the disks refuse (a target that is full, cordoned or offline) is a move that has
-        FAILED, with its error; a replica that is there already is one that is DONE.
+        If a disk refuses (the target is full, cordoned or offline), the move is FAILED and has the
+        error. If the replica is already in the log dir, the move is DONE.
 
         Args:
             throttled_rate: bytes per second for this move alone.
 
         Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: no log to move.
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: no log can be moved.
             LogDirError: the store has no such log dir.
         """
         return self._submit(topic, partition, log_dir, throttled_rate, waits_for_room=False)
 
     @uninterruptible
     def execute(self, plan: MovePlan) -> list[Move]:
-        """Move as a plan has it, in its order; each waits for the room that those before it make.
+        """Run the moves of a plan in its order; each waits until earlier moves have freed its room.
 
         Raises:
-            As `move` does; what was begun before goes on.
+            The errors of `move`; moves that were already begun continue.
         """
         from mover.plan import MovePlan
 
@@ -142,16 +142,16 @@ class ReplicaMover:
     def change_replica_dirs(
         self, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
     ) -> ChangeReplicaDirResponse:
-        """Do what a ChangeReplicaDirRequest asks for (KIP-113).
+        """Carry out a ChangeReplicaDirRequest (KIP-113).
 
-        An offline source or target is the result of its partition, and so is a cancellation. Of a
-        partition that is not there yet the log dir is remembered, as `store.prefer_dir` does.
+        If a source or target is offline, or a move is cancelled, that is the partition's result.
+        If a partition does not exist yet, its log dir is remembered, as in `store.prefer_dir`.
         """
         return change_replica_dirs(self, assignment)
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
-        """Hold all moves, or those from and to one log dir, to a rate; None lets them go.
+        """Limit all moves, or those from and to one log dir, to a rate; None removes the limit.
 
         Raises:
             LogDirError: the store has no such log dir.
@@ -160,7 +160,7 @@ class ReplicaMover:
         self.throttle.set_rate(rate, path)
 
     def moves(self) -> list[Move]:
-        """List the moves that were asked for or resumed, those that ended too."""
+        """List the moves that were requested or resumed, including those that have ended."""
         return list(self._moves)
 
     def _submit(
@@ -198,10 +198,10 @@ class ReplicaMover:
         if self.is_closed:
             raise MoveError(reason="the mover was closed")
 
-    # --- what the moves ask for -------------------------------------------------------------------
+    # --- what the moves request -------------------------------------------------------------------
 
     def enqueue(self, move: Move) -> None:
-        """Have a planned move run when it is its turn."""
+        """Queue a planned move."""
         with self.changed:
             if not move.is_idle:
                 return  # cancelled meanwhile
@@ -210,12 +210,12 @@ class ReplicaMover:
                 self._queue.append(move)
         try:
             self._pool.wake()
-        except LogDirError as error:  # there is no thread that could run it
+        except LogDirError as error:  # no thread can run it
             self._dequeue(move)
             refuse(self, move, error)
 
     def renew(self, move: Move) -> None:
-        """Have a move that had failed run as the only one of its replica, if there is need."""
+        """Queue a move that is tried again, as its replica's only one; end it if it is there."""
         reason = f"it is to go to {move.target_dir} now"
         with letting_in(self, move), self._replicas.reserved_unmoved(move.key, reason):
             replica = self._replicas.opened.get(move.key)
@@ -225,37 +225,37 @@ class ReplicaMover:
                 self._end(move, MoveState.DONE, None)
 
     def holds(self, move: Move) -> bool:
-        """Tell whether a move is still this mover's: once it is closed they are the next one's."""
+        """Report whether a move is still this mover's; once closed, they belong to the next one."""
         return not self.is_closed or self._replicas.running_moves.get(move.key) is move
 
     def discard(self, move: Move) -> None:
-        """Cancel a move that no thread runs, and remove what there is of it."""
+        """Cancel a move that no thread runs, and remove its copy."""
         self._give_up(move)
         self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
 
     def abandon(self, move: Move) -> None:
-        """See to it that nobody goes on with what a failed move left."""
+        """Make sure that what a failed move left is never resumed."""
         with suppress(LogStoreError, KeyError), self._replicas.reserved(move.key):
             mark = moving.moving_of(self._replicas.opened[move.key].log)
             is_run = self.is_closed or move.key in self._replicas.running_moves
             if mark is not None and not is_run:
-                move.move_id = mark.move_id  # that of before a retry which failed at once
+                move.move_id = mark.move_id  # the id before a retry that failed at once
                 self._give_up(move)
 
     def _give_up(self, move: Move) -> None:
         try:
             self._job(move).give_up(is_cancelled=True)
-        except LogStoreError:  # its target is no log dir any more, or its replica is not open
+        except LogStoreError:  # its target is no longer a log dir, or its replica is not open
             jobs.unmark(self._replicas, move.key)
 
     def wake(self) -> None:
-        """Let the moves that wait for their throttle look at what was asked of them."""
+        """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
         self.throttle.wake()
 
     # --- running them -----------------------------------------------------------------------------
 
     def _take(self) -> Move | None:
-        """Give the next move that may run, in order; a plan's moves wait for one another's room."""
+        """Take the next move that may run, in order; moves of a plan wait until there is room."""
         with self._taking:
             if self._is_to_look and not self.is_closed:
                 self._is_to_look = False
@@ -298,7 +298,7 @@ class ReplicaMover:
         return jobs.Job(move, self._replicas, target, self._purge, self._is_verified)
 
     def _run(self, move: Move) -> None:
-        """Run a move that was taken."""
+        """Run a move that a thread has taken."""
         try:
             job = self._job(move)
             self._reservations.reserve(move, self._replicas.dir_of(move.target_dir))
@@ -308,7 +308,7 @@ class ReplicaMover:
         jobs.run(move, job, self._end)
 
     def _broke(self, move: Move, error: Exception) -> None:
-        """See to a move whose thread met what nobody expected: it is kept, and says why."""
+        """Fail a move whose thread met an unexpected error; the error is logged and kept."""
         from logstore.store.background import warn
 
         warn("the move of %s broke off", move.key, exc_info=True)
@@ -318,41 +318,44 @@ class ReplicaMover:
             self._end(move, MoveState.FAILED, failure)
 
     def _end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
-        """Let go of what a move that has ended or is paused no longer needs; then say so."""
+        """Release what a move that has ended or paused no longer needs; then change its state."""
         if state.is_end:
-            if state is not MoveState.FAILED:  # a failed one may be tried again
+            if state is not MoveState.FAILED:  # a failed move may be tried again
                 move.throttle.end()
             self._reservations.release(move)
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
         move.go(state, error)
-        self._go_on()  # a log dir that held it up may have answered already
+        self._go_on()  # its log dir may have answered already
 
     def _go_on(self) -> None:
-        """Resume the moves that were held up by log dirs of which none hangs any more."""
+        """Resume the moves that were held up by log dirs, once none of these hangs any more."""
         hanging = {log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_suspect}
         for move in [move for move in self._moves if move.is_held_up]:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
                 move.go_on()
 
     def _purge(self, log_dir: LogDir, path: str) -> None:
-        """Have what a swap left removed in the background."""
+        """Have the directory that a swap left removed in the background."""
         self.host.purge(log_dir, path)
 
     # --- life -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Go on with what had to wait for a log dir that answers, or is back."""
+        """Resume the moves that had to wait for a log dir, now that it answers or is back."""
         self._go_on()
         self._is_to_look = True
-        with suppress(LogDirError):  # no thread can be had; the next move that is asked for looks
+        with suppress(LogDirError):  # no thread can be started; the next requested move looks
             self._pool.wake()
 
     @uninterruptible
     def close(self) -> None:
-        """Pause what runs, and end the threads; twice is fine. The next mover goes on."""
+        """Pause the running moves and end the threads; the next mover resumes the moves.
+
+        Calling it again has no effect.
+        """
         if self._pid != os.getpid():
-            return  # a forked child: the moves, and the threads, are its parent's
+            return  # a forked child: the moves and the threads are its parent's
         with self.changed:
             self.is_closed = True
         for move in [move for move in self._moves if not move.state.is_end]:
@@ -360,7 +363,7 @@ class ReplicaMover:
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in list(self._moves):  # those too that were let in meanwhile
+        for move in list(self._moves):  # includes those that were admitted meanwhile
             if self._replicas.running_moves.get(move.key) is move:
                 del self._replicas.running_moves[move.key]
             self._reservations.release(move)
@@ -370,7 +373,7 @@ class ReplicaMover:
             self.changed.notify_all()
 
     def __enter__(self) -> Self:
-        """Give the mover itself."""
+        """Return the mover itself."""
         return self
 
     def __exit__(
@@ -379,5 +382,5 @@ class ReplicaMover:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the mover."""
         self.close()

@@ -1,7 +1,8 @@
-"""Put moves into an order in which none ever over-fills its target.
+"""Put moves into an order in which no move overfills its target.
 
-A move needs its bytes free on the target's disk before its first byte is copied, and gives the
-source's back when it is done. So one move may have to wait for the room that another makes.
+Before its first byte is copied, a move needs its bytes free on the target's disk. When it is done,
+it frees the same bytes on the source's disk. So one move may have to wait for room that another
+frees.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ SEARCH_MOVES_MAX = 12
 
 
 class Transfer(NamedTuple):
-    """What a move takes and gives back: bytes, and the disks of its source and target."""
+    """Describe the bytes of a move, and the disks that it fills and frees."""
 
     source_disk: str
     target_disk: str
@@ -23,7 +24,7 @@ class Transfer(NamedTuple):
 def in_order(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Give the places of the transfers in an order that fits, and of those for which there is none.
+    """Return the transfers in an order that fits, and those that fit in no order, by number.
 
     Args:
         usable_bytes: by disk, free bytes before the first transfer.
@@ -40,7 +41,7 @@ def in_order(
 def _by_greed(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Take again and again what fits; first what takes from the disk that has the least left."""
+    """Repeatedly take a transfer that fits; prefer the source disk with the least free bytes."""
     order: list[int] = []
     free, left = dict(usable_bytes), list(range(len(transfers)))
     while True:
@@ -54,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Look for the longest order there is; what is free depends on which are done, not on how."""
+    """Search for the longest order; free bytes depend on which are done, not on their order."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

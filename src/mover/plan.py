@@ -1,7 +1,7 @@
-"""Plan moves: which replicas go where so that every log dir is near its share, in what order.
+"""Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
 
-`plan_moves` takes the facts from a store, `plan_of` from plain numbers; a `MovePlan` can be looked
-at, written down as JSON, read back and executed. Nothing is moved here.
+`plan_moves` takes the facts from a store, `plan_of` from plain numbers. A `MovePlan` can be
+inspected, written as JSON, read back and executed. Nothing is moved here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from logstore.store.describe import LogDirDescription
 
 TOLERANCE = 0.05
-HEADROOM_PERCENT = 1  # of a disk, which a plan leaves free
+HEADROOM_PERCENT = 1  # percent of a disk that a plan leaves free
 
 RECEIVES = {"online"}
 GIVES = {"online", "slow", "read-only", "cordoned"}
 
 
 class PlannedMove(NamedTuple):
-    """One replica and where it is to go; source and size are None in a plan that was only read."""
+    """Name one replica and its target; source and size are None in a plan read from a document."""
 
     topic: str
     partition: int
@@ -37,10 +37,10 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """What a plan does not do, and why; a whole log dir has no topic.
+    """Describe a move that a plan leaves out, and why; for a whole log dir, topic is None.
 
     Attributes:
-        is_unasked: nothing was asked for either.
+        is_unasked: whether the plan's document asked for no move here.
     """
 
     log_dir: str
@@ -51,7 +51,7 @@ class SkippedMove(NamedTuple):
 
 
 class DirChange(NamedTuple):
-    """A log dir before and after a plan; the share is None where it takes no part."""
+    """Describe a log dir before and after a plan; the share is None if it takes no part."""
 
     log_dir: str
     bytes_before: int
@@ -64,10 +64,10 @@ class DirChange(NamedTuple):
 
 
 class MovePlan(NamedTuple):
-    """Moves in the order in which to do them, what cannot be done, and what comes of it.
+    """Hold moves in the order in which they run, the moves left out, and the result.
 
     Attributes:
-        wishes: where partitions that are not there yet are to be created one day.
+        wishes: the log dirs in which partitions that do not exist yet are to be created later.
     """
 
     moves: tuple[PlannedMove, ...] = ()
@@ -82,20 +82,20 @@ class MovePlan(NamedTuple):
         return sum(move.size_bytes or 0 for move in self.moves)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Write the moves as kafka-reassign-partitions takes them."""
+        """Write the moves as JSON for kafka-reassign-partitions."""
         from mover.reassignment import to_json
 
         return to_json(self.moves, self.broker_id, indent)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, broker_id: int | None = None) -> MovePlan:
-        """Read what `to_json`, or somebody who knows Kafka's tool, wrote.
+        """Read JSON that `to_json`, or a user of Kafka's tool, wrote.
 
         Args:
-            broker_id: whose replicas count; None: of the only one that is named.
+            broker_id: the broker whose replicas count; None for the only one that is named.
 
         Raises:
-            ValueError: it is no such document; the place and the reason are named.
+            ValueError: the document is not valid; the message gives the place and the reason.
         """
         from mover.reassignment import from_json
 
@@ -112,15 +112,16 @@ def plan_moves(
 ) -> MovePlan:
     """Plan the fewest bytes that bring every log dir within a tolerance of its share.
 
-    A log dir's share is its part of all bytes, in proportion to what its disk can hold. Offline,
-    suspect, full, cordoned and slow log dirs receive nothing; the first two give nothing either.
+    A log dir's share is its part of all bytes, in proportion to its disk's capacity. Log dirs that
+    are offline, suspect, full, cordoned or slow receive nothing. Offline and suspect ones give
+    nothing either.
 
     Args:
-        tolerance: part of the share by which a log dir may be off.
-        evacuate: log dirs that are to be emptied, to take them away.
+        tolerance: the part of its share by which a log dir may differ from it.
+        evacuate: log dirs that are to be emptied before they are removed.
 
     Raises:
-        ValueError: the tolerance is below 0, or a path is no log dir of the store.
+        ValueError: the tolerance is below 0, or a path is not a log dir of the store.
     """
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
         raise wrong("tolerance", "a number, a part of the share", tolerance)
@@ -169,7 +170,7 @@ def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
-    """Say what a log dir may do; what moves under way will take of it is gone already."""
+    """Describe a log dir for planning; bytes that running moves will take are not free."""
     is_leaving = one.path in leaving
     return DirFacts(
         one.path,
@@ -183,7 +184,7 @@ def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> Di
 
 
 def _own_path(store: LogStore, path: str) -> str:
-    """Find the log dir that a path names, also through another name of it."""
+    """Find the log dir that a path names, also if it is another name of that dir."""
     from logstore.disk import files
 
     paths = [one.path for one in store.describe_dirs().log_dirs]
@@ -194,7 +195,7 @@ def _own_path(store: LogStore, path: str) -> str:
 
 
 def disk_of(path: str) -> str:
-    """Name the disk of a log dir; one whose disk does not answer is a disk by itself."""
+    """Name the disk of a log dir; if the disk does not answer, the path stands for it."""
     from logstore.disk import files
 
     try:
@@ -209,7 +210,7 @@ def plan_of(
     tolerance: float = TOLERANCE,
     broker_id: int = 0,
 ) -> MovePlan:
-    """Plan on plain numbers; see `plan_moves`."""
+    """Plan from plain numbers; see `plan_moves`."""
     replicas = sorted(replicas)
     wanted = choose(dirs, replicas, tolerance)
     numbers = sorted(wanted)
@@ -240,7 +241,7 @@ def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
 def _no_room(
     replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
 ) -> Iterable[SkippedMove]:
-    """Name the moves that never fit, whatever goes before them."""
+    """Name the moves that never fit, whatever moves run before them."""
     for number in numbers:
         one = replicas[number]
         reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
@@ -250,7 +251,7 @@ def _no_room(
 def _not_leaving(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
 ) -> Iterable[SkippedMove]:
-    """Name the replicas of a leaving dir that no other dir can take, or that cannot be read."""
+    """Name the replicas of a leaving dir that cannot be read or have no dir to go to."""
     leaving = {one.path: one for one in dirs if one.is_leaving}
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:
@@ -293,7 +294,7 @@ def _off(
     done: Assignment,
     tolerance: float,
 ) -> Iterable[SkippedMove]:
-    """Name the log dirs that stay outside of the tolerance."""
+    """Name the log dirs that stay outside the tolerance."""
     wanted = bands(dirs, replicas, tolerance)
     whole = sum(change.bytes_before for change in changes)
     for change, facts in zip(changes, dirs, strict=True):

@@ -1,4 +1,4 @@
-"""Run moves in a few threads, which begin with the first move and end when the pool is closed."""
+"""Run moves in a few threads, which start with the first move and end when the pool is closed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Task = TypeVar("Task")
 
 
 class ReplicaMoveThreadPool(Generic[Task]):
-    """`num.replica.move.threads` ReplicaMoveThreads (KIP-113, section 2).
+    """Run `num.replica.move.threads` ReplicaMoveThreads (KIP-113, section 2).
 
     Args:
-        take: gives the next task, or None when there is none that may run now.
-        run: runs it; what it raises ends no thread.
-        changed: notified when `take` may give something.
-        failed: told what `run` raised.
-        path: of the log dir that an error names when no thread can be had.
+        take: returns the next task, or None if none may run now.
+        run: runs a task; an error that it raises does not end the thread.
+        changed: notified when `take` may return a task.
+        failed: called with the error that `run` raised.
+        path: the log dir that an error names if no thread can be started.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class ReplicaMoveThreadPool(Generic[Task]):
         self._is_closed = False
 
     def wake(self) -> None:
-        """Have the threads look for a task.
+        """Wake the threads to look for a task.
 
         Raises:
-            LogDirError: retriable; there is no thread, and none to be had.
+            LogDirError: retriable; no thread exists and none can be started.
         """
         with self._changed:
             self._wakeups += 1
@@ -72,12 +72,12 @@ class ReplicaMoveThreadPool(Generic[Task]):
             while (task := self._take()) is not None:
                 try:
                     self._run(task)
-                except Exception as error:  # noqa: BLE001 - the thread goes on with the next one
+                except Exception as error:  # noqa: BLE001 - the thread continues with the next task
                     self._failed(task, error)
                 self.wake()
 
     def close(self) -> None:
-        """Take no more tasks, and wait until those that run have stopped."""
+        """Take no more tasks, and wait until the running ones have stopped."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

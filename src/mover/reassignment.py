@@ -3,8 +3,8 @@
     {"version": 1, "partitions": [
       {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}
 
-`replicas` are broker ids, and `log_dirs` has one entry for each: an absolute path, or "any", with
-which nothing is asked for (KIP-113, "Scripts"). Only the entries of this store's broker count.
+`replicas` are broker ids. `log_dirs` has one entry for each: an absolute path, or "any", which asks
+for no move (KIP-113, "Scripts"). Only the entries of this store's broker count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANY = "any"
 
 
 def to_json(moves: Iterable[PlannedMove], broker_id: int, indent: int | None = None) -> str:
-    """Write moves; the order in the document is the order of the plan."""
+    """Write moves as JSON; the order in the document is the order of the plan."""
     partitions = [
         {
             "topic": move.topic,
@@ -39,10 +39,10 @@ def to_json(moves: Iterable[PlannedMove], broker_id: int, indent: int | None = N
 def from_json(
     text: str | bytes, broker_id: int | None
 ) -> tuple[tuple[PlannedMove, ...], tuple[SkippedMove, ...], int]:
-    """Read moves, and what asks for nothing here; gives the broker id that counted too.
+    """Read moves and the entries that ask for none here; return the broker id that counted too.
 
     Raises:
-        ValueError: the document, or one of its entries, is not as it has to be.
+        ValueError: the document, or one of its entries, is not valid.
     """
     from mover.plan import SkippedMove
 
@@ -50,7 +50,7 @@ def from_json(
     if broker_id is None:
         named = sorted({replica for entry in entries for replica in entry.replicas})
         if len(named) > 1:
-            raise ValueError(f"the replicas of brokers {named} are named: say which is this store")
+            raise ValueError(f"the replicas of brokers {named} are named: say which one this is")
         broker_id = named[0] if named else 0
     _check_once(entries)
     moves: list[PlannedMove] = []
@@ -68,12 +68,12 @@ def _partitions(text: str | bytes) -> list[Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is no JSON: {error}") from None
+        raise ValueError(f"this is not JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
-        raise ValueError('this is no reassignment: it has no list "partitions"')
+        raise ValueError('this is not a reassignment: it has no list "partitions"')
     version = document.get("version", VERSION)
     if version != VERSION:
-        raise ValueError(f"reassignment version {version!r} is not known; only {VERSION} is")
+        raise ValueError(f"reassignment version {version!r} is unknown; only {VERSION} is known")
     partitions: list[Any] = document["partitions"]
     return partitions
 
@@ -87,13 +87,13 @@ def _check_once(entries: Sequence[_Entry]) -> None:
 
 
 class _Entry:
-    """One element of the list "partitions"; raises ValueError, naming its place."""
+    """Check one element of the list "partitions"; raise ValueError with its place if wrong."""
 
     def __init__(self, place: int, entry: Any) -> None:
         self.place = place
         self.name = f"partitions[{place}]"
         if not isinstance(entry, dict):
-            raise ValueError(f"{self.name} is {entry!r}, and no object")
+            raise ValueError(f"{self.name} is {entry!r}, not an object")
         try:
             self.topic = validate_topic(entry["topic"])
             self.partition = validate_partition(entry["partition"])
@@ -115,11 +115,11 @@ class _Entry:
     def _list(self, entry: Any, key: str, kind: type, default: Any = None) -> list[Any]:
         cells = entry.get(key, default)
         if not isinstance(cells, list) or not all(type(cell) is kind for cell in cells):
-            raise ValueError(f'{self.name}: "{key}" is no list of {kind.__name__}: {cells!r}')
+            raise ValueError(f'{self.name}: "{key}" is not a list of {kind.__name__}: {cells!r}')
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Give the move that this asks of a broker, or why it asks for none."""
+        """Return the move that this entry asks of a broker, or why it asks for none."""
         from mover.plan import PlannedMove, SkippedMove
 
         if broker_id not in self.replicas:

@@ -1,7 +1,7 @@
-"""Keep room at the targets for the moves that were let in: what fits alone may not fit together.
+"""Reserve room at the targets for admitted moves: two moves that fit alone may not fit together.
 
-Log dirs on one file system share its room. A move holds what it still has to write; what it wrote
-shows in the free bytes already.
+Log dirs on one file system share its room. A reservation holds the bytes that a move still has to
+write. The bytes that it has written are missing from the free bytes already.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Beside the segments: index files, small files, and what is appended while the move runs.
+# Room besides the segments: index files, small files, and records appended during the move.
 ALLOWANCE_BYTES = 1 << 20
-INDEX_SHARE = 256  # one byte of index files for so many of batches, at 4 KiB between entries
+INDEX_SHARE = 256  # bytes of batches for one byte of index files, at 4 KiB between entries
 
 
 class Occupant(Protocol):
-    """A move, as far as its need for room goes."""
+    """The facts of a move that decide how much room it needs."""
 
     topic: str
     partition: int
 
     @property
     def bytes_left(self) -> int:
-        """What it still has to write."""
+        """Bytes that are still to be written."""
 
 
 def need_of(size_bytes: int) -> int:
-    """Say how much room a replica of a size wants."""
+    """Compute how much room a replica of a size needs."""
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 
 def device_of(target: LogDir) -> int:
-    """Tell on which file system a log dir is; raises OSError."""
+    """Find the file system of a log dir; raise OSError if the disk fails."""
     return files.stat(target.path).st_dev
 
 
 class Reservations:
-    """Who may write how much to which file system."""
+    """Record which move may write how much to which file system."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # never held over the disk, which may hang: all end here
-        self._held: dict[Occupant, int] = {}  # the file system on which room is held
-        self._asking: dict[int, threading.Lock] = {}  # of each: one asks for its room at a time
+        self._lock = threading.Lock()  # never held over a disk call that may hang: all ends take it
+        self._held: dict[Occupant, int] = {}  # the file system on which each move holds room
+        self._asking: dict[int, threading.Lock] = {}  # by file system: one move asks at a time
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:
-        """Hold room for a move; again is fine.
+        """Reserve room for a move; if it has room already, do nothing.
 
         Raises:
-            TargetFullError: there is not enough beside the others.
+            TargetFullError: there is not enough room beside the other reservations.
             LogStoreError: the disk failed.
         """
         try:
@@ -82,7 +82,7 @@ class Reservations:
             self._held[occupant] = device
 
     def release(self, occupant: Occupant) -> None:
-        """Give the room back; twice is fine."""
+        """Give the room back; calling it again has no effect."""
         with self._lock:
             self._held.pop(occupant, None)
 

@@ -15,12 +15,12 @@ from mover.move import Move
 if TYPE_CHECKING:
     from mover.mover import ReplicaMover
 
-# Kafka's numbers for what may come of a partition.
+# Kafka's error codes for the result of a partition.
 NONE, UNKNOWN, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND = 0, -1, 3, 56, 57
 
 
 def error_code(error: LogStoreError | None) -> int:
-    """Give Kafka's number for a result."""
+    """Return Kafka's error code for a result."""
     if error is None:
         return NONE
     if isinstance(error, UnknownPartitionError):
@@ -33,7 +33,7 @@ def error_code(error: LogStoreError | None) -> int:
 def partitions_of(
     assignment: Mapping[StrPath, Iterable[tuple[str, int]]],
 ) -> list[tuple[str, list[TopicPartition]]]:
-    """Look a request through before anything of it is done; raises TypeError or ValueError."""
+    """Check a whole request before any of it is done; raise TypeError or ValueError."""
     if not isinstance(assignment, Mapping):
         raise wrong("assignment", "a mapping of log dirs to pairs (topic, partition)", assignment)
     found = []
@@ -48,10 +48,10 @@ def partitions_of(
 
 
 class ChangeReplicaDirResponse:
-    """The results of a request, some of them still to come.
+    """Hold the results of a request, some of which may not be known yet.
 
     Attributes:
-        moves: what is under way, or over, for the partitions that could be begun.
+        moves: the running or ended moves, for the partitions whose move could be begun.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ChangeReplicaDirResponse:
 
     @property
     def results(self) -> dict[tuple[str, int], LogStoreError | None]:
-        """What came of each partition whose result is known: None, or an error."""
+        """The result of each partition whose result is known: None, or an error."""
         known: dict[tuple[str, int], LogStoreError | None] = dict(self._results.items())
         for key, move in self.moves.items():
             if move.state.is_end:
@@ -81,7 +81,7 @@ class ChangeReplicaDirResponse:
         return all(move.state.is_end for move in self.moves.values())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every result is known; tells whether that is so."""
+        """Wait until every result is known; return whether that is so."""
         timeout = timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         for move in self.moves.values():
@@ -90,7 +90,7 @@ class ChangeReplicaDirResponse:
         return self.is_complete
 
     def to_dict(self) -> dict[str, Any]:
-        """Give KIP-113's ChangeReplicaDirResponse."""
+        """Build KIP-113's ChangeReplicaDirResponse."""
         rows = [
             {"topic": topic, "partition": partition, "error_code": error_code(error)}
             for (topic, partition), error in sorted(self.results.items())
@@ -101,7 +101,7 @@ class ChangeReplicaDirResponse:
 def change_replica_dirs(
     mover: ReplicaMover, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
 ) -> ChangeReplicaDirResponse:
-    """Do what a request asks for; see `ReplicaMover.change_replica_dirs`."""
+    """Carry out a request; see `ReplicaMover.change_replica_dirs`."""
     moves: dict[TopicPartition, Move] = {}
     results: dict[TopicPartition, LogStoreError | None] = {}
     for log_dir, keys in partitions_of(assignment):
@@ -116,7 +116,7 @@ def change_replica_dirs(
 
 
 def _remember(mover: ReplicaMover, key: TopicPartition, log_dir: StrPath) -> LogStoreError | None:
-    """Have a partition that is not there created in a log dir one day; give what prevents it."""
+    """Note the log dir for a partition that does not exist yet; return the error, if any."""
     try:
         mover.store.prefer_dir(*key, log_dir)
     except LogStoreError as error:

@@ -1,14 +1,14 @@
-"""See to the moves that nobody runs: at a start, and when a log dir answers or is back.
+"""Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
-| what a live copy names | what is done |
+| the copy that a live copy names | what is done |
 |---|---|
-| a copy that stands | it is gone on with |
-| one in a log dir that does not serve, or is not there | a move that has FAILED for that |
-| one that does not stand: it was not begun yet, or it was given up | it is forgotten |
+| exists | it is resumed |
+| is in a log dir that does not serve or is missing | the move is FAILED for that reason |
+| does not exist: it was not begun yet, or it was given up | the name is cleared |
 
-A move that failed because its source or its target did not serve is gone on with as a new one: the
-old one was told to have failed (KIP-113, section 3). One that failed for another reason waits for
-its `retry`. Of one that was cancelled while its source could not be told, the copy goes now.
+If a move failed because its source or its target did not serve, it is resumed as a new move: the
+old one was reported as failed (KIP-113, section 3). A move that failed for another reason waits for
+its `retry`. If a move was cancelled while its source was unreachable, its copy is deleted now.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """A move that a live copy names and nobody runs; without a target its log dir is not there."""
+    """Describe a move that a live copy names and no thread runs; target None: no such log dir."""
 
     key: TopicPartition
     log: Log
@@ -54,7 +54,7 @@ class Left(NamedTuple):
 
 
 def resume_left(mover: ReplicaMover) -> None:
-    """Go on with the moves that the live copies name, and remove what was cancelled."""
+    """Resume the moves that the live copies name, and remove the copies of cancelled ones."""
     replicas = mover.host.replicas
     for over in _unremoved(replicas, mover.moves()):
         with suppress(LogStoreError), replicas.reserved(over.key):
@@ -72,7 +72,7 @@ def resume_left(mover: ReplicaMover) -> None:
         resumed.append((move, left.target))
     for move, target in resumed:
         if target is None:
-            reason = f"its target, the log dir with id {move.target_dir}, is not there"
+            reason = f"its target, the log dir with id {move.target_dir}, is not present"
             error = ReplicaOfflineError(topic=move.topic, partition=move.partition, reason=reason)
             refuse(mover, move, error)
         else:
@@ -81,7 +81,7 @@ def resume_left(mover: ReplicaMover) -> None:
 
 
 def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:
-    """List the cancelled moves of which the copy stands still."""
+    """List the cancelled moves whose copy still exists."""
     over = [move for move in moves if move.state is MoveState.CANCELLED]
     return [m for m in over if _path_of(m) in replicas.begun and m.key not in replicas.moves]
 
@@ -91,14 +91,14 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Find what is to be gone on with, or to be told; its replica is reserved until the next."""
+    """Find the moves to resume or to fail; each replica is reserved until the next is asked for."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):
         if moving.moving_of(log) is None or source.is_refusing:
             continue
         with suppress(LogStoreError), replicas.reserved(key):
-            moving.segments_of(log)  # raises where it does not serve, whatever its log dir does
+            moving.segments_of(log)  # raises if the log does not serve, whatever its log dir does
             replica, mark = replicas.opened.get(key), moving.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue
@@ -115,7 +115,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
 
 
 def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
-    """Tell whether the copy that a live one names is there."""
+    """Report whether the copy that a live copy names exists."""
     found = replicas.moves.get(key)
     path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
     return found is not None and found.path == path

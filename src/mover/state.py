@@ -1,4 +1,4 @@
-"""Name the states of a move and the ways between them: one table, checked in one place.
+"""Define the states of a move and the transitions between them in one table, checked here.
 
 | from | to |
 |---|---|
@@ -12,15 +12,16 @@
 | done | |
 
     planned      it waits for a thread, and for room at the target
-    copying      the segments that stood when it began are being copied
+    copying      the segments that existed when it began are being copied
     catching_up  what was appended since is being copied
     swapping     the log's lock is asked for; nothing is throttled any more
     done         the log is served from the target (or was there already)
-    paused       by its user, because the mover was closed, or while a disk hangs (then it goes on
-                 by itself): the `.move` stays, and goes on later
+    paused       by its user, because the mover was closed, or while a disk hangs (then it resumes
+                 by itself): the `.move` stays and is used later
     cancelled    by its user, or with the deletion of the partition: nothing of it is left
-    failed       `error` says why; nothing of it is left where the disk allows; `retry` begins anew.
-                 Where its source failed the copy stays: once that is back another move goes on
+    failed       `error` has the reason; nothing of it is left if the disk allows; `retry` starts
+                 it again. If its source failed, the copy stays, and a new move resumes it when the
+                 source is back
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class MoveState(enum.Enum):
 
     @property
     def is_end(self) -> bool:
-        """Tell whether nothing more happens by itself, and nothing is held."""
+        """Report whether nothing more happens by itself, and nothing is held."""
         return self in ENDS
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a thread works on it."""
+        """Report whether a thread works on it."""
         return self in RUNNING
 
 
@@ -71,13 +72,13 @@ RUNNING = frozenset({_S.COPYING, _S.CATCHING_UP, _S.SWAPPING})
 
 
 def check_transition(old: MoveState, new: MoveState) -> None:
-    """Raise IllegalTransitionError when a move may not go from one state to another."""
+    """Raise IllegalTransitionError if a move may not go from one state to another."""
     if new not in TRANSITIONS[old]:
         raise IllegalTransitionError(state=old.value, wanted=new.value)
 
 
 def table() -> str:
-    """Give the transitions as the table that the documents show."""
+    """Format the transitions as the table that the documents show."""
     rows = [
         f"| {old.value} | {', '.join(state.value for state in new)} |".replace("|  |", "| |")
         for old, new in TRANSITIONS.items()

@@ -1,21 +1,22 @@
-"""Put a copy in the place of its source: the one moment at which a move holds the log's lock.
+"""Put a copy in the place of its source: the only step of a move that holds the log's lock.
 
     before the lock   the target's checkpoints forget the name; epochs, data and names are durable;
                       the intent in the source's metadata; the caught-up mark in the copy's; then
-                      once more what was appended meanwhile
+                      what was appended meanwhile is copied once more
     1  under the lock copy the last bytes, sync them with a probe
     2                 rename the source to `.delete`, sync its log dir with a probe
     3                 rename the `.move` to the live name, sync its log dir with a probe
     4                 point the log at the new segments
-    after the lock    the marks go from the new metadata; the `.delete` is purged
+    after the lock    the marks are removed from the new metadata; the `.delete` is purged
 
-A crash before 2 is durable leaves the source, and a `.move` that goes on as a copy, whatever its
-mark says. A crash between 2 and 3 leaves no live name; start-up finishes the swap, because the
-name of the source, its intent and the mark agree: the source gives up its name for a whole copy
-only. No order of syncs leaves two live names with one generation (KIP-113 section 3; ADR 7).
+If a crash comes before step 2 is durable, the source remains, and the `.move` continues as a copy,
+whatever its mark says. If a crash comes between 2 and 3, there is no live name, and start-up
+finishes the swap. It may do so because the source's `.delete` name, its intent and the mark agree:
+the source gives up its name for a complete copy only. No order of syncs leaves two live names with
+one generation (KIP-113 section 3; ADR 7).
 
-What if a call fails: before 2 nothing has happened. At 2 the disk of the source decides. At 3
-the source takes its name back, with a generation that outranks what may stand at the target.
+If a call fails before step 2, nothing has happened. At step 2 the source's disk decides. At step 3
+the source takes its name back, with a generation that outranks a live copy at the target, if any.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from mover.catch_up import copy_all, is_caught_up
 from mover.copy_segments import Ends
 from mover.target import Target
 
-# So much may be left to copy when the lock is asked for; a few milliseconds' worth of any disk.
+# Bytes that may be left to copy when the lock is asked for: a few milliseconds' worth of any disk.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 
 
 class Swap:
-    """One try to put a copy in the place of its source.
+    """Try once to put a copy in the place of its source.
 
     Attributes:
-        is_undecided: whether only the next start can tell which of the two copies is the log: then
-            neither may be removed.
+        is_undecided: whether only the next start can find out which of the two copies is the log.
+            While it is True, neither may be removed.
     """
 
     def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:
@@ -62,11 +63,11 @@ class Swap:
     # --- before the lock --------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Do all that needs no lock; raises as `copy_all` does."""
+        """Do all that needs no lock; raise as `copy_all` does."""
         target, log_dir = self.target, self.ends.target
         try:
             log_dir.check_place()
-            # Of another replica of this name that was here once: nothing it says is of this one.
+            # They may be of a deleted replica with the same name, so they do not apply to this one.
             log_dir.checkpoints.forget(self.key)
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
@@ -84,7 +85,7 @@ class Swap:
         self._follow()
 
     def _follow(self) -> int:
-        """Copy and sync until little is missing; give the offset up to which nothing is."""
+        """Copy and sync until little is missing; return the offset up to which all is copied."""
         for _ in range(FLUSHES_MAX):
             end_offset = self.log.log_end_offset
             missing = copy_all(self.log, self.target, self.ends)
@@ -96,7 +97,7 @@ class Swap:
     # --- under the lock ---------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Swap; False when the log went on too far meanwhile, and the copy has to follow first.
+        """Swap; return False if the log grew or changed too much and the copy must follow first.
 
         Raises:
             LogStoreError: a disk failed; the log is where it was, unless `is_undecided`.
@@ -117,21 +118,21 @@ class Swap:
         return True
 
     def _open_dir(self, log_dir: LogDir) -> Handle:
-        """Open a directory to sync it later: under the lock nothing is to lack a descriptor."""
+        """Open a directory to sync it later: under the lock no descriptor may be missing."""
         try:
             return Handle(files.open_file(log_dir.path, files.DIRECTORY))
         except OSError as error:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; False when they are too many or the log was changed."""
+        """Copy and sync the last bytes; return False if they are too many or the log changed."""
         segments = moving.segments_of(self.log)
         if moving.metadata_of(self.log) != self._metadata:
-            return False  # truncated meanwhile; or what the mark was written with is no more true
+            return False  # it was truncated, or the metadata behind the mark no longer holds
         if moving.epochs_of(self.log) != self._epochs:
-            return False  # one began meanwhile: the file at the target does not have it
+            return False  # a leader epoch began meanwhile: the file at the target misses it
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
-            return False  # rolled meanwhile: the new file's name is to be durable first
+            return False  # it rolled meanwhile: the new file's name must be durable first
         copied = sum(copy.position for copy in self.target.copies.values())
         if sum(segment.size_bytes for segment in segments) - copied > LOCKED_BYTES_MAX:
             return False
@@ -154,7 +155,7 @@ class Swap:
         try:
             files.sync_names(names.fd)
         except OSError as error:
-            raise source.failed(error, source.path) from error  # it is offline: a sync failed
+            raise source.failed(error, source.path) from error  # OFFLINE, because a sync failed
 
     def _rename_target(self, names: Handle, source_names: Handle) -> None:
         target = self.ends.target
@@ -167,7 +168,7 @@ class Swap:
             raise failure from error
 
     def _return(self, names: Handle) -> None:
-        """Give the source its name back, outranking whatever stands at the target."""
+        """Give the source its name back, with a generation above any copy at the target."""
         source = self.ends.source
         try:
             files.rename(self.doomed_path, self.live_path)
@@ -191,11 +192,11 @@ class Swap:
             return False
 
     def _lose(self, cause: LogStoreError) -> LogStoreError:
-        """Serve the log no more: what its directories are called now, the next start finds out."""
+        """Stop serving the log: only the next start finds out what its directories are called."""
         error = ReplicaOfflineError(
             topic=self.key.topic,
             partition=self.key.partition,
-            reason=f"a swap broke off between its two renames; the next start ends it: {cause}",
+            reason=f"a swap stopped between its two renames; the next start finishes it: {cause}",
         )
         self.log.detach(error)
         return error

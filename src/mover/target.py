@@ -1,8 +1,9 @@
 """Build a `.move` directory: its metadata and marks, and the copies of the segments in it.
 
-Nothing in it is believed before the caught-up mark, and the mark only once the source has given up
-its name, which it does under the log's lock when the copy has everything. A `.move` that is found
-is held against the source byte by byte and goes on from what is the same.
+Its contents count only after the caught-up mark, and the mark counts only after the source has
+given up its name. The source does that under the log's lock, when the copy is complete. If a
+`.move` directory exists already, it is compared with the source byte by byte, and copying continues
+after the bytes that agree.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from logstore.log.writer import RECOVERY_POINT_LIMIT
 from logstore.names import NAME_BYTES_MAX, TopicPartition, dir_name, move_dir_name, parse_dir_name
 from mover.copy_segments import Ends, SegmentCopy
 
-NOBODYS = "0" * 32  # a move id that no source names
+NOBODYS = "0" * 32  # a move id that no source names, so that the copy is never resumed
 
 
 class Target:
-    """The `.move` directory of one move.
+    """Manage the `.move` directory of one move.
 
     Attributes:
-        copies: of the segments, by base offset.
+        copies: the copy of each segment, by base offset.
     """
 
     def __init__(self, ends: Ends, key: TopicPartition, move_id: str, interval_bytes: int) -> None:
@@ -45,17 +46,17 @@ class Target:
     # --- beginning --------------------------------------------------------------------------------
 
     def check_vacant(self) -> None:
-        """Raise LogDirError when something stands where the replica is to be."""
+        """Raise LogDirError if the replica's future directory exists already."""
         try:
             is_vacant = not files.exists(self.live_path)
         except OSError as error:
             raise self.log_dir.failed(error, self.live_path, *self.key) from error
         if not is_vacant:
-            reason = f"{self.live_path} stands in the way; it is not this replica"
+            reason = f"{self.live_path} exists already and is not this replica"
             raise LogDirError(path=self.log_dir.path, reason=reason)
 
     def begin(self, source: PartitionMetadata) -> None:
-        """Make the directory, or go on with the one that a stop left; durable on return."""
+        """Create the directory, or take over one that an earlier run left; durable."""
         metadata = self._metadata(source, COPYING, 0)
         try:
             self.log_dir.check_place()
@@ -72,10 +73,10 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def _remove_strangers(self) -> None:
-        """Remove what earlier moves of this replica left here when the disk did not let them."""
+        """Remove copies of this replica that earlier moves could not remove from the disk."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # By name first: with thousands of replicas no other entry is worth a call to the disk.
+        # Compare names first: with thousands of replicas, a disk call for each takes too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
@@ -83,13 +84,13 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Tell whether a copy is of this replica; long topics are cut in the names of copies."""
+        """Report whether a copy is of this replica; the names of copies cut long topics."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
             found = PartitionMetadata.read(path)
         except CorruptCheckpointError:
-            return False  # the next start sees to it
+            return False  # the next start handles it
         return found is not None and found.topic == self.key.topic
 
     def _is_ours(self, expected: PartitionMetadata) -> bool:
@@ -106,7 +107,7 @@ class Target:
         listing = list_partition(self.path)
         for name in listing.temporary:
             files.remove_if_there(os.path.join(self.path, name))
-        for row in listing.orphans:  # they would vouch for a segment that is not there
+        for row in listing.orphans:  # index files without their segment would vouch for nothing
             for path in Segment(self.path, row.base_offset).paths:
                 files.remove_if_there(path)
         for row in listing.segments:
@@ -122,20 +123,20 @@ class Target:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that stand here by now."""
+        """Bytes copied so far."""
         return sum(copy.position for copy in list(self.copies.values()))
 
     # --- following the segments of the source -----------------------------------------------------
 
     def drop_others(self, segments: Iterable[Segment]) -> None:
-        """Remove the copies of segments that the source has no more (retention, truncation)."""
+        """Remove the copies of segments that the source no longer has (retention, truncation)."""
         kept = {segment.base_offset for segment in segments}
         for base_offset in [base for base in self.copies if base not in kept]:
             self.copies.pop(base_offset).remove(self.ends)
             self._names_changed = True
 
     def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
-        """Give the copy of a segment, begun or held against it where that is not done yet."""
+        """Return the copy of a segment; begin it, or compare it with the source, if need be."""
         copy = self.copies.get(source.base_offset)
         if copy is None:
             copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
@@ -155,7 +156,7 @@ class Target:
     # --- making it durable ------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make all that was copied durable, and then the names of the files (R1, R2)."""
+        """Make the copied bytes durable, and then the names of the files (R1, R2)."""
         for base_offset in sorted(self.copies):
             self.copies[base_offset].sync(self.ends)
         if self._names_changed:
@@ -166,14 +167,16 @@ class Target:
             self._names_changed = False
 
     def write_epochs(self, entries: list[tuple[int, int]]) -> None:
-        """Give the copy its leader epochs, durably."""
+        """Write the leader epochs of the copy, durably."""
         try:
             LeaderEpochs(self.path, entries).write()
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 
     def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
-        """Note durably that all up to `end_offset` is here, durably itself: it may be swapped.
+        """Mark the copy as complete up to `end_offset`, so that it may be swapped; durable.
+
+        All bytes up to there must be durable before the call.
 
         Returns:
             The metadata of the copy without the marks of its move.
@@ -188,7 +191,7 @@ class Target:
     # --- the end ----------------------------------------------------------------------------------
 
     def segments(self, directory: str) -> list[Segment]:
-        """Give the segments as they stand once the directory has its live name."""
+        """Return the segments as they will be when the directory has its live name."""
         found = []
         for base_offset in sorted(self.copies):
             copy = self.copies[base_offset]
@@ -206,7 +209,7 @@ class Target:
             copy.let_go()
 
     def disown(self) -> None:
-        """Note durably that nobody is to go on with it, though its source names it still."""
+        """Mark the copy, durably, as never to be resumed, although its source still names it."""
         try:
             metadata = PartitionMetadata.read(self.path)
             if metadata is not None and metadata.move_record is not None:
@@ -216,7 +219,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def remove(self) -> None:
-        """Remove the directory and give its space back at once; its marks go first."""
+        """Remove the directory, its marks first, and free its space at once."""
         self.let_go()
         try:
             if files.exists(self.path):
@@ -224,15 +227,15 @@ class Target:
                 files.sync_dir(self.path)
                 bulk.remove_tree(self.path)
         except FileNotFoundError:
-            pass  # the keeper of its log dir was faster
+            pass  # the thread of its log dir removed it first
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 
 
 def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
-    """Tell how much of a copy that a stop left stands already; 0 when the disk does not say."""
+    """Count the bytes of a copy that an earlier run left; 0 if the disk does not answer."""
     try:
         listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
-    except OSError:  # not made yet; or the move will meet it itself, and see to it
+    except OSError:  # it does not exist yet; or the move will meet the error itself and handle it
         return 0
     return sum(row.log_bytes for row in listing.segments)

@@ -1,15 +1,15 @@
-"""Hold moves to their rates: one ceiling for the store, others per disk and per move.
+"""Limit the rate of moves: one ceiling for the store, others per disk and per move.
 
-A move asks before each chunk and passes every ceiling that concerns it. A ceiling hands out
-tickets in bytes: a chunk's ticket is the sum of all chunks asked for before it, and it may go when
-the ceiling has *served* that many bytes, at `rate` a second. So chunks go in the order in which
-they were asked for, whatever the number of threads; a rate that changes moves the ticket of
-everyone who waits; and one move that is held up elsewhere holds up nobody behind it.
+Before each chunk, a move asks every ceiling that applies to it. A ceiling hands out tickets in
+bytes: a chunk's ticket is the sum of all chunks asked for before it. The chunk may go when the
+ceiling has *served* that many bytes, at `rate` per second. So chunks go in the order in which they
+were asked for, whatever the number of threads. If the rate changes, all waiting moves wait shorter
+or longer. A move that is held up elsewhere holds up no later move.
 
-Over any span the bytes that went are at most `rate` x span, plus one chunk, plus what
-`BURST_SECONDS` of idling saved up; that saving is what makes good for a late wake-up.
+Over any span, at most `rate` x span bytes go, plus one chunk, plus the bytes that `BURST_SECONDS`
+of idling saved up. The saved bytes make up for a late wake-up.
 
-Threads: everything here is under the lock of the store's `Throttle`, and nothing waits under it
+Threads: everything here is under the lock of the store's `Throttle`. No thread waits under it
 except on its own condition.
 """
 
@@ -23,22 +23,22 @@ from typing import Protocol
 from logstore.config import parse_rate
 
 AUTOMATIC = "auto"
-RATE_BEFORE_PILOT = 1 << 20  # of an automatic ceiling until it is steered
+RATE_BEFORE_PILOT = 1 << 20  # of an automatic ceiling until a pilot sets it
 
 BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
 CHUNK_BYTES_MIN = 4 << 10
 CHUNK_BYTES_MAX = 4 << 20
-HOLD_RATE = 1  # keeps new moves from arriving before they are asked to stop; never remembered
-WAIT_SECONDS_MAX = 3600.0  # a wait for longer is one more round; the system has its limit too
-SECONDS_MIN = 1e-6  # less is no wait: sums of floats do not come closer than that
+HOLD_RATE = 1  # stops new moves from finishing before they can be paused; never remembered
+WAIT_SECONDS_MAX = 3600.0  # longer waits take another round; the system has a limit of its own
+SECONDS_MIN = 1e-6  # shorter waits count as none: sums of floats are no more exact than that
 
 Clock = Callable[[], float]
 Rate = int | str | None
 
 
 def kept_rate(rates: object, name: str) -> Rate:
-    """Give a rate of those that an earlier process left; None where it left none."""
+    """Return one of the rates that an earlier process left; None if it left none."""
     rate = rates.get(name) if isinstance(rates, dict) else None
     if rate == AUTOMATIC:
         return AUTOMATIC
@@ -47,10 +47,10 @@ def kept_rate(rates: object, name: str) -> Rate:
 
 
 def check_rate(rate: Rate) -> int | None:
-    """Give a rate in bytes per second; None, for no ceiling, stays None.
+    """Convert a rate to bytes per second; None, for no ceiling, stays None.
 
     Raises:
-        ValueError: it is not above 0: to hold a move, pause it.
+        ValueError: the rate is not above 0. To stop a move, pause it.
     """
     if rate is None:
         return None
@@ -66,20 +66,20 @@ class Pilot(Protocol):
     """Steer automatic ceilings."""
 
     def start(self, throttle: Throttle) -> None:
-        """Steer until nothing is taken any more; called at each chunk."""
+        """Adjust the ceilings until no chunk is taken any more; called at each chunk."""
 
     def stop(self) -> None:
-        """Stop steering."""
+        """Stop adjusting the ceilings."""
 
 
 class _Ceiling:
-    """Count what was asked for against what a rate allows; the throttle's lock is held."""
+    """Compare the bytes asked for with the bytes a rate allows; needs the throttle's lock."""
 
     def __init__(self, rate: Rate, now: float) -> None:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
-        self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS behind what is served
+        self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS less than what is served
         self._at = now
 
     def _advance(self, now: float) -> None:
@@ -92,41 +92,41 @@ class _Ceiling:
 
     @property
     def wanted(self) -> int | str | None:
-        """The rate as it was asked for."""
+        """The rate as the user gave it."""
         return AUTOMATIC if self.is_automatic else self.rate
 
     def set_rate(self, rate: int | None, now: float) -> None:
-        """Go on at another rate; without one, everybody who waits may go."""
+        """Change the rate; without a rate, all waiting moves may go."""
         self._advance(now)
         self.rate = rate
-        # What was saved up at another rate, or owed to it, does not count at this one.
+        # Bytes saved up or owed at the old rate do not count at the new one.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
     def ask(self, size_bytes: int, now: float) -> float:
-        """Give the ticket of a chunk."""
+        """Return the ticket of a chunk."""
         self._advance(now)
         ticket = self._asked
         self._asked += size_bytes
         return ticket
 
     def give_back(self, size_bytes: int) -> None:
-        """Take back a chunk that did not go."""
+        """Take back the ticket of a chunk that was not copied."""
         self._asked -= size_bytes
 
     def seconds_until(self, ticket: float, now: float) -> float:
-        """Say how long a ticket must still wait at the present rate."""
+        """Compute how long a ticket must still wait at the present rate."""
         self._advance(now)
         seconds = 0.0 if self.rate is None else (ticket - self._served) / self.rate
         return seconds if seconds > SECONDS_MIN else 0.0
 
 
 class Throttle:
-    """All ceilings of a store; the moves take their shares through `for_move`.
+    """Hold all ceilings of a store; a move gets its part through `for_move`.
 
     Args:
         rate: bytes per second for all moves together (`intra.broker.throttled.rate` of KIP-113),
             or text like "50MB/s"; None sets no ceiling, "auto" one that a pilot steers.
-        pilot: steers what is "auto"; without one that stays at 1 MiB/s.
+        pilot: adjusts each "auto" ceiling; without a pilot, such a ceiling stays at 1 MiB/s.
         clock: seconds that never go back.
         changed: notified when a wait may be over sooner; waiting on it takes the clock's seconds.
     """
@@ -143,8 +143,8 @@ class Throttle:
         self._changed = threading.Condition() if changed is None else changed
         self._pilot = pilot
         self._automatic: set[_Ceiling] = set()
-        self.waiting = 0  # moves that wait for a chunk now
-        self.taken_bytes = 0  # of all chunks that went
+        self.waiting = 0  # moves that now wait for a chunk
+        self.taken_bytes = 0  # of all chunks taken
         self._store = self._ceiling(rate)
         self._dirs: dict[str, _Ceiling] = {}
 
@@ -153,19 +153,19 @@ class Throttle:
         return f"<Throttle {self._store.rate} dirs={rates}>"
 
     def rate_of(self, log_dir: str | None = None) -> int | None:
-        """Give the ceiling of the store, or the one of a log dir; None where there is none."""
+        """Return the ceiling of the store or of a log dir; None if there is none."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dirs.get(log_dir)
             return None if ceiling is None else ceiling.rate
 
     def set_rate(self, rate: Rate, log_dir: str | None = None) -> None:
-        """Set the ceiling of the store or of one log dir, for what waits already too."""
+        """Set the ceiling of the store or of one log dir; it applies to waiting moves too."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dir(log_dir)
             self._set_rate(ceiling, rate)
 
     def set_automatic_rate(self, rate: int | None) -> None:
-        """Set every ceiling that is "auto"; for the pilot."""
+        """Set every "auto" ceiling; the pilot calls this."""
         with self._changed:
             for ceiling in self._automatic:
                 ceiling.set_rate(rate, self._clock())
@@ -173,21 +173,21 @@ class Throttle:
 
     @property
     def is_automatic(self) -> bool:
-        """Tell whether there is a ceiling to steer."""
+        """Report whether any ceiling is "auto"."""
         return bool(self._automatic)
 
     def stop(self) -> None:
-        """Steer no ceiling any more."""
+        """Stop adjusting "auto" ceilings."""
         if self._pilot is not None:
             self._pilot.stop()
 
     def wake(self) -> None:
-        """Let every move that waits look at once whether it is to stop."""
+        """Wake every waiting move, so that it checks at once whether it is to stop."""
         with self._changed:
             self._changed.notify_all()
 
     def for_move(self, log_dirs: Iterable[str] = (), rate: Rate = None) -> MoveThrottle:
-        """Give a move between log dirs its share, under a ceiling of its own if wanted."""
+        """Create the throttle of one move between log dirs, with a ceiling of its own if wanted."""
         with self._changed:
             share = MoveThrottle(self, self._ceiling(rate))
         share.set_dirs(log_dirs)
@@ -205,7 +205,7 @@ class Throttle:
         return ceiling
 
     def _set_rate(self, ceiling: _Ceiling, rate: Rate) -> None:
-        """Set a ceiling to a rate, or have it steered; the lock is held."""
+        """Set the rate of a ceiling, or make it automatic; the lock is held."""
         is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         bytes_per_second = RATE_BEFORE_PILOT if is_automatic else check_rate(rate)
         if not (is_automatic and ceiling.is_automatic):
@@ -216,7 +216,7 @@ class Throttle:
 
 
 class MoveThrottle:
-    """What one move has to pass before each chunk; made by `Throttle.for_move`."""
+    """Hold one move to every ceiling that applies to it; made by `Throttle.for_move`."""
 
     def __init__(self, throttle: Throttle, own: _Ceiling) -> None:
         self._throttle = throttle
@@ -227,23 +227,23 @@ class MoveThrottle:
 
     @property
     def rate(self) -> int | None:
-        """The narrowest ceiling at present, in bytes per second."""
+        """The lowest ceiling at present, in bytes per second."""
         rates = [ceiling.rate for ceiling in self._ceilings if ceiling.rate is not None]
         return min(rates, default=None)
 
     @property
     def chunk_bytes(self) -> int:
-        """How much to ask for at once: a few milliseconds' worth, so that a pause is prompt."""
+        """Bytes to ask for at once: a few milliseconds' worth, so that a pause is prompt."""
         rate = self.rate
         if rate is None:
             return CHUNK_BYTES_MAX
         return min(max(int(rate * CHUNK_SECONDS), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
     def rates_to_keep(self, before: dict[str, Rate] | None) -> dict[str, Rate] | None:
-        """Give the rates to go on with in a later process; none where there is no ceiling.
+        """Return the rates that a later process should use; None if there is no ceiling.
 
         Args:
-            before: those that an earlier process left: they stay while the store's moves are held.
+            before: the rates that an earlier process left; kept while the store's moves are held.
         """
         with self._changed:
             own, store = self._own.wanted, self._throttle._store.wanted
@@ -252,10 +252,10 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Pass the ceilings of these log dirs, the move's source and target, and of no others.
+        """Apply the ceilings of these log dirs, the move's source and target, and of no others.
 
-        The source changes when another move of the replica has ended. A chunk that waits passes
-        the ceilings that it has asked.
+        The source changes when another move of the replica has ended. A chunk that is already
+        waiting keeps to the ceilings that it has asked.
         """
         throttle = self._throttle
         with self._changed:
@@ -268,12 +268,12 @@ class MoveThrottle:
             self._throttle._set_rate(self._own, rate)
 
     def end(self) -> None:
-        """End the move: its own ceiling need not be steered any more."""
+        """End the move: the pilot no longer adjusts its own ceiling."""
         with self._changed:
             self._throttle._automatic.discard(self._own)
 
     def take(self, size_bytes: int, is_stopped: Callable[[], bool]) -> bool:
-        """Wait until a chunk may go; False when `is_stopped` says so first, and nothing is taken.
+        """Wait until a chunk may go; return False, and take nothing, if `is_stopped` comes first.
 
         `is_stopped` is asked before the wait and whenever `Throttle.wake` is called. It is called
         under the throttle's lock, so it must not wait.
@@ -294,7 +294,7 @@ class MoveThrottle:
                         self._give_back(ceilings, size_bytes)
                         return False
                     now = self._clock()
-            except BaseException:  # interrupted: it will not go
+            except BaseException:  # interrupted: the chunk is not copied
                 self._give_back(ceilings, size_bytes)
                 raise
             finally:

@@ -132,7 +132,7 @@ def test_what_stands_in_the_way_is_found_before_the_first_byte(
         move = mover.move("orders", 0, base / "b")
         assert move.wait(SECONDS_MAX) is FAILED
         assert isinstance(move.error, LogDirError)
-        assert f"{base}/b/orders-0 stands in the way" in str(move.error)
+        assert f"{base}/b/orders-0 exists already" in str(move.error)
         assert (gate.passed, log._metadata.moving) == (0, None)
         (base / "b" / "orders-0").rmdir()
         gate.open()
@@ -152,7 +152,7 @@ def test_what_comes_into_the_way_is_found_at_the_swap(
         (base / "b" / "orders-0").mkdir()
         gate.open()
         assert move.wait(SECONDS_MAX) is FAILED
-        assert "stands in the way" in str(move.error)
+        assert "exists already" in str(move.error)
     (base / "b" / "orders-0").rmdir()
     check_whole(log, base, "a")
     assert not list(base.glob("?/*.move"))

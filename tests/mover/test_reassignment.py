@@ -67,7 +67,7 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "no list"),
         ('{"version": 1}', "no list"),
         (document(version=2), "version 2"),
@@ -75,9 +75,9 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
         (document({"partition": 0}), "no 'topic'"),
         (document(entry(topic="a/b")), "partitions[0]: "),
         (document(entry(partition=-1)), "partitions[0]: "),
-        (document(entry(replicas=["0"])), "no list of int"),
-        (document(entry(replicas=[True])), "no list of int"),
-        (document(entry(log_dirs="/d")), "no list of str"),
+        (document(entry(replicas=["0"])), "not a list of int"),
+        (document(entry(replicas=[True])), "not a list of int"),
+        (document(entry(log_dirs="/d")), "not a list of str"),
         (document(entry(log_dirs=["/d", "/e"])), "1 replicas, but 2 log_dirs"),
         (document(entry(log_dirs=["d"])), "neither"),
         (document(entry(), entry()), "named twice, at 0 and at 1"),

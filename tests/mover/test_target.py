@@ -126,7 +126,7 @@ def test_a_place_that_is_taken_is_left_alone(log: Log, base: Path, ends: Ends) -
     target = target_of(ends)
     target.check_vacant()
     os.mkdir(target.live_path)
-    with pytest.raises(LogDirError, match="stands in the way"):
+    with pytest.raises(LogDirError, match="exists already"):
         target.check_vacant()
     assert os.listdir(target.live_path) == []
 

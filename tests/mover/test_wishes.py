@@ -31,11 +31,11 @@ def test_a_partition_to_come_is_wished_somewhere(
     """It is noted and said so, tells of itself until it is created, and is created there."""
     file = reassignment(tmp_path, (0, log_dirs[1]), (77, log_dirs[1] + "/"))
     before = run("reassign", "--verify", file)
-    assert (before.exit_code, "not created, nor wished" in before.stdout) == (1, True)
-    said = f"orders-77 is not there yet: it is to be created in {log_dirs[1]}"
+    assert (before.exit_code, "not created, not requested" in before.stdout) == (1, True)
+    said = f"orders-77 does not exist yet: it will be in {log_dirs[1]}"
     dry = run("reassign", "--execute", file, "--dry-run")
     assert (dry.exit_code, said in dry.stdout) == (0, True)
-    assert "nor wished" in run("reassign", "--verify", file).stdout
+    assert "not requested" in run("reassign", "--verify", file).stdout
     done = run("reassign", "--execute", file)
     assert (done.exit_code, said in done.stdout) == (0, True), done.stderr
     after = run("reassign", "--verify", file)
@@ -71,9 +71,10 @@ def test_regression_a_cancel_withdraws_what_was_wished(
         assert run("reassign", "--execute", file).exit_code == 0
         file = reassignment(tmp_path, (77, log_dirs[1] + "/"), (78, log_dirs[0]))
         result = run("reassign", "--cancel", file)
-        said = f"orders-77 is not to be created in {log_dirs[1]} any more"
+        said = f"orders-77 will not be created in {log_dirs[1]} any more"
         assert (result.exit_code, result.stdout.splitlines()) == (0, [said])
-        assert "not created, nor wished" in run("reassign", "--verify", file).stdout.splitlines()[1]
+        verified = run("reassign", "--verify", file).stdout.splitlines()[1]
+        assert "not created, not requested" in verified
         again = run("reassign", "--cancel", file, "--format", "json")
         assert json.loads(again.stdout)["wishes"] == []
         assert "no moves" in run("reassign", "--cancel", file).stdout

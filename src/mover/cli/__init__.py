@@ -1,1 +1,1 @@
-"""The commands `logstore move` and `logstore reassign`; the program itself is `logstore.cli`."""
+"""Implement the commands `logstore move` and `logstore reassign` of the program `logstore.cli`."""

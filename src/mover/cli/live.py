@@ -1,4 +1,4 @@
-"""Show moves while they run: bytes, rate, time left, lag and throttle, of each and in all."""
+"""Show running moves, each and in total: bytes, rate, time left, lag and throttle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNNING = {"copying", "catching_up", "swapping"}
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Word a time that is left."""
+    """Format the time left."""
     if seconds is None:
         return "-"
     minutes, rest = divmod(round(seconds), 60)
@@ -22,7 +22,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def name_of(row: Row) -> str:
-    """Name the partition of a row."""
+    """Format the partition of a row."""
     return f"{row['topic']}-{row['partition']}"
 
 
@@ -49,7 +49,7 @@ def print_moves(moves: Sequence[Row]) -> None:
 
 
 def totals(facts: Row) -> Row:
-    """Sum up moves: bytes, rate, lag, and the time that is left at this rate."""
+    """Sum up moves: bytes, rate, lag, and the time left at this rate."""
     moves = facts["moves"]
     summed = {
         key: sum(row[key] for row in moves)
@@ -62,7 +62,7 @@ def totals(facts: Row) -> Row:
 
 
 def line_of(row: Row) -> str:
-    """Word what stands behind a bar."""
+    """Format the text after a progress bar."""
     return (
         f"{size_text(row['bytes_done'])} of {size_text(row['bytes_total'])}  "
         f"{rate_text(row['bytes_per_second'])}  ETA {seconds_text(row['eta_seconds'])}  "
@@ -72,7 +72,7 @@ def line_of(row: Row) -> str:
 
 @contextmanager
 def live_view() -> Iterator[Callable[[Any], None]]:
-    """Draw on stderr while a person looks at it; yields what to call with a `moves` document."""
+    """Draw on stderr if it is a terminal; yield the function that takes a `moves` document."""
     if not sys.stderr.isatty():
         yield lambda facts: None
         return

@@ -1,4 +1,4 @@
-"""The commands `logstore move plan|run|status|cancel|pause|resume|retry|throttle`."""
+"""Implement the commands `logstore move plan|run|status|cancel|pause|resume|retry|throttle`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mover.cli.tables import print_outcome, print_plan
 PLAN_OPTIONS = [
     click.option(
         "--tolerance", type=click.FloatRange(min=0), default=0.05, show_default=True,
-        help="Part of its share by which a log dir may be off.",
+        help="Part of its share by which a log dir may differ from it.",
     ),
     click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this dir; repeatable."),
 ]  # fmt: skip
@@ -28,7 +28,7 @@ THROTTLE_HELP = "Bytes per second for all moves of the store: 50MB/s, auto, or n
 
 
 def plan_options(function: Any) -> Any:
-    """Add what a plan is made from."""
+    """Add the options that a plan is made from."""
     for option in reversed(PLAN_OPTIONS):
         function = option(function)
     return function
@@ -36,10 +36,10 @@ def plan_options(function: Any) -> Any:
 
 @click.group(short_help="Move replicas between log dirs: plan, run, watch, cancel.")
 def move() -> None:
-    """Move replicas between the log dirs of a store, while it is written.
+    """Move replicas between the log dirs of a store, while it is being written.
 
-    With a process that has the store open the moves run there, through its admin socket. Without
-    one they run here, and Ctrl-C leaves them so that `move resume` goes on with them.
+    If a process has the store open, the moves run there, through its admin socket. Otherwise they
+    run here; Ctrl-C keeps their copies, and `move resume` continues them.
 
     \b
     Examples:
@@ -70,8 +70,9 @@ def plan(
 ) -> None:  # fmt: skip
     """Show the fewest bytes to move so that every log dir holds its share.
 
-    A log dir's share is its part of all bytes, in proportion to what its disk can hold. Ends with
-    1 when a replica that is to leave cannot; what is not done, and why, is said.
+    A log dir's share is its part of all bytes, in proportion to its disk's capacity. Moves that
+    cannot be done are shown with the reason. The command ends with 1 if a replica that is to leave
+    its log dir cannot.
 
     \b
     Examples:
@@ -87,15 +88,15 @@ def plan(
     finish(exit_code_of(facts))
 
 
-@move.command(short_help="Move: one replica, a plan in a file, or what a plan would be now.")
+@move.command(short_help="Move one replica, run a plan from a file, or plan and run.")
 @log_dirs_option
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(min=0))
 @click.argument("target", required=False)
 @plan_options
-@click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="Do this plan.")
+@click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="Run this plan.")
 @click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
-@click.option("--threads", type=click.IntRange(min=1), help="Moves at once.")
+@click.option("--threads", type=click.IntRange(min=1), help="Moves that run at the same time.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be moved.")
 @format_option()
 def run(
@@ -111,7 +112,7 @@ def run(
     is_dry: bool,
     output_format: str,
 ) -> None:
-    """Move replicas and show how it goes; ends with 1 unless everything arrived.
+    """Move replicas and show progress; ends with 1 unless everything arrived.
 
     \b
     Examples:
@@ -122,7 +123,7 @@ def run(
     if topic is not None and (target is None or plan_file is not None):
         raise click.UsageError("give TOPIC PARTITION TARGET, or --plan FILE, or neither")
     if evacuate and (topic is not None or plan_file is not None):
-        raise click.UsageError("give --evacuate, or which moves to do, not both")
+        raise click.UsageError("give --evacuate or the moves to run, not both")
     skipped: list[Any] = []
     with moves_of(log_dirs) as caller:
         asked: dict[str, Any] = {}
@@ -151,10 +152,10 @@ def run(
 
 @move.command(short_help="Show the moves, or follow them.")
 @log_dirs_option
-@click.option("--follow", is_flag=True, help="Show how they go until they end.")
+@click.option("--follow", is_flag=True, help="Show progress until the moves end.")
 @format_option()
 def status(log_dirs: tuple[str, ...], follow: bool, output_format: str) -> None:
-    """Show the moves of the process that has the store open, or those left to go on with.
+    """Show the moves of the process that has the store open, or those left to resume.
 
     \b
     Examples:
@@ -174,7 +175,7 @@ def status(log_dirs: tuple[str, ...], follow: bool, output_format: str) -> None:
 
 
 def asking(verb: str, short: str, text: str, *, is_followed: bool) -> click.Command:
-    """Make a command that asks something of moves: of one, of a topic's, or of all."""
+    """Create a command that acts on moves: on one, on a topic's, or on all."""
 
     @log_dirs_option
     @click.argument("topic", required=False)
@@ -197,7 +198,7 @@ def asking(verb: str, short: str, text: str, *, is_followed: bool) -> click.Comm
 
 
 def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
-    """Name the moves that `TOPIC [PARTITION]` stands for."""
+    """List the moves that `TOPIC [PARTITION]` names."""
     if partition is not None:
         return [[topic, partition]]
     moves = caller.call("status")["moves"]
@@ -209,21 +210,21 @@ def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
 
 for word in (
     asking(
-        "cancel", "Give moves up, and their space back.",
-        "Give up moves, all or those named; what was copied is removed at once.",
+        "cancel", "Give up moves and free their space.",
+        "Give up all moves, or those named; what was copied is removed at once.",
         is_followed=False,
     ),
     asking(
-        "pause", "Hold moves, and keep what was copied.",
-        "Hold moves, all or those named, and keep what was copied.", is_followed=False,
+        "pause", "Pause moves and keep what was copied.",
+        "Pause all moves, or those named, and keep what was copied.", is_followed=False,
     ),
     asking(
-        "resume", "Go on with moves that were held or left.",
-        "Go on with moves that were paused, or left by an earlier process, until they end.",
+        "resume", "Continue moves that were paused or left.",
+        "Continue moves that were paused, or left by an earlier process, until they end.",
         is_followed=True,
     ),
     asking(
-        "retry", "Begin failed moves anew.", "Begin moves anew that have failed.", is_followed=True
+        "retry", "Start failed moves again.", "Start failed moves again.", is_followed=True
     ),
 ):  # fmt: skip
     move.add_command(word)
@@ -232,10 +233,10 @@ for word in (
 @move.command(short_help="Change the rate while moves run.")
 @log_dirs_option
 @click.argument("rate")
-@click.option("--dir", "path", metavar="DIR", help="Of moves from and to this log dir alone.")
+@click.option("--dir", "path", metavar="DIR", help="Only moves from and to this log dir.")
 @format_option()
 def throttle(log_dirs: tuple[str, ...], rate: str, path: str | None, output_format: str) -> None:
-    """Hold all moves to RATE bytes per second: 50MB/s, `auto`, or `none`.
+    """Limit all moves to RATE bytes per second: 50MB/s, `auto`, or `none`.
 
     \b
     Example:

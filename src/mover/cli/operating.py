@@ -1,7 +1,7 @@
 """Reach the store whose replicas are to be moved: through its owner, or opened here.
 
-In a store opened here Ctrl-C pauses what runs, and the next mover goes on with it; beside an owner
-it only ends the watching.
+If the store is opened here, Ctrl-C pauses the running moves, and the next mover resumes them. If
+an owner has it open, Ctrl-C only stops showing the moves.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ EXIT_PROBLEM = 1
 
 
 class Caller:
-    """Runs commands of the mover, and shows how they go."""
+    """Run commands of the mover, and show their progress."""
 
     def __init__(self, admin: Any, owner: AdminClient | None) -> None:
         self.admin = admin
         self.owner = owner
 
     def call(self, command: str, **arguments: Any) -> Row:
-        """Run a command `move.*`; what the user typed wrongly is wrong usage."""
+        """Run a command `move.*`; report a wrong argument as wrong usage."""
         with wrong_usage(), live_view() as show:
             answer: Row = self.admin.call(f"move.{command}", arguments, show)
         return answer
@@ -37,7 +37,7 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Give whoever can move replicas of a store."""
+    """Yield a caller for the store: through its owner, or with the store opened here."""
     import mover.errors  # noqa: F401 - so that an owner's errors are known by their class
 
     owner = find_owner(named_log_dirs(log_dirs))
@@ -45,7 +45,7 @@ def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
         try:
             yield Caller(owner, owner)
         except KeyboardInterrupt:
-            note(f"the moves go on in process {owner.pid}: see `logstore move status`, or `cancel`")
+            note(f"process {owner.pid} continues the moves: see `logstore move status` or `cancel`")
             raise
         return
     with (
@@ -56,20 +56,20 @@ def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
             with interrupts.allowed():
                 yield Caller(s.admin, None)
         except KeyboardInterrupt:
-            note("what was under way is kept: go on with `logstore move resume`, or `cancel` it")
+            note("the copies are kept: continue with `logstore move resume`, or cancel the moves")
             raise
 
 
 def text_of(file: IO[str]) -> str:
-    """Read a document; one that is no text is wrong usage."""
+    """Read a document; if it is not text, report wrong usage."""
     try:
         return file.read()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file.name} is no text in UTF-8: {error}") from None
+        raise click.UsageError(f"{file.name} is not text in UTF-8: {error}") from None
 
 
 def exit_code_of(facts: Row) -> int:
-    """Give 0 when everything arrives, or arrived; a dir that stays off its share is no failure."""
+    """Return 0 if all moves are done or planned; a dir that stays off its share is no failure."""
     is_left_out = any(
         one["topic"] is not None and not one["is_unasked"] for one in facts.get("skipped", ())
     )
@@ -78,6 +78,6 @@ def exit_code_of(facts: Row) -> int:
 
 
 def finish(code: int) -> None:
-    """End the command with a code other than 0."""
+    """End the command with a code, unless it is 0."""
     if code:
         click.get_current_context().exit(code)

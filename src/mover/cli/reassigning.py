@@ -1,4 +1,4 @@
-"""The command `logstore reassign`, after kafka-reassign-partitions."""
+"""Implement the command `logstore reassign`, modelled on kafka-reassign-partitions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ VERIFY_COLUMNS = [
 @click.command(short_help="Do, check or cancel the moves of a reassignment file.")
 @log_dirs_option
 @click.argument("file", type=click.File("r"))
-@click.option("--execute", is_flag=True, help="Move, and show how it goes.")
-@click.option("--verify", is_flag=True, help="Say which replicas have arrived.")
-@click.option("--cancel", is_flag=True, help="Give up what it asked for.")
+@click.option("--execute", is_flag=True, help="Move the replicas and show progress.")
+@click.option("--verify", is_flag=True, help="Show which replicas have arrived.")
+@click.option("--cancel", is_flag=True, help="Cancel the moves of this file.")
 @click.option("--throttle", metavar="RATE", help=f"{THROTTLE_HELP} With --execute.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
 @format_option()
@@ -49,13 +49,14 @@ def reassign(
     output_format: str,
     **actions: bool,
 ) -> None:
-    """Do, check or cancel what FILE asks for, in the JSON of kafka-reassign-partitions.
+    """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
-    The entries of this store's broker id count; a log dir "any" asks for nothing. A partition that
-    is not there yet is noted, to be created in its log dir one day. Before it moves, --execute
-    prints where the replicas are, in the same JSON, to go back with. --verify ends with 1 while
-    something has not arrived, or is not created, and leaves every throttle as it is. --cancel gives
-    up the moves under way, and where partitions are to be created.
+    Only the entries of this store's broker id count; a log dir "any" asks for no move. If a
+    partition does not exist yet, the log dir in which to create it is noted.
+
+    Before it moves, --execute prints where the replicas are now, in the same JSON. Run that to go
+    back. --verify ends with 1 while a replica has not arrived or is not created; it leaves every
+    throttle unchanged. --cancel cancels the running moves, and the notes about new partitions.
 
     \b
     Examples:
@@ -66,7 +67,7 @@ def reassign(
     asked = [f"--{name}" for name, is_asked in actions.items() if is_asked]
     if len(asked) != 1:
         instead = f", not {' and '.join(asked)}" if asked else ""
-        raise click.UsageError(f"say what to do: --execute, --verify or --cancel{instead}")
+        raise click.UsageError(f"give one of --execute, --verify and --cancel{instead}")
     if not actions["execute"] and (is_dry or throttle is not None):
         raise click.UsageError(f"--dry-run and --throttle go with --execute, not with {asked[0]}")
     text = text_of(file)
@@ -85,14 +86,14 @@ def execute(
     is_dry: bool,
     output_format: str,
 ) -> None:
-    """Do what a reassignment asks for."""
+    """Run the moves of a reassignment."""
     with moves_of(log_dirs) as caller:
         made = caller.call("run", reassignment=text, is_dry=True)
         if is_dry:
             print_plan(made, output_format)
             finish(exit_code_of(made))
             return
-        note("current replica assignment, to go back with:")
+        note("current replica assignment, to go back to:")
         note(current_assignment(made))
         facts = caller.call("run", reassignment=text, throttle=throttle)
     print_outcome(facts, output_format)
@@ -100,7 +101,7 @@ def execute(
 
 
 def current_assignment(made: Row) -> str:
-    """Write where the replicas of a plan are now."""
+    """Write the present log dirs of a plan's replicas as JSON."""
     import json
 
     document = json.loads(made["reassignment"])
@@ -110,7 +111,7 @@ def current_assignment(made: Row) -> str:
 
 
 def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
-    """Say of each replica whether it is where it is wanted; reads only."""
+    """Report for each replica whether it is in the log dir that is wanted; reads only."""
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
         rows = [verified(store, *move[:3]) for move in plan.moves]
@@ -126,14 +127,15 @@ def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
 
 
 def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
-    """Say whether a replica has arrived, is on its way, or is neither."""
+    """Report whether a replica has arrived, is on its way, or neither."""
     row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
     target = files.real_path(wanted)
     try:
         row["log_dir"] = store.log(topic, partition).log_dir
     except UnknownPartitionError:
         is_to_come = is_wished(store, topic, partition, wanted)
-        return row | {"state": "to be created there" if is_to_come else "not created, nor wished"}
+        state = "to be created there" if is_to_come else "not created, not requested"
+        return row | {"state": state}
     except LogStoreError as error:
         return row | {"state": f"unknown: {error}"}
     if row["log_dir"] == target:
@@ -148,15 +150,15 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
 
 
 def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
-    """Tell whether a partition that is not there yet is to be created in a log dir."""
+    """Report whether a partition that does not exist yet is to be created in a log dir."""
     wished = wished_dir(store.host.log_dirs, TopicPartition(topic, partition))
     return wished is not None and wished.path == files.real_path(wanted)
 
 
 def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
-    """Cancel the moves under way that a reassignment asked for; those that ended stay ended.
+    """Cancel the running moves that a reassignment asked for; moves that ended are unchanged.
 
-    What it wished for partitions that are not there yet is withdrawn.
+    Its notes about partitions that do not exist yet are withdrawn.
     """
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.config.broker_id)

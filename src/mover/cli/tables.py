@@ -29,7 +29,7 @@ DIR_COLUMNS = [
 
 
 def print_plan(facts: Row, output_format: str) -> None:
-    """Print a plan; in JSON it is one document with the reassignment in it."""
+    """Print a plan; as JSON it is one document that includes the reassignment."""
     if output_format != "table":
         print_document(facts, output_format)
         return
@@ -49,19 +49,19 @@ def print_plan(facts: Row, output_format: str) -> None:
 
 
 def tell_of_the_rest(facts: Row) -> None:
-    """Say which partitions are yet to be created, and on stderr what is not done, and why."""
+    """Print the partitions to be created, and on stderr what is not done, and why."""
     for wish in facts.get("wishes", ()):
         if wish["state"] == "withdrawn":
-            click.echo(f"{name_of(wish)} is not to be created in {wish['target']} any more")
+            click.echo(f"{name_of(wish)} will not be created in {wish['target']} any more")
         else:
-            click.echo(f"{name_of(wish)} is not there yet: it is to be created in {wish['target']}")
+            click.echo(f"{name_of(wish)} does not exist yet: it will be in {wish['target']}")
     for one in facts.get("skipped", ()):
         name = one["log_dir"] if one["topic"] is None else name_of(one)
         note(f"{'nothing to do' if one['is_unasked'] else 'not done'}: {name}: {one['reason']}")
 
 
 def print_outcome(facts: Row, output_format: str) -> None:
-    """Print what became of moves."""
+    """Print the result of moves."""
     if output_format != "table":
         print_document(facts, output_format)
         return
@@ -73,7 +73,7 @@ def print_outcome(facts: Row, output_format: str) -> None:
 
 
 def print_document(facts: Row, output_format: str) -> None:
-    """Print one document: by lines for people's programs, or on one line."""
+    """Print one document: line by line for programs, or on one line."""
     document: Any = facts
     if output_format == "jsonl":
         for key in ("moves", "planned"):
