@@ -164,7 +164,7 @@ def test_a_size_of_63_bits_is_refused(copies: int, at: int) -> None:
     )
     header = kafka.read_header(random_batch(random.Random(1), 0) + bytes(61), 0)
     header = header._replace(record_count=copies, last_offset=header.base_offset + 200)
-    with pytest.raises(ValueError, match="a cell ends behind its record"):
+    with pytest.raises(ValueError, match="a cell ends after the end of its record"):
         kafka_decode.decode_rows(rows + row_of(row), header)
 
 
@@ -221,7 +221,7 @@ def test_regression_records_in_no_bytes_are_refused() -> None:
     segment = good + bytes(data)
     decoded = kafka.decode_run(segment, run_of(segment))
     assert next(decoded).values.to_list() == [b"x"]
-    with pytest.raises(ValueError, match="1 records cannot be in 0 bytes"):
+    with pytest.raises(ValueError, match="1 records do not fit in 0 bytes"):
         next(decoded)
 
 

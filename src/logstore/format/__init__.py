@@ -1,8 +1,8 @@
-"""Turn records into bytes and bytes into records; nothing in here does I/O."""
+"""Encode records as bytes and decode them again; nothing in this package does I/O."""
 
 import sys
 
 if sys.byteorder != "little":
     raise ImportError(
-        "logstore lays columns out little-endian and maps them: it needs such a machine"
+        "logstore stores columns little-endian and maps them: it needs a little-endian machine"
     )

@@ -1,4 +1,4 @@
-"""Hold one record batch as columns, in whatever layout it was stored."""
+"""Represent one record batch as columns, whatever layout it was stored in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 class Record(NamedTuple):
-    """Carry one record: what was appended, and where it stands."""
+    """Hold one record: its contents, and its place in a log."""
 
     offset: int
     timestamp: int
@@ -34,12 +34,12 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# Base offset, buffer, where in it the values begin, their size or where each begins, timestamp.
+# Base offset, buffer, position of the first value, size of all values or start of each, timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 
 class BatchHeader(NamedTuple):
-    """Carry what the header of a batch says; see docs/FORMAT.md for each field."""
+    """Hold the fields of a batch's header; docs/FORMAT.md explains each field."""
 
     base_offset: int
     size_bytes: int
@@ -58,7 +58,7 @@ class BatchHeader(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Carry the decoded columns of a batch; None where the batch needs no such column."""
+    """Hold the decoded columns of a batch; None if the batch needs no such column."""
 
     values: BytesColumn
     keys: BytesColumn | None
@@ -70,13 +70,13 @@ class Columns(NamedTuple):
 
 
 def null_column(count: int) -> BytesColumn:
-    """Make a column in which every cell is null."""
+    """Create a column in which every cell is null."""
     parts = encode_arrays(b"", np.zeros(count + 1, np.int64), np.zeros(count, np.bool_))
     return column_of_own(b"".join(parts), count)
 
 
 def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
-    """Copy the cells `start..stop` of a column into one of their own."""
+    """Copy the cells `start..stop` of a column into a new column."""
     starts = column.starts[start : stop + 1].astype(np.int64)
     cells = column.data[starts[0] : starts[-1]]
     is_valid = None if column.validity is None else column.is_valid[start:stop]
@@ -85,10 +85,10 @@ def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
 
 
 class WrongMaxTimestampError(ValueError):
-    """Report a header whose largest timestamp is not that of its records, which can be read.
+    """Report a header with a wrong largest timestamp; the records themselves can be read.
 
     Attributes:
-        max_timestamp: that of the records.
+        max_timestamp: the largest timestamp of the records.
     """
 
     def __init__(self, claimed: int, max_timestamp: int) -> None:
@@ -99,11 +99,13 @@ class WrongMaxTimestampError(ValueError):
 
 
 class RecordBatch:
-    """Hold records as columns: NumPy arrays and sequences of bytes, or Arrow; no record is touched.
+    """Hold records as columns: NumPy arrays, sequences of bytes, or Arrow.
+
+    No record is created until one is asked for.
 
     Attributes:
-        header: what the stored batch's header says, also when this is only a part of it.
-        count: how many records.
+        header: the header of the stored batch, even if this object is only a part of that batch.
+        count: the number of records.
     """
 
     __slots__ = ("_keys", "columns", "count", "first_delta", "header")
@@ -140,7 +142,7 @@ class RecordBatch:
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch under which the batch was appended; -1 when none was."""
+        """Leader epoch under which the batch was appended; -1 if there was none."""
         return self.header.leader_epoch
 
     @property
@@ -186,14 +188,14 @@ class RecordBatch:
 
     @property
     def expansion_bytes(self) -> int:
-        """Reckon the memory that its records take, as `record_expansion_bytes_max` counts it."""
+        """Memory that the records take, as `record_expansion_bytes_max` counts it."""
         starts = self.columns.header_starts
         header_count = 0 if starts is None else int(starts[-1] - starts[0])
         return expansion_bytes(self.held_bytes, self.count, header_count)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it takes: of the stored batch, or of what its cells came to."""
+        """Bytes held: of the stored batch, or of the decompressed cells if they are larger."""
         size_bytes = self.header.size_bytes
         if not self.header.attributes & CODEC_MASK:
             return size_bytes
@@ -202,7 +204,7 @@ class RecordBatch:
         return max(size_bytes, sum(len(column.data) for column in cells if column is not None))
 
     def offset_at(self, index: int) -> int:
-        """Give the offset of the record at `index`, counted from 0."""
+        """Return the offset of the record at `index`, counted from 0."""
         deltas = self.columns.offset_deltas
         if deltas is None:
             return self.header.base_offset + self.first_delta + index
@@ -217,14 +219,14 @@ class RecordBatch:
         return int(np.searchsorted(deltas, max(relative, 0)))
 
     def record(self, index: int, topic: str = "", partition: int = 0) -> Record:
-        """Make one record, `0 <= index < count`."""
+        """Create one record, `0 <= index < count`."""
         columns, header = self.columns, self.header
         values, keys, times, deltas, starts, _, _ = columns
         if deltas is None:
             offset = header[0] + self.first_delta + index
         else:
             offset = self.offset_at(index)
-        # What NamedTuple's own constructor does, in half the time.
+        # The same as NamedTuple's own constructor, in half the time.
         return new_tuple(
             Record,
             (
@@ -239,17 +241,17 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Say where the values stand, when a record is no more than its value; else None."""
+        """Return where the values are if the records have nothing but values; else None."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:
-            return None  # a hole, or a part
+            return None  # offsets are missing, or this is a part of a batch
         if place is None or any(column is not None for column in columns[1:]):
             return None
         return self.header.base_offset, *place, self.header.base_timestamp
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
-        """Make all records."""
+        """Create all records."""
         count, columns = self.count, self.columns
         if count == 1:
             return [self.record(0, topic, partition)]
@@ -272,7 +274,7 @@ class RecordBatch:
         return iter(self.records())
 
     def slice(self, start: int, stop: int) -> RecordBatch:
-        """Copy the records `start..stop` (by index) into a batch of their own."""
+        """Copy the records `start..stop` (by index) into a new batch."""
         start, stop = max(start, 0), min(stop, self.count)
         if start == 0 and stop == self.count:
             return self
@@ -297,7 +299,7 @@ class RecordBatch:
         return RecordBatch(self.header, columns, stop - start, first_delta)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """Give the records as a pyarrow RecordBatch, without converting a byte (extra `arrow`)."""
+        """Return the records as a pyarrow RecordBatch, with no byte converted (extra `arrow`)."""
         from logstore.arrow import to_record_batch
 
         return to_record_batch(self)

@@ -82,7 +82,7 @@ HEADER = struct.Struct(
 )
 assert HEADER.size == HEADER_BYTES
 
-# Below this it is faster to copy the parts together than to hash and write them one by one.
+# Up to this size, joining the parts is faster than hashing and writing them one by one.
 JOIN_BYTES_MAX = 16 * 1024
 
 _ONE_COLUMN = struct.Struct("<II")
@@ -91,19 +91,19 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Give how many bytes a batch has by each of the two fields that tell it; no checks."""
+    """Return the size of a batch by each of the two header fields that give it; no checks."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
 
 def next_offset(data: Buffer, position: int) -> int:
-    """Give the offset behind a batch by its header; no checks."""
+    """Return the offset after the last one of a batch, by its header; no checks."""
     fields = HEADER.unpack_from(data, position)
     return int(fields[0] + fields[7] + 1)
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Give the buffers of a whole batch, checksum last, ready for one gathering write."""
+    """Return the buffers of a whole batch, checksum last, ready for one gathering write."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
@@ -141,7 +141,7 @@ def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]
 def frame_one(
     base_offset: int, leader_epoch: int, timestamp: int, value: bytes, attributes: int = 0
 ) -> bytes:
-    """Make the batch of a single record without key and headers, in as few steps as there are."""
+    """Create the batch of one record without key and headers, in as few steps as possible."""
     length = len(value)
     stored = 8 + ((length + 7) & ~7)
     body = (
@@ -172,13 +172,13 @@ def frame_one(
 
 
 def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Make the batch without records that spans offsets whose records were lost."""
+    """Create a batch without records that spans the offsets of lost records."""
     span = Payload([], 0, end_offset - base_offset - 1, 0, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP)
     return b"".join(frame(span, base_offset, leader_epoch))
 
 
 def require(codec_id: int) -> None:
-    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    """Raise UnsupportedFormatError if a codec cannot be used in this process."""
     compression.require(codec_id)
 
 
@@ -186,7 +186,7 @@ def require(codec_id: int) -> None:
 
 
 def read_header(data: Buffer, position: int) -> BatchHeader:
-    """Read a header; `header_fault` judges what it says."""
+    """Read a header without judging it; `header_fault` does that."""
     (
         base_offset,
         length,
@@ -225,9 +225,9 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Say what in a header cannot be, or None; cheap, and done before any checksum."""
+    """Return what is impossible in a header, or None; cheap, so it comes before any checksum."""
     if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
-        return f"a batch of {size_bytes} bytes cannot be"
+        return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
     if data[position + 17] != VERSION:
         return f"batch version {data[position + 17]} is not {VERSION}"
@@ -241,13 +241,13 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Tell whether a batch's bytes are those that were written."""
+    """Report whether a batch's bytes are those that were written."""
     end = position + size_bytes - CHECKSUM_BYTES
     return xxh3_64_digest(data[position:end]) == data[end : end + CHECKSUM_BYTES]
 
 
 def checksum(data: Buffer, position: int, size_bytes: int) -> int:
-    """Read the checksum that a batch carries."""
+    """Read the checksum stored in a batch."""
     end = position + size_bytes
     return int.from_bytes(data[end - CHECKSUM_BYTES : end], "big")
 
@@ -255,12 +255,12 @@ def checksum(data: Buffer, position: int, size_bytes: int) -> int:
 def decode(
     data: Buffer, position: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> RecordBatch:
-    """Look at a batch as columns; see `decode_columns`."""
+    """View a batch as columns; see `decode_columns`."""
     return decode_columns(data, position, read_header(data, position), expansion_bytes_max)
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch with one timestamp for all its records, that of their append."""
+    """Copy one batch and give all its records one timestamp, the time of their append."""
     payload = bytes(data[HEADER_BYTES : HEADER_BYTES + header.stored_bytes])
     attributes, codec_id = header.attributes, header.attributes & CODEC_MASK
     size_bytes = header.payload_bytes
@@ -281,19 +281,19 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse what the header of a peer's batch must not say, though a reader would not mind.
+    """Refuse header fields that a peer's batch must not have, although readers accept them.
 
     Raises:
-        ValueError: it would keep retention from dropping its segment, or use up offsets.
+        ValueError: the batch would keep retention from dropping its segment, or use up offsets.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")
     if header.last_offset - header.base_offset > LAST_DELTA_MAX:
-        raise ValueError("the batch spans more offsets than any batch may")
+        raise ValueError("the batch spans more offsets than a batch may")
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy one batch to another place in a log: new offset and epoch, new checksum."""
+    """Copy one batch for another place in a log: new offset and epoch, new checksum."""
     body = bytearray(data[:-CHECKSUM_BYTES])
     struct.pack_into(">q", body, 0, base_offset)
     struct.pack_into(">i", body, 12, leader_epoch)

@@ -1,7 +1,7 @@
-"""Look at a columnar batch as columns, and check all that a reader of them relies on.
+"""View a columnar batch as columns, and check all that readers of the columns rely on.
 
-Whatever decodes a batch goes through here: appends of encoded batches, reads, Arrow, `verify` and
-`repair`. So a batch that one of them takes for sound is sound for all.
+All code that decodes a batch uses this module: appends of encoded batches, reads, Arrow, `verify`
+and `repair`. So a batch that is sound for one of them is sound for all.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Look at the batch with this header as columns, and hold them against the header.
+    """View the batch with this header as columns, and compare them with the header.
 
-    A batch that it gives is sound: cells, record headers, offsets and timestamps are safe to read
-    in every way. A checksum proves nothing about whatever wrote a batch.
+    If this returns a batch, the batch is sound: cells, record headers, offsets and timestamps are
+    safe to read in every way. A checksum alone would not prove that: the batch's writer may have
+    been wrong.
 
     Raises:
-        RecordExpansionError: the batch needs more memory than it may; none was allocated.
+        RecordExpansionError: the batch needs more memory than allowed; none was allocated.
         ValueError: the batch's parts contradict each other or the header.
         UnsupportedFormatError: its codec's library is not installed.
     """
@@ -76,7 +77,7 @@ def decode_columns(
 def _columns(
     data: Buffer, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> Columns:
-    """Look at all columns of a payload, uncompressed, which they fill."""
+    """View all columns of an uncompressed payload; they must fill it exactly."""
     attributes, count = header.attributes, header.record_count
     deltas = timestamps = None
     if attributes & HAS_DELTAS:
@@ -111,31 +112,31 @@ def _columns(
 
 def _require(holds: bool) -> None:
     if not holds:
-        raise ValueError("a column ends behind the end of its batch")
+        raise ValueError("a column ends after the end of its batch")
 
 
 def _header_count(starts: NDArray[np.uint32]) -> int:
-    """Give how many record headers there are; each record's begin where the last one's end."""
+    """Count the record headers; each record's headers begin where those of the last record end."""
     if starts[0] != 0 or bool((starts[1:] < starts[:-1]).any()):
         raise ValueError("record headers do not follow one another")
     return int(starts[-1])
 
 
 def _check_names(names: BytesColumn) -> None:
-    """Refuse names of record headers that are null, or no text each by itself."""
+    """Raise if the name of a record header is null or is not text by itself."""
     if names.validity is not None and not names.is_valid.all():
         raise ValueError("a record header has no name")
     octets = np.frombuffer(names.data, np.uint8)
     starts = names.starts[:-1]
     within = octets[starts[starts < len(octets)]]
-    # A name that begins in the middle of a character ends the one before it there, too.
+    # If a name begins in the middle of a character, the name before it ends there too.
     if bool((within & 0xC0 == 0x80).any()):
-        raise ValueError("the name of a record header is no UTF-8")
+        raise ValueError("the name of a record header is not UTF-8")
     str(names.data, "utf-8")  # UnicodeDecodeError is a ValueError
 
 
 def _check_numbers(header: BatchHeader, columns: Columns) -> None:
-    """Hold offsets and timestamps against the header."""
+    """Compare offsets and timestamps with the header."""
     deltas, times, count = columns.offset_deltas, columns.timestamps, header.record_count
     if not count:
         return
@@ -155,9 +156,9 @@ def _check_numbers(header: BatchHeader, columns: Columns) -> None:
 
 
 def _disagreement(header: BatchHeader, overrun_bytes: int) -> str:
-    """Say in what a batch's columns and its header disagree."""
+    """Describe how a batch's columns and its header disagree."""
     if overrun_bytes:
-        return "bytes are left behind the last column"
+        return "bytes are left after the last column"
     if not header.attributes & CODEC_MASK and header.payload_bytes != header.stored_bytes:
         return "the sizes in the header do not agree"
     is_dense = not header.attributes & HAS_DELTAS

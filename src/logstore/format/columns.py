@@ -1,11 +1,11 @@
-"""Lay cells of bytes out as one column, and look at one again (docs/FORMAT.md, section 4).
+"""Encode cells of bytes as one column, and view such a column (docs/FORMAT.md, section 4).
 
     u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data
 
 Each part is padded to 8 bytes.
 
-Cells of one size need no starts; starts, validity and data are laid out as Arrow's `binary`.
-No function here touches cells one by one in Python, but for the nulls.
+If all cells have one size, there are no starts. Starts, validity and data are laid out as in
+Arrow's `binary`. No function here handles cells one by one in Python, except for nulls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD_BYTES = 8
 VARIABLE = 0xFFFFFFFF
 VARIABLE_WITH_NULLS = 0xFFFFFFFE
 COLUMN_BYTES_MAX = 2**31 - 1
-FEW_CELLS = 64  # NumPy takes longer for fewer
+FEW_CELLS = 64  # up to this many cells, plain Python is faster than NumPy
 
 Buffer = bytes | memoryview
 PADDING = tuple(bytes(-size % 8) for size in range(8))
@@ -36,7 +36,7 @@ def padded(size_bytes: int) -> int:
 
 
 def append_padded(parts: list[Buffer], data: Buffer) -> None:
-    """Add a buffer and the zeros behind it that keep the next one aligned."""
+    """Append a buffer, and zeros after it that keep the next one aligned."""
     parts.append(data)
     rest = len(data) & 7
     if rest:
@@ -44,7 +44,7 @@ def append_padded(parts: list[Buffer], data: Buffer) -> None:
 
 
 def raw(array: NDArray[Any]) -> memoryview:
-    """Look at a contiguous array as plain bytes."""
+    """View a contiguous array as plain bytes."""
     return array.data.cast("B") if array.size else memoryview(b"")
 
 
@@ -52,7 +52,7 @@ def raw(array: NDArray[Any]) -> memoryview:
 
 
 def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
-    """Lay out a sequence of bytes-like cells, None for null.
+    """Encode a sequence of bytes-like cells as a column; None is null.
 
     Raises:
         TypeError: a cell is neither bytes-like nor None.
@@ -70,7 +70,7 @@ def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
         append_padded(parts, data)
         return parts
     starts = np.zeros(len(lengths) + 1, np.int64)
-    # An array takes the numbers of a list in a quarter of the time that NumPy takes for them.
+    # NumPy reads numbers from an array in a quarter of the time that it needs for a list.
     np.cumsum(np.frombuffer(array("q", lengths), np.int64), out=starts[1:])
     if starts[-1] != len(data):
         raise TypeError("a value is an array of items wider than a byte: give bytes")
@@ -91,12 +91,12 @@ def _encode_with_nulls(cells: Sequence[bytes | None]) -> list[Buffer]:
 def encode_arrays(
     data: Buffer, starts: NDArray[Any], is_valid: NDArray[np.bool_] | None = None
 ) -> list[Buffer]:
-    """Lay out a column from its arrays.
+    """Encode a column from its arrays.
 
     Args:
-        data: the cells back to back.
+        data: the cells one after the other.
         starts: shape (n + 1,), any integer type, begins with 0 and ends with `len(data)`.
-        is_valid: shape (n,), False where a cell is null; None when no cell is.
+        is_valid: shape (n,), False where a cell is null; None if no cell is null.
     """
     if len(data) > COLUMN_BYTES_MAX:
         raise ValueError(f"a column of {len(data)} bytes is more than a batch can hold")
@@ -121,10 +121,10 @@ def encode_arrays(
 
 
 class BytesColumn(Sequence["bytes | None"]):
-    """Hold one column of a batch: a sequence of bytes, null cells as None.
+    """Hold one column of a batch: a sequence of bytes, with None for null cells.
 
-    `to_list()` and iteration make all cells in one go; `data`, `starts` and `is_valid` are the
-    arrays underneath, for NumPy and Arrow.
+    `to_list()` and iteration create all cells at once. `data`, `starts` and `is_valid` are the
+    underlying arrays, for NumPy and Arrow.
     """
 
     __slots__ = (
@@ -163,24 +163,24 @@ class BytesColumn(Sequence["bytes | None"]):
 
     @property
     def is_fixed(self) -> bool:
-        """Tell whether every cell has `cell_bytes` bytes and none is null."""
+        """Report whether every cell has `cell_bytes` bytes and none is null."""
         return self.cell_bytes < VARIABLE_WITH_NULLS
 
     @property
     def data(self) -> memoryview:
-        """The cells back to back."""
+        """The cells one after the other."""
         return memoryview(self.buffer)[self.data_start : self.data_end]
 
     @property
     def starts(self) -> NDArray[np.int32]:
-        """Where cells begin in `data`: shape (cells + 1,), int32."""
+        """Start of each cell in `data`: shape (cells + 1,), int32."""
         if self.is_fixed:
             return np.arange(self.cell_count + 1, dtype=np.int32) * np.int32(self.cell_bytes)
         return np.frombuffer(self.buffer, np.int32, self.cell_count + 1, self.starts_at)
 
     @property
     def validity(self) -> memoryview | None:
-        """Arrow's validity bitmap, or None when no cell is null."""
+        """Arrow's validity bitmap, or None if no cell is null."""
         if self.cell_bytes != VARIABLE_WITH_NULLS:
             return None
         end = self.validity_at + (self.cell_count + 7) // 8
@@ -196,7 +196,7 @@ class BytesColumn(Sequence["bytes | None"]):
         return np.unpackbits(octets, count=self.cell_count, bitorder="little").astype(np.bool_)
 
     def to_list(self) -> list[bytes | None]:
-        """Make every cell a bytes object, nulls None."""
+        """Return every cell as a bytes object, or None for a null cell."""
         count, cell_bytes = self.cell_count, self.cell_bytes
         if self.is_fixed:
             if count == 1:
@@ -215,9 +215,9 @@ class BytesColumn(Sequence["bytes | None"]):
         return cells
 
     def place(self) -> tuple[bytes, int, int, memoryview | None] | None:
-        """Say where cells stand: buffer, first byte, size, or where each begins if sizes vary.
+        """Return where the cells are: buffer, first byte, size, or all starts if sizes vary.
 
-        None when some are null, or the buffer is a map.
+        Return None if some cells are null, or if the buffer is a map.
         """
         if type(self.buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
             return None
@@ -228,7 +228,7 @@ class BytesColumn(Sequence["bytes | None"]):
         return self.buffer, self.data_start, self.cell_bytes, starts
 
     def cell(self, index: int) -> bytes | None:
-        """Make one cell, `0 <= index < count`, without touching the others."""
+        """Return one cell, `0 <= index < count`, without touching the others."""
         cell_bytes = self.cell_bytes
         if cell_bytes < VARIABLE_WITH_NULLS:
             start = self.data_start + index * cell_bytes
@@ -267,9 +267,9 @@ class BytesColumn(Sequence["bytes | None"]):
 
 
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
-    """Look at a column of `count` cells at `position`; give it and where the next part begins.
+    """View a column of `count` cells at `position`; return it and where the next part begins.
 
-    Whatever reads the column later, Arrow for one, trusts its starts: so they are checked here.
+    Later readers of the column, such as Arrow, trust its starts, so they are checked here.
 
     Raises:
         ValueError: the column does not fit before `end`, or its cells do not follow one another.
@@ -281,12 +281,12 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
 
 
 def column_of_own(data: Buffer, count: int) -> BytesColumn:
-    """Look at a column that was just laid out here: nothing is checked but its size."""
+    """View a column that this process has just encoded; only its size is checked."""
     return _column_at(data, 0, len(data), count)[0]
 
 
 def _follow(column: BytesColumn) -> bool:
-    """Tell whether starts begin at 0, never decrease, and end where the data does."""
+    """Report whether starts begin at 0, never decrease, and end where the data does."""
     buffer, at, count = column.buffer, column.starts_at, column.cell_count
     if count <= FEW_CELLS:
         starts = memoryview(buffer)[at : at + 4 * (count + 1)].cast("I").tolist()
@@ -298,7 +298,7 @@ def _follow(column: BytesColumn) -> bool:
 
 def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
     if position + HEAD_BYTES > end:
-        raise ValueError("a column begins behind the end of its batch")
+        raise ValueError("a column begins after the end of its batch")
     data_bytes, cell_bytes = HEAD.unpack_from(buffer, position)
     position += HEAD_BYTES
     starts_at = validity_at = 0
@@ -312,7 +312,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
         raise ValueError("a column's cells and its data differ in size")
     data_end = position + data_bytes
     if data_end > end:
-        raise ValueError("a column ends behind the end of its batch")
+        raise ValueError("a column ends after the end of its batch")
     if data_bytes > COLUMN_BYTES_MAX:
         raise ValueError(f"a column of {data_bytes} bytes is more than a batch can hold")
     column = BytesColumn(buffer, count, cell_bytes, starts_at, validity_at, position, data_end)
@@ -320,7 +320,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
 
 
 def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
-    """Give columns again, those as one whose cells are of one size and follow one another."""
+    """Merge adjacent columns of one buffer if all their cells have one size; pass the others on."""
     held: BytesColumn | None = None
     for column in columns:
         if (
@@ -342,6 +342,6 @@ def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
 
 
 def encode_column(column: BytesColumn) -> list[Buffer]:
-    """Lay a decoded column out again."""
+    """Encode a decoded column again."""
     is_valid = None if column.validity is None else column.is_valid
     return encode_arrays(column.data, column.starts, is_valid)

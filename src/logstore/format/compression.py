@@ -1,4 +1,4 @@
-"""Compress and restore the payload of a batch, with libraries imported when first needed."""
+"""Compress and decompress the payload of a batch; a codec's library is imported on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
 def _library(codec_id: int) -> Any:
-    """Import the library of a codec, or say which extra brings it."""
+    """Import the library of a codec; if it is missing, raise with the extra that installs it."""
     name = CODEC_NAMES.get(codec_id, f"number {codec_id}")
     try:
         if name == "lz4":
@@ -39,7 +39,7 @@ def _library(codec_id: int) -> Any:
 
 
 def require(codec_id: int) -> None:
-    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    """Raise UnsupportedFormatError if a codec cannot be used in this process."""
     if codec_id:
         _library(codec_id)
 
@@ -50,10 +50,11 @@ def compress(codec_id: int, data: bytes) -> bytes:
 
 
 def decompressor(codec_id: int, size_bytes_max: int) -> Any:
-    """Make an object that restores one frame: `decompress(data, max_length=)`, then `eof`.
+    """Create an object that decompresses one frame: `decompress(data, max_length=)`, then `eof`.
 
-    A zstd frame names the window that it takes in memory, up to 128 MiB in a few bytes. More than
-    `size_bytes_max` is refused, but for the 8 MiB that levels up to 19 use for small payloads, too.
+    A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
+    than `size_bytes_max` is refused. A window of 8 MiB is always allowed, because levels up to 19
+    use it for small payloads too.
     """
     library = _library(codec_id)
     if CODEC_NAMES[codec_id] == "lz4":
@@ -64,18 +65,19 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 
 
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
-    """Say how much one frame may be restored to: lz4 takes so much memory before it looks at one.
+    """Limit the size that one frame may decompress to: lz4 allocates it before it reads the frame.
 
-    lz4 restores an octet to 255 at most. zstd takes only what it needs, so its frames get all.
+    One byte of lz4 becomes at most 255 bytes. zstd allocates only what it needs, so its frames get
+    the whole limit.
     """
     is_lz4 = bytes(data[:4]) == LZ4_MAGIC
     return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max
 
 
 def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> bytes:
-    """Restore a payload; raises ValueError when it is not what its header says.
+    """Decompress a payload; raise ValueError if it does not match its header.
 
-    The size is checked before all of it is made, so damage cannot ask for memory without bound.
+    Decompression stops at the expected size, so damaged data cannot take memory without limit.
     """
     frame = decompressor(codec_id, size_bytes)
     try:
@@ -85,5 +87,5 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):
         raise ValueError(f"the payload decompresses to {len(restored)} bytes, not {size_bytes}")
     if frame.unused_data:
-        raise ValueError("bytes are left behind the compressed payload")
+        raise ValueError("bytes are left after the compressed payload")
     return restored

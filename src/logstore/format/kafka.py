@@ -2,9 +2,9 @@
 
     prefix (17) | crc-32c u32 of all that follows it | rest of the header, 61 in all | records
 
-The checksum leaves out the prefix, so a batch takes another place in a log without being hashed
-again; and so a wrong base offset or epoch is caught by its neighbours, not by the checksum. Offsets
-may be missing within a batch and between batches: compaction takes records out.
+The checksum does not cover the prefix. So a batch can be moved to another place in a log without
+being hashed again. But a wrong base offset or epoch is only found by comparing neighbours. Offsets
+may be missing within a batch and between batches, because compaction removes records.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
-# Batches are decoded together until their records have so many bytes, uncompressed.
+# Batches are decoded together until their uncompressed records have this many bytes.
 GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
 MARKER_KEY_BYTES = 4  # of a control record's key: version and type
@@ -81,7 +81,7 @@ _PRODUCER_AT, _PRODUCER = 43, struct.Struct(">qhi")  # producer_id, producer_epo
 
 
 def read_header(data: Buffer, position: int) -> BatchHeader:
-    """Read a header; `header_fault` judges what it says."""
+    """Read a header without judging it; `header_fault` does that."""
     (
         base_offset, length, epoch, magic, _, attributes, last_delta, base_timestamp,
         max_timestamp, producer_id, producer_epoch, sequence, count,
@@ -95,38 +95,38 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Say what in a header cannot be, or None; cheap, and done before any checksum."""
+    """Return what is impossible in a header, or None; cheap, so it comes before any checksum."""
     if size_bytes < HEADER_BYTES:
-        return f"a batch of {size_bytes} bytes cannot be"
+        return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
     count, last_delta = header.record_count, header.last_offset - header.base_offset
     if header.base_offset < 0 or not 0 <= count <= last_delta + 1 or last_delta < 0:
         return "the offsets in the header do not agree"
     is_plain = not header.attributes & CODEC_MASK
     if is_plain and count * RECORD_BYTES_MIN > header.stored_bytes:
-        return f"{count} records cannot be in {header.stored_bytes} bytes"
+        return f"{count} records do not fit in {header.stored_bytes} bytes"
     return None
 
 
 def checksum(data: Buffer, position: int, size_bytes: int) -> int:
-    """Read the checksum that a batch carries."""
+    """Read the checksum stored in a batch."""
     return int.from_bytes(data[position + CRC_AT : position + CRC_END], "big")
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Tell whether a batch's bytes, its prefix aside, are those that were written."""
+    """Report whether a batch's bytes, without its prefix, are those that were written."""
     view = memoryview(data)[position + CRC_END : position + size_bytes]
     return bool(crc32c(view) == checksum(data, position, size_bytes))
 
 
 def candidates(data: Buffer, position: int) -> list[int]:
-    """List where, at or behind `position`, a batch could begin by its header; any byte may."""
+    """List positions, from `position` on, where a header could be; batches are not aligned."""
     octets = np.frombuffer(data, np.uint8, len(data) - position, position)
     if len(octets) < HEADER_BYTES:
         return []
     last = len(octets) - HEADER_BYTES
     hits = np.flatnonzero(octets[16 : 16 + last + 1] == MAGIC)
-    # Nonnegative base offset, length, last offset delta and count; attributes that are known.
+    # Base offset, length, last offset delta and count are not negative; attributes are known ones.
     for at in (0, 8, 23, 57):
         hits = hits[octets[hits + at] < 0x80]
     hits = hits[(octets[hits + 21] == 0) & (octets[hits + 22] <= ATTRIBUTES_KNOWN)]
@@ -144,7 +144,7 @@ def _may_begin(data: Buffer, position: int) -> bool:
 def decode(
     data: Buffer, position: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> RecordBatch:
-    """Look at a batch as columns; see `decode_columns`."""
+    """View a batch as columns; see `decode_columns`."""
     return decode_columns(data, position, read_header(data, position), expansion_bytes_max)
 
 
@@ -154,10 +154,10 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode the batch with this header; a control batch (a transaction's end) gives no records.
+    """Decode the batch with this header; a control batch (a transaction's end) has no records.
 
     Raises:
-        RecordExpansionError: the batch needs more memory than it may; none was allocated.
+        RecordExpansionError: the batch needs more memory than allowed; none was allocated.
         ValueError: the records contradict each other or the header.
         UnsupportedFormatError: the codec's library is not installed.
     """
@@ -171,7 +171,7 @@ def decode_run(
 ) -> Iterator[RecordBatch]:
     """Decode batches of one buffer, many at a time; see `decode_columns`.
 
-    What is wrong with one of them is raised when it is its turn.
+    If one of them is damaged, the error is raised when that batch is reached.
     """
     look = memoryview(data)
     headers: list[BatchHeader] = []
@@ -197,7 +197,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Give batches whose records, uncompressed, are these; those without have no bytes."""
+    """Yield batches with these uncompressed records; a batch without records has no bytes."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
@@ -222,7 +222,7 @@ def _columns_of(rows: list[tuple[Buffer, BatchHeader]], expansion_bytes_max: int
 def _records(
     look: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
 ) -> Buffer:
-    """Give the records of a batch that has some, uncompressed."""
+    """Return the uncompressed records of a batch that has some."""
     records: Buffer = look[position + HEADER_BYTES : position + header.size_bytes]
     codec_id = header.attributes & CODEC_MASK
     if codec_id:
@@ -230,7 +230,7 @@ def _records(
 
         records = kafka_codecs.decompress(codec_id, bytes(records), expansion_bytes_max)
     if header.record_count * RECORD_BYTES_MIN > len(records):
-        raise ValueError(f"{header.record_count} records cannot be in {len(records)} bytes")
+        raise ValueError(f"{header.record_count} records do not fit in {len(records)} bytes")
     needed = expansion_bytes(len(records), header.record_count)
     if needed > expansion_bytes_max:
         raise too_much(needed, expansion_bytes_max)
@@ -243,7 +243,7 @@ def decode_all(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode a batch even if it is a control batch, whose key says what it ends."""
+    """Decode a batch even if it is a control batch, whose key says how its transaction ended."""
     if header.attributes & CONTROL:
         expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
     plain = header._replace(attributes=header.attributes & ~CONTROL)
@@ -262,12 +262,12 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: what a reader does not rely on has to be right, too: as at an append.
-        checks_claims: the largest timestamp has to be that of the records, as for `verify`.
+        is_strict: also check what no reader relies on, as for an append.
+        checks_claims: also check the header's largest timestamp against the records, as `verify`.
 
     Raises:
-        WrongMaxTimestampError: it is not, and nothing else is wrong.
-        ValueError: as `decode_run` does, or a control batch says nothing.
+        WrongMaxTimestampError: only the largest timestamp is wrong.
+        ValueError: as in `decode_run`, or a control batch has no type.
         UnsupportedFormatError: a codec's library is not installed.
     """
     look = memoryview(data)
@@ -277,14 +277,14 @@ def check_run(
     for position, header in run:
         if not header.record_count:
             if header.stored_bytes and is_strict:
-                raise ValueError("bytes are left behind the last record")
+                raise ValueError("bytes are left after the last record")
             continue
         if is_strict and header.attributes & ~ATTRIBUTES_KNOWN:
             raise ValueError(f"unknown attributes {header.attributes:#06x}")
         if header.attributes & CONTROL:
             key = decode_all(look, position, header, expansion_bytes_max).keys[0]
             if len(key or b"") < MARKER_KEY_BYTES:
-                raise ValueError("a control batch does not say what it ends")
+                raise ValueError("a control batch does not say how its transaction ended")
         parts.append(_records(look, position, header, expansion_bytes_max))
         headers.append(header)
         size_bytes += len(parts[-1])
@@ -296,7 +296,7 @@ def check_run(
 
 
 def require(codec_id: int) -> None:
-    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    """Raise UnsupportedFormatError if a codec cannot be used in this process."""
     if codec_id:
         from logstore.format import kafka_codecs
 
@@ -307,26 +307,26 @@ def require(codec_id: int) -> None:
 
 
 def frame(payload: KafkaPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Give the buffers of a whole batch, ready for one gathering write."""
+    """Return the buffers of a whole batch, ready for one gathering write."""
     place = _PLACE.pack(base_offset, payload.size_bytes - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, payload.body]
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Give one batch another place in a log; nothing is copied and nothing hashed."""
+    """Return the buffers of a batch at another place in a log; nothing is copied or hashed."""
     place = _PLACE.pack(base_offset, len(data) - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, memoryview(data)[_PLACE.size :]]
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one batch with another producer, of epoch 0, and a new checksum."""
+    """Copy one batch for another producer, of epoch 0, with a new checksum."""
     rest = bytearray(data[CRC_END:])
     _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, 0, base_sequence)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch with the time of its append, as a broker does it: the records stay."""
+    """Copy one batch with the time of its append, as a broker does; the records do not change."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">H", rest, 0, header.attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, now_ms)
@@ -334,21 +334,21 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
-    """Copy one batch whose header names another largest timestamp: the records stay."""
+    """Copy one batch with another largest timestamp in its header; the records do not change."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, max_timestamp)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 
 def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Make the batch without records that spans offsets whose records were lost."""
+    """Create a batch without records that spans the offsets of lost records."""
     payload = build_payload([], None, -1, None)
     payload = payload.spanning(end_offset - base_offset - 1)
     return b"".join(frame(payload, base_offset, leader_epoch))
 
 
 def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
-    """Lay out a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
+    """Encode a batch's records below `offset` as a new batch that spans up to `offset`."""
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     payload = build_payload(

@@ -1,4 +1,4 @@
-"""Put cells that stand between others back to back: the keys or values of many batches at once."""
+"""Copy cells out of rows into columns: the keys or values of many batches at once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from logstore.format.kafka_varints import Numbers
 
 
 def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
-    """Make a column of cells."""
+    """Create a column of cells."""
     return column_of_own(b"".join(encode_cells(cells)), len(cells))
 
 
 def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Give the cells of each batch as a column; None for a batch with nulls alone.
+    """Return the cells of each batch as a column; None for a batch in which all are null.
 
     Args:
         starts, sizes: of the cells of all batches; a size of -1 is null.
@@ -48,24 +48,24 @@ def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesC
 
 
 def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
-    """Copy cells, of which none is null, behind one another."""
+    """Copy cells, none of which is null, one after the other."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
-        # Every place where a cell of this size could stand, as one item each.
+        # Every place at which a cell of this size could begin, as one item each.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
         cells = places[starts].view(np.uint8).data
-        # Of one batch alone single records are wanted: those are bytes, and quicker cut from such.
+        # From a single batch, callers read single records; those are cut faster from bytes.
         return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])
 
 
 def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Lay out the starts of each batch's cells, then all cells, and look at the parts."""
+    """Encode the starts of each batch's cells, then all cells, and view the parts as columns."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     counts = np.diff(firsts)
-    # One start more for each batch, which is where its last cell ends.
+    # Each batch has one start more than cells: the end of its last cell.
     numbers = np.arange(len(sizes) + len(counts)) - np.repeat(np.arange(len(counts)), counts + 1)
     relative = (ends[numbers] - np.repeat(ends[firsts[:-1]], counts + 1)).astype(np.uint32)
     laid = b"".join((relative.tobytes(), cells))
@@ -86,7 +86,7 @@ def _of_any_size(cells: Buffer, firsts: Numbers, sizes: Numbers) -> list[BytesCo
 
 
 def _with_nulls(batches: Batches, starts: Numbers, sizes: Numbers) -> BytesColumn | None:
-    """Copy the cells of one batch, of which some may be null."""
+    """Copy the cells of one batch, some of which may be null."""
     is_valid = sizes >= 0
     if not is_valid.any():
         return None

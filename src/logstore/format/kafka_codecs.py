@@ -1,7 +1,8 @@
-"""Compress and restore the records of Kafka's batches: gzip, snappy, lz4, zstd (KIP-98, KIP-110).
+"""Compress and decompress the records of Kafka's batches with gzip, snappy, lz4 or zstd.
 
-Such a batch does not say how large its records are uncompressed, so restoring stops at a bound.
-Snappy comes in two dresses: the framing of xerial's library, which Java writes, and bare.
+(KIP-98, KIP-110.) Such a batch does not store the uncompressed size of its records, so
+decompression stops at a limit. Snappy comes in two forms: plain, and with the framing of the xerial
+library, which Java writes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _snappy() -> Any:
 
 
 def require(codec_id: int) -> None:
-    """Check that a codec can be used in this process; raises UnsupportedFormatError if not."""
+    """Raise UnsupportedFormatError if a codec cannot be used in this process."""
     if codec_id == CODEC_IDS["snappy"]:
         _snappy()
     elif codec_id != CODEC_IDS["gzip"]:
@@ -49,7 +50,7 @@ def compress(codec_id: int, data: bytes) -> bytes:
     """Compress the records of one batch as Kafka's own producers do.
 
     Raises:
-        ValueError: they are more than `decompress` would restore.
+        ValueError: the records are larger than `decompress` allows.
     """
     if len(data) > PAYLOAD_BYTES_MAX:
         raise ValueError(
@@ -70,21 +71,21 @@ def compress(codec_id: int, data: bytes) -> bytes:
         import lz4.frame
 
         compression.require(codec_id)
-        # Java's reader refuses blocks that lean on the one before them.
+        # Java's reader refuses blocks that depend on the one before them.
         return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
     return compression.compress(codec_id, data)
 
 
 def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
-    """Restore the records of one batch.
+    """Decompress the records of one batch.
 
     Args:
-        restored_bytes_max: no more memory than that, and as much again for a moment, is taken.
+        restored_bytes_max: limit of the memory for the records; twice that is used for a moment.
 
     Raises:
-        RecordExpansionError: they are larger than `restored_bytes_max`.
-        ValueError: they are damaged, or larger than any batch can be.
-        UnsupportedFormatError: the codec's library is not installed, or there is no such codec.
+        RecordExpansionError: the records are larger than `restored_bytes_max`.
+        ValueError: the records are damaged, or larger than any batch can be.
+        UnsupportedFormatError: the codec's library is not installed, or the codec is unknown.
     """
     if codec_id == CODEC_IDS["snappy"]:
         library = _snappy()
@@ -93,7 +94,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
         except library_errors() as error:
             raise ValueError(f"the records do not decompress: {error}") from error
     if codec_id not in CODEC_NAMES:
-        reason = f"Kafka's batches have no codec number {codec_id} that is known here"
+        reason = f"codec number {codec_id} of Kafka's batches is unknown"
         raise UnsupportedFormatError(path="", version=f"codec {codec_id}", reason=reason)
     if codec_id == CODEC_IDS["gzip"]:
         decompressor: Any = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
@@ -113,19 +114,19 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
     if not decompressor.eof:
         raise ValueError("the records do not decompress: they end early")
     if decompressor.unused_data:
-        raise ValueError("bytes are left behind the compressed records")
+        raise ValueError("bytes are left after the compressed records")
     return restored
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """Give what cramjam raises about bytes that are not its own."""
+    """Return the errors that cramjam raises for bytes that are not snappy."""
     import cramjam
 
     return (cramjam.DecompressionError, struct.error)
 
 
 def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
-    """Give the blocks of either dress, their sizes checked before anything is made."""
+    """Yield the blocks of either form; each size is checked before memory is allocated."""
     if data[:8] != XERIAL_MAGIC:
         _check_size(library.decompress_raw_len(data), restored_bytes_max)
         yield bytes(library.decompress_raw(data))
@@ -135,7 +136,7 @@ def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterat
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 < size <= len(data) - position:
-            raise ValueError("the records do not decompress: a snappy block ends outside")
+            raise ValueError("the records do not decompress: a snappy block ends after its data")
         block = data[position : position + size]
         total += library.decompress_raw_len(block)
         _check_size(total, restored_bytes_max)

@@ -1,4 +1,4 @@
-"""Import Kafka's checksum, or say which extra brings it."""
+"""Import the checksum of Kafka's batches, or raise with the extra that installs it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Turn the rows of Kafka's batches into columns.
+"""Decode the rows of Kafka's batches into columns.
 
     record   length | attributes u8 | timestamp delta | offset delta | key size | key |
              value size | value | count of headers | (name size | name | size | cell)...
 
-All numbers but the attributes are zigzag varints; a size of -1 is null. Where rows begin is found
-first (see `kafka_bounds`); then every field is read from all rows of many batches at once, so what
-a call of NumPy costs is shared by thousands of records. A few rows are read the plain way, and so
-are headers.
+All numbers except the attributes are zigzag varints; a size of -1 is null. First the start of each
+row is found (see `kafka_bounds`). Then each field is read from all rows of many batches at once, so
+thousands of records share the cost of a NumPy call. If there are only a few rows, they are read one
+by one. Headers always are.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Pairs = list[tuple[bytes, "bytes | None"]]
 
 
 class Rows(NamedTuple):
-    """Carry what stands in the rows of batches; deltas as they are written.
+    """Hold the fields of the rows of batches, with deltas as stored.
 
     Attributes:
-        values, keys: of each batch; None where all are null.
-        headers: of each record; None when no record has any.
+        values, keys: of each batch; None if all are null.
+        headers: of each record; None if no record has any.
     """
 
     values: list[BytesColumn | None]
@@ -57,10 +57,10 @@ class Rows(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Carry the fields of all records: numbers, and where keys and values stand.
+    """Hold the fields of all records: numbers, and the places of keys and values.
 
     Attributes:
-        headers: of each record; None when no record has any.
+        headers: of each record; None if no record has any.
     """
 
     time_deltas: Numbers
@@ -75,7 +75,7 @@ class Fields(NamedTuple):
 def decode_rows(
     data: Buffer, header: BatchHeader, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Columns:
-    """Decode the records of one batch, uncompressed, into columns; see `decode_many`."""
+    """Decode the uncompressed records of one batch into columns; see `decode_many`."""
     return decode_many([data], [header], expansion_bytes_max)[0]
 
 
@@ -84,11 +84,11 @@ def decode_many(
     headers: Sequence[BatchHeader],
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> list[Columns]:
-    """Decode the records of batches, uncompressed, into columns; each has records.
+    """Decode the uncompressed records of batches, each with at least one record, into columns.
 
     Raises:
-        RecordExpansionError: one needs more memory than it may, or all of them together do.
-        ValueError: the records of one contradict each other or its header.
+        RecordExpansionError: one batch, or all together, need more memory than allowed.
+        ValueError: the records of one batch contradict each other or its header.
     """
     batches = _batches(parts, headers, expansion_bytes_max)
     left = _headers_max(parts, headers, expansion_bytes_max)
@@ -104,14 +104,14 @@ def check_many(
     *,
     checks_claims: bool,
 ) -> None:
-    """Check all that `decode_many` does, in half the time: no cell is copied.
+    """Check all that `decode_many` checks, in half the time, because no cell is copied.
 
     Args:
-        checks_claims: the largest timestamp in a header must be that of its records, too.
+        checks_claims: also check that a header's largest timestamp is that of its records.
 
     Raises:
-        As `decode_many` does.
-        WrongMaxTimestampError: the records are sound, and a header claims another timestamp.
+        The errors of `decode_many`.
+        WrongMaxTimestampError: the records are sound, but a header has another timestamp.
     """
     batches = _batches(parts, headers, expansion_bytes_max)
     left = _headers_max(parts, headers, expansion_bytes_max)
@@ -132,7 +132,7 @@ def check_many(
 def _headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Say how many record headers batches may have together; one alone needs no more room."""
+    """Limit the record headers of some batches; together they may use what one alone may use."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)
@@ -142,7 +142,7 @@ def _headers_max(
 
 
 class HeadersLeft:
-    """Count down the record headers that batches may still have."""
+    """Count down the record headers that some batches may still have."""
 
     __slots__ = ("count", "expansion_bytes_max")
 
@@ -150,7 +150,7 @@ class HeadersLeft:
         self.count, self.expansion_bytes_max = count, expansion_bytes_max
 
     def take(self, count: int) -> None:
-        """Take some of them; raises RecordExpansionError or ValueError when there are no more."""
+        """Take some of them; raise RecordExpansionError or ValueError if too few are left."""
         self.count -= count
         if self.count < 0 and self.expansion_bytes_max < RECORD_HEADER_BYTES * HEADERS_MAX:
             raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
@@ -161,15 +161,15 @@ class HeadersLeft:
 def _batches(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> Batches:
-    """Put the rows of batches back to back, if they may be so many."""
+    """Join the rows of batches, one batch after the other, unless they have too many records."""
     for part, header in zip(parts, headers, strict=True):
         needed = expansion_bytes(len(part), header.record_count)
         if needed > expansion_bytes_max:
             raise too_much(needed, expansion_bytes_max)
         if header.record_count * RECORD_BYTES_MIN > len(part):
-            raise ValueError(f"{header.record_count} records cannot be in {len(part)} bytes")
+            raise ValueError(f"{header.record_count} records do not fit in {len(part)} bytes")
         if header.attributes & CODEC_MASK and header.record_count > COMPRESSED_RECORDS_MAX:
-            raise ValueError(f"{header.record_count} records are more than are taken compressed")
+            raise ValueError(f"{header.record_count} records are too many for a compressed batch")
     counts = np.array([header.record_count for header in headers], np.int64)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])
@@ -180,29 +180,29 @@ def _batches(
 def _check_numbers(
     batches: Batches, times: Numbers, deltas: Numbers, headers: Sequence[BatchHeader]
 ) -> tuple[Numbers, Numbers]:
-    """Hold offsets and timestamps against the headers.
+    """Compare offsets and timestamps with the headers.
 
-    Gives the last offset delta that a header names, and the latest timestamp, of each batch.
+    Return the last offset delta in the header, and the latest timestamp, of each batch.
     """
     firsts = batches.firsts
     last_deltas = np.array([each.last_offset - each.base_offset for each in headers], np.int64)
     lasts = deltas[firsts[1:] - 1]
     steps = np.diff(deltas)
     steps[firsts[1:-1] - 1] = 1  # from one batch to the next
-    # Of deltas that are all 0 or more no difference leaves 64 bits.
+    # The difference of two deltas that are not negative always fits in 64 bits.
     if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
         raise ValueError("offset deltas do not increase up to the last one")
     bases = np.array([header.base_timestamp for header in headers], np.int64)
     for extreme in (np.minimum, np.maximum):
         most = extreme.reduceat(times, firsts[:-1])
         latest = bases + most
-        if bool(((bases ^ latest) & (most ^ latest) < 0).any()):  # the sum left 64 bits
+        if bool(((bases ^ latest) & (most ^ latest) < 0).any()):  # the sum overflowed 64 bits
             raise ValueError("a timestamp is out of range")
     return last_deltas, latest
 
 
 def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> list[Columns]:
-    """Bring what was read into the form of columns, and hold it against the headers."""
+    """Build columns from the fields, and compare them with the headers."""
     counts, firsts, deltas = batches.counts, batches.firsts, rows.offset_deltas
     times = rows.time_deltas
     last_deltas, _ = _check_numbers(batches, times, deltas, headers)
@@ -234,19 +234,19 @@ def _header_columns(
     tuple[np.ndarray[tuple[int], np.dtype[np.uint32]], BytesColumn, BytesColumn]
     | tuple[None, None, None]
 ):
-    """Lay out the headers of one batch's records: where each one's begin, names and cells."""
+    """Encode the headers of one batch's records: starts for each record, names and cells."""
     if headers is None or not any(headers):
         return None, None, None
     starts = np.zeros(len(headers) + 1, np.uint32)
     np.cumsum([len(pairs) for pairs in headers], out=starts[1:])
     pairs = [pair for row in headers for pair in row]
-    # A name that is no UTF-8 is read as Java reads it, with a mark for what cannot be.
+    # If a name is not UTF-8, it is read as Java reads it, with a mark for each invalid part.
     texts = {name: name.decode(errors="replace").encode() for name, _ in pairs}
     names = column_of([texts[name] for name, _ in pairs])
     return starts, names, column_of([cell for _, cell in pairs])
 
 
-# --- the plain way --------------------------------------------------------------------------------
+# --- one by one -----------------------------------------------------------------------------------
 
 
 def _cell(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -254,15 +254,15 @@ def _cell(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     if size == -1:
         return None, position
     if size < 0 or position + size > end:
-        raise ValueError("a cell ends behind its record")
+        raise ValueError("a cell ends after the end of its record")
     return data[position : position + size], position + size
 
 
 def read_headers(data: bytes, position: int, end: int, left: HeadersLeft | None = None) -> Pairs:
-    """Read the headers of one record, which must end where it does."""
+    """Read the headers of one record, which must end where the record does."""
     count, position = varint(data, position)
     if not 0 <= count <= (end - position) // 2:
-        raise ValueError(f"{count} headers cannot be in {end - position} bytes")
+        raise ValueError(f"{count} headers do not fit in {end - position} bytes")
     if left is not None:
         left.take(count)
     found = []
@@ -273,7 +273,7 @@ def read_headers(data: bytes, position: int, end: int, left: HeadersLeft | None 
             raise ValueError("a header has no name")
         found.append((name, cell))
     if position != end:
-        raise ValueError("a record is longer than what it holds")
+        raise ValueError("a record is longer than its contents")
     return found
 
 
@@ -291,7 +291,7 @@ def _plain(batches: Batches, left: HeadersLeft) -> Rows:
             size, position = varint(batches.data, end)
             end = position + size
             if size < RECORD_BYTES_MIN - 1 or end > stop:
-                raise ValueError("a record ends behind its batch")
+                raise ValueError("a record ends after the end of its batch")
             time, position = varint(batches.data, position + 1)
             delta, position = varint(batches.data, position)
             key, position = _cell(batches.data, position, end)
@@ -302,7 +302,7 @@ def _plain(batches: Batches, left: HeadersLeft) -> Rows:
             values.append(value)
             rows.headers.append(read_headers(batches.data, position, end, left))
         if end != stop:
-            raise ValueError("bytes are left behind the last record")
+            raise ValueError("bytes are left after the last record")
         rows.values.append(column_of(values))
         rows.keys.append(None if all(key is None for key in keys) else column_of(keys))
     try:
@@ -333,7 +333,7 @@ def _fields(batches: Batches, left: HeadersLeft) -> Fields:
     data = batches.data
     lengths, position = varints(data, begins, ends)
     if int(lengths.min()) < RECORD_BYTES_MIN - 1:
-        raise ValueError("a record is shorter than any can be")
+        raise ValueError("a record is shorter than a record can be")
     times, position = varints(data, position + 1, ends)
     deltas, position = varints(data, position, ends)
     key_sizes, key_starts = varints(data, position, ends)
@@ -354,7 +354,7 @@ def _fields(batches: Batches, left: HeadersLeft) -> Fields:
 
 
 def _behind_cells(sizes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:
-    """Give where cells end; raises ValueError for one that ends behind its record."""
+    """Return where cells end; raise ValueError if one ends after the end of its record."""
     if bool((sizes > ends - starts).any()) or int(sizes.min()) < -1:
-        raise ValueError("a cell ends behind its record")
+        raise ValueError("a cell ends after the end of its record")
     return starts + np.maximum(sizes, 0)

@@ -1,8 +1,8 @@
-"""Lay records out as the rows of a Kafka batch (see `kafka_decode` for a record's layout).
+"""Encode records as the rows of a Kafka batch (see `kafka_decode` for a record's layout).
 
-The numbers of all records are made at once, as one array of octets; then they and the cells are
-joined like the teeth of a zip. What does not depend on where the batch will stand, and so all that
-its checksum covers, is made before the log's lock is taken.
+The numbers of all records are encoded at once, as one array of bytes. Then they are interleaved
+with the cells. All parts that do not depend on the batch's place in the log, and so all bytes under
+the checksum, are built before the log's lock is taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CRC_AT = 17
 LAST_DELTA_AT = 23
 PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24
-ROWS_ALIKE_MAX = 4096  # of which the octets around the values are kept
+ROWS_ALIKE_MAX = 4096  # up to this many rows, the bytes around the values are cached
 NULL = b"\x01"  # the size -1
 PLAIN_CELLS = {bytes, type(None)}
 ONE_OCTET = [bytes((number,)) for number in range(0x80)]
@@ -48,7 +48,7 @@ Numbers = NDArray[np.int64]
 
 
 class KafkaPayload(NamedTuple):
-    """Carry a batch but for the 16 bytes that say where it stands: magic, checksum and the rest."""
+    """Hold a batch except its first 16 bytes, which depend on its place in the log."""
 
     body: bytes
     record_count: int
@@ -59,7 +59,7 @@ class KafkaPayload(NamedTuple):
 
     @property
     def expansion_bytes(self) -> int:
-        """Reckon the memory that the batch will need once it is decoded."""
+        """Memory that the batch will need when it is decoded (an estimate)."""
         return expansion_bytes(self.rows_bytes, self.record_count, self.header_count)
 
     @property
@@ -68,7 +68,7 @@ class KafkaPayload(NamedTuple):
         return PLACE_BYTES + len(self.body)
 
     def spanning(self, last_offset_delta: int) -> KafkaPayload:
-        """Give the same records with another last offset delta."""
+        """Return the same records with another last offset delta."""
         rest = bytearray(self.body[CRC_END - PLACE_BYTES :])
         struct.pack_into(">i", rest, LAST_DELTA_AT - CRC_END, last_offset_delta)
         body = struct.pack(">BI", MAGIC, crc32c(rest)) + rest
@@ -86,14 +86,14 @@ def build_payload(
     is_log_append_time: bool = False,
     header: BatchHeader | None = None,
 ) -> KafkaPayload:
-    """Lay out the records of one batch.
+    """Encode the records of one batch.
 
     Args:
-        offset_deltas: of records among which some are missing; else they are dense.
-        header: of the batch that these records are a part of; its producer and bits are kept.
+        offset_deltas: of the records, if offsets between them are missing; else they are dense.
+        header: of the batch that these records are part of; its producer and bits are kept.
 
     Raises:
-        TypeError: a value or key is neither bytes nor None; whatever holds bytes may pass.
+        TypeError: a value or key is neither bytes nor None; a bytes-like object may pass.
     """
     count = len(values)
     _check_bounds(count, headers, codec_id)
@@ -130,7 +130,7 @@ def build_payload(
 
 
 def _check_bounds(count: int, headers: Sequence[Headers] | None, codec_id: int) -> None:
-    """Refuse what would not be read again; raises ValueError."""
+    """Raise ValueError if the batch would be refused by readers."""
     if headers is not None and sum(map(len, headers)) > HEADERS_MAX:
         raise ValueError(f"one batch holds {HEADERS_MAX} record headers: append fewer at once")
     if codec_id and count > COMPRESSED_RECORDS_MAX:
@@ -148,7 +148,7 @@ def _lay_out(
     offset_deltas: Numbers | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Lay out records back to back, in the way that is quickest for such records."""
+    """Encode records one after the other, in the fastest way for such records."""
     count = len(values)
     is_bare = keys is None and headers is None and offset_deltas is None
     if is_bare and isinstance(timestamps, int) and count <= ROWS_ALIKE_MAX:
@@ -172,7 +172,7 @@ def _plain(
     offset_deltas: Numbers | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Lay out a few records one by one."""
+    """Encode a few records one by one."""
     rows: list[bytes] = []
     for at, value in enumerate(values):
         time = timestamps if isinstance(timestamps, int) else int(timestamps[at])
@@ -191,7 +191,7 @@ def _plain(
 
 
 def equal_size(values: Sequence[bytes | None]) -> int:
-    """Give the size that all values have; -1 when they differ, or one is null."""
+    """Return the size that all values have; -1 if they differ or one is null."""
     try:
         size = len(values[0])  # type: ignore[arg-type]
         alike = countOf(map(len, values), size)  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ def equal_size(values: Sequence[bytes | None]) -> int:
 
 
 def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
-    """Lay out records of one time that are bare values of one size: the rest is known before."""
+    """Encode records of one time that are values of one size: the bytes around them are known."""
     around, around_bytes = _around(len(values), size)
     parts: list[bytes] = [b""] * (2 * len(values) + 1)
     parts[0::2] = around
@@ -214,7 +214,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Give what stands before, between and behind the values of such records; and its size."""
+    """Return the bytes before, between and after the values of such records, and their size."""
     pieces = []
     for at in range(count):
         head = b"\0\0" + varint(at) + NULL + varint(size)  # attributes, time, offset, key, size
@@ -230,7 +230,7 @@ def encode_rows(
     offset_deltas: Numbers,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Lay out records back to back."""
+    """Encode records one after the other."""
     count = len(values)
     if not count:
         return b""
@@ -251,7 +251,7 @@ def encode_rows(
     length = _Varints(sizes)
     one = np.ones(count, np.int64)
     times, deltas, key_size, value_size = encoded
-    # Each record: what stands before its key, before its value, and behind it.
+    # Each record: the parts before its key, before its value, and after its value.
     first: list[_Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[_Varints | Numbers] = [value_size]
     last: list[_Varints | Numbers] = [] if tails is not None else [one]  # no headers: a count of 0
@@ -259,7 +259,7 @@ def encode_rows(
     read = io.BytesIO(meta).read
     before, between, behind = bounds
     if not has_keys and tails is None:
-        # What stands behind a value is joined to what stands before the next one.
+        # The bytes after a value are joined to those before the next value.
         joined = before + between
         joined[1:] += behind[:-1]
         parts: list[bytes] = [b""] * (2 * count + 1)
@@ -296,7 +296,7 @@ def _sizes(cells: Sequence[bytes | None]) -> Numbers:
 
 
 class _Varints:
-    """Hold numbers as zigzag varints: how many octets each has, and what they are."""
+    """Hold numbers as zigzag varints: the size of each in bytes, and the numbers."""
 
     __slots__ = ("numbers", "sizes")
 
@@ -313,9 +313,9 @@ class _Varints:
 def _weave(
     count: int, fields: list[_Varints | Numbers], groups: list[int]
 ) -> tuple[bytes, list[Numbers]]:
-    """Lay the fields of all records out in one buffer; give it and the size of each group.
+    """Encode the fields of all records in one buffer; return it and the size of each group.
 
-    A field that is no varint is one octet, 0.
+    A field that is not a varint is one zero byte.
     """
     sizes = [field.sizes if isinstance(field, _Varints) else field for field in fields]
     totals: list[Numbers] = []
@@ -349,7 +349,7 @@ def _put(out: NDArray[np.uint8], position: Numbers, field: _Varints) -> None:
 
 
 def encode_headers(pairs: Headers) -> bytes:
-    """Lay out the headers of one record, their count first."""
+    """Encode the headers of one record, their count first."""
     parts = [varint(len(pairs))]
     for name, cell in pairs:
         encoded = name.encode()
@@ -359,7 +359,7 @@ def encode_headers(pairs: Headers) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Write a number as a zigzag varint."""
+    """Encode a number as a zigzag varint."""
     zigzag = (number << 1) ^ (number >> 63)
     if zigzag < 0x80:
         return ONE_OCTET[zigzag]

@@ -6,8 +6,9 @@
                   transaction | i64 last stable offset then                      34
     X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
 
-All big-endian. A broker preallocates the first two for the segment that grows, so zeros may stand
-behind their last entry. Each function gives the entries before the first fault, and the fault.
+All numbers are big-endian. A broker preallocates the first two files for the active segment, so
+zeros may follow their last entry. Each function returns the entries before the first fault, and the
+fault.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ Numbers = NDArray[np.int64]
 
 
 class Fault(NamedTuple):
-    """Say where in a file what cannot be."""
+    """Describe what is wrong in a file, and where."""
 
     position: int
     reason: str
 
 
 class AbortedEntry(NamedTuple):
-    """An aborted transaction, and up to where all was decided when it ended."""
+    """Describe an aborted transaction, and the offset below which all were decided at its end."""
 
     producer_id: int
     first_offset: int
@@ -59,7 +60,7 @@ def offset_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fau
 
 
 def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
-    """Read a `.timeindex`: timestamps, which increase, and relative offsets, which do not fall."""
+    """Read a `.timeindex`: timestamps increase, and relative offsets do not decrease."""
     rows, fault = _rows(data, TIME_ENTRY, is_growing)
     times, offsets = rows["timestamp"].astype(np.int64), rows["offset"].astype(np.int64)
     is_behind = (times[1:] > times[:-1]) & (np.diff(offsets) >= 0)
@@ -70,7 +71,7 @@ def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault
 def _rows(
     data: bytes, kind: np.dtype[np.void], is_growing: bool
 ) -> tuple[NDArray[np.void], Fault | None]:
-    """Read whole entries up to the zeros behind the last one."""
+    """Read whole entries up to the zeros after the last one."""
     size = kind.itemsize
     rows = np.frombuffer(data, kind, len(data) // size)
     used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
@@ -78,9 +79,9 @@ def _rows(
     if count == 0 and len(rows) == 1:
         count = 1  # the record at 1970-01-01
     if len(data) % size:
-        return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are no entry")
+        return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
     if count < len(rows) and not is_growing:
-        return rows[:count], Fault(count * size, "zeros stand behind the last entry")
+        return rows[:count], Fault(count * size, "there are zeros after the last entry")
     return rows[:count], None
 
 
@@ -90,7 +91,7 @@ def _in_order(
     if bool(is_behind.all()):
         return count, fault
     end = int(is_behind.argmin()) + 1
-    return end, Fault(end * size, f"entry {end} does not come behind the one before it")
+    return end, Fault(end * size, f"entry {end} does not come after the one before it")
 
 
 def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
@@ -101,28 +102,28 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
         version, *fields = ABORTED_ENTRY.unpack_from(data, at)
         entry = AbortedEntry(*fields)
         if version != 0:
-            return found, Fault(at, f"version {version} is not known")
+            return found, Fault(at, f"version {version} is unknown")
         if not 0 <= entry.first_offset <= entry.last_offset:
-            return found, Fault(at, f"a transaction from {entry[1]} to {entry[2]} cannot be")
+            return found, Fault(at, f"a transaction cannot go from {entry[1]} to {entry[2]}")
         if found and entry.last_offset <= found[-1].last_offset:
-            return found, Fault(at, "the transaction does not end behind the one before it")
+            return found, Fault(at, "the transaction does not end after the one before it")
         found.append(entry)
     if len(data) % size:
-        return found, Fault(len(data) // size * size, f"{len(data) % size} bytes are no entry")
+        return found, Fault(len(data) // size * size, f"{len(data) % size} bytes are not an entry")
     return found, None
 
 
 def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
-    """Say what is wrong with a `.snapshot` of the producers' state below `end_offset`, or None."""
+    """Return what is wrong with a `.snapshot` of producers' state below `end_offset`, or None."""
     if len(data) < SNAPSHOT_HEAD.size:
-        return Fault(0, f"{len(data)} bytes are no snapshot of producers")
+        return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
     version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        return Fault(0, f"version {version} is not known")
+        return Fault(0, f"version {version} is unknown")
     if crc32c(data[CRC_END:]) != crc:
-        return Fault(2, "the checksum does not hold")
+        return Fault(2, "the checksum does not match")
     if len(data) != SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY_BYTES:
-        return Fault(CRC_END, f"{count} producers cannot be in {len(data)} bytes")
+        return Fault(CRC_END, f"{count} producers do not fit in {len(data)} bytes")
     for at in range(SNAPSHOT_HEAD.size, len(data), SNAPSHOT_ENTRY_BYTES):
         (last_offset,) = SNAPSHOT_LAST_OFFSET.unpack_from(data, at)
         if last_offset >= end_offset:
@@ -131,14 +132,14 @@ def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
 
 
 def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
-    """Read a `leader-epoch-checkpoint`: epochs and where each began; and why it is none."""
+    """Read a `leader-epoch-checkpoint`: each epoch and its first offset; else why it is invalid."""
     lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
     try:
         found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]
         if int(lines[0]) != 0 or int(lines[1]) != len(found):
-            return [], "it is not what its first lines say"
+            return [], "its entries do not match its first lines"
     except (ValueError, IndexError) as error:
-        return [], f"it is no list of leader epochs ({error})"
+        return [], f"it is not a list of leader epochs ({error})"
     for (epoch, start), (next_epoch, next_start) in pairwise(found):
         if next_epoch <= epoch or next_start <= start:
             return [], f"epoch {next_epoch} from {next_start} cannot follow {epoch} from {start}"

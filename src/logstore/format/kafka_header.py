@@ -1,4 +1,4 @@
-"""Name the fields and bits of the header of Kafka's record batch v2 (KIP-98, KIP-534)."""
+"""Define the fields and bits of the header of Kafka's record batch v2 (KIP-98, KIP-534)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER = struct.Struct(
     "I"  # crc
     "H"  # attributes
     "i"  # last_offset_delta
-    "q"  # base_timestamp, or with DELETE_HORIZON when its tombstones may go
+    "q"  # base_timestamp; with DELETE_HORIZON, the time from which its tombstones may be removed
     "q"  # max_timestamp
     "q"  # producer_id
     "h"  # producer_epoch
@@ -27,7 +27,7 @@ HEADER_BYTES = 61
 assert HEADER.size == HEADER_BYTES
 
 CRC_END = 21
-# The same as a type of NumPy's.
+# The same fields as a NumPy type.
 HEADER_FIELDS = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -56,7 +56,7 @@ ATTRIBUTES_KNOWN = 0x7F
 
 # Length, attributes, timestamp and offset deltas, sizes of key and value, count of headers.
 RECORD_BYTES_MIN = 7
-# More are not in a batch of any use; they are what a few bytes, compressed, are restored to when
-# somebody wants to take a reader's memory.
+# No useful batch has more. A few compressed bytes can decompress to more, if an attacker wants to
+# use up a reader's memory.
 HEADERS_MAX = 1 << 22
 COMPRESSED_RECORDS_MAX = 1 << 23

@@ -1,7 +1,7 @@
-"""Check Kafka's batches in as few steps as there are: the inner loops of recovery and of scans.
+"""Check Kafka's batches in as few steps as possible: the inner loops of recovery and of scans.
 
-They say of a batch that it is whole and sound, or nothing; `layouts.fault` says what it is not.
-Give them a memoryview, whose slices are no copies.
+They return a batch only if it is whole and sound; `layouts.fault` finds what is wrong with another.
+Pass a memoryview: its slices are not copies.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAGIC_AT = PREFIX_BYTES - 1
 _unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
-# So many small batches are checked before other threads are let in, in a fraction of a millisecond.
+# Number of small batches to check before other threads may run; they take part of a millisecond.
 TOGETHER_MAX = 512
-TOGETHER_MIN = 16  # fewer are checked one by one in less time
+TOGETHER_MIN = 16  # up to this many are faster to check one by one
 
 Numbers = NDArray[np.int64]
 
@@ -40,11 +40,11 @@ Numbers = NDArray[np.int64]
 def sound_header(
     data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
 ) -> BatchHeader | None:
-    """Check the batch at `position` in as few steps as there are; None when anything is off.
+    """Check the batch at `position` in as few steps as possible; return None if anything is wrong.
 
-    A batch may begin behind `expected_offset`; the caller asks the one that follows whether that
-    can be. Who gets None asks `layouts.fault` what it is. Give a memoryview: its slices are no
-    copies.
+    A batch may begin after `expected_offset`. The caller checks with the next batch whether that is
+    possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview: its slices
+    are not copies.
     """
     if position + HEADER_BYTES > end:
         return None
@@ -81,8 +81,8 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check batches from `position` on; see `sound.sound_run`.
 
-    Behind a gap of offsets, as compaction leaves them, it goes on where the batch that follows is
-    in view and says that the base offset, which no checksum covers, is not too large.
+    Compaction leaves gaps of offsets. After a gap, the run continues only if the next batch is in
+    view. That batch then shows that the base offset, which no checksum covers, is not too large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)
@@ -106,12 +106,12 @@ def sound_run(
 
 
 class SoundHeaders(NamedTuple):
-    """Carry what the headers of batches say that follow one another, one row for each.
+    """Hold the header fields of consecutive batches, one row for each batch.
 
     Attributes:
-        data: the window that they stand in.
+        data: the window that holds the batches.
         positions: where each begins in it, and where the last one ends.
-        last_offsets: of each; the next batch begins behind it, not always right behind it.
+        last_offsets: of each; the next batch begins after it, perhaps after a gap.
     """
 
     data: memoryview
@@ -124,23 +124,23 @@ class SoundHeaders(NamedTuple):
     record_counts: Numbers
 
     def until(self, count: int) -> SoundHeaders:
-        """Give the first of them."""
+        """Return the first `count` of them."""
         return SoundHeaders(
             self.data, self.positions[: count + 1], *(column[:count] for column in self[2:])
         )
 
 
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
-    """Check many small batches from `position` on, up to the first that `sound_header` would not.
+    """Check many small batches from `position` on, up to the first that `sound_header` refuses.
 
-    Each begins at or behind the offset where the one before it ended; that the last one may begin
-    behind it is for the caller to ask. None when there are too few to be worth it.
+    Each begins at or after the offset where the one before it ended. If the last one begins after a
+    gap, the caller must check that. Return None if there are too few to be worth it.
     """
     places = _follow(data, position)
     if len(places) <= TOGETHER_MIN:
         return None
     positions = np.array(places, np.int64)
-    # Every place where a header could stand, as one item each.
+    # Every place at which a header could begin, as one item each.
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_FIELDS, data, 0, (1,))
     rows = headers[positions[:-1]]
     stored = np.diff(positions) - HEADER_BYTES
@@ -149,7 +149,7 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     counts, attributes = columns["record_count"], columns["attributes"]
     last_offsets = base_offsets + last_deltas
     is_good = (rows["magic"] == MAGIC) & (last_deltas >= 0)
-    is_good &= last_offsets >= base_offsets  # else the sum left 64 bits
+    is_good &= last_offsets >= base_offsets  # otherwise the sum overflowed 64 bits
     is_good &= (counts >= 0) & (counts <= last_deltas + 1)
     is_good &= (counts * RECORD_BYTES_MIN <= stored) | (attributes & CODEC_MASK != 0)
     is_good &= base_offsets >= np.concatenate(([expected_offset], last_offsets[:-1] + 1))
@@ -172,7 +172,7 @@ _WANTED = (
 
 
 def _follow(data: memoryview, position: int) -> list[int]:
-    """Go from length to length; give where whole batches seem to begin, and where the last ends."""
+    """Step from length to length; return where batches seem to begin, and where the last ends."""
     places, end = [position], len(data)
     while position + HEADER_BYTES <= end and len(places) <= TOGETHER_MAX:
         size_bytes = _unpack_length(data, position)[0] + LENGTH_OVERHEAD_BYTES

@@ -1,6 +1,6 @@
-"""Read Kafka's numbers, zigzag varints: one of them, or one at each of many places.
+"""Read Kafka's numbers, zigzag varints: one of them, or one at each of many positions.
 
-Nearly all have one octet or two, so these are looked up in a table, two octets at a time.
+Nearly all have one or two bytes, so these are looked up in a table, two bytes at a time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARINT_BYTES_MAX = 10
-# Behind the last record so many zeros stand, for who reads on without asking where the end is.
+# Zero padding after the last record lets a reader overrun it safely.
 PADDING = bytes(VARINT_BYTES_MAX)
 
 Numbers = NDArray[np.int64]
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag varint; give it and where it ends."""
+    """Read a zigzag varint; return it and where it ends."""
     shift = number = 0
     for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):
         octet = data[end]
@@ -32,7 +32,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Tabulate what two octets begin with: the number, and how many octets it has; 0 for more."""
+    """Build a table from two bytes to the number at their start and its size; 0 if longer."""
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
@@ -40,19 +40,19 @@ def short_varints() -> tuple[Numbers, Numbers]:
 
 
 def pairs_of(data: bytes) -> NDArray[Any]:
-    """Look at the two octets that stand at each place, as one number."""
+    """View the two bytes at each position as one number."""
     return np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
 
 
 def varints(data: bytes, position: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
-    """Read a zigzag varint at each position; give them and where each ends.
+    """Read a zigzag varint at each position; return the numbers and where each ends.
 
     Args:
-        data: with PADDING behind the last record.
-        ends: where the record of each ends.
+        data: with PADDING after the last record.
+        ends: where the record of each number ends.
 
     Raises:
-        ValueError: one does not end, or ends behind its record.
+        ValueError: a number does not end, or ends after the end of its record.
     """
     numbers_of, widths_of = short_varints()
     pairs = pairs_of(data)[position]
@@ -62,12 +62,12 @@ def varints(data: bytes, position: Numbers, ends: Numbers) -> tuple[Numbers, Num
     if len(longer):
         numbers[longer], position[longer] = _long_varints(data, position[longer])
     if bool((position > ends).any()):
-        raise ValueError("a number ends behind its record")
+        raise ValueError("a number ends after the end of its record")
     return numbers, position
 
 
 def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
-    """Read numbers of any size, one octet of each at a step."""
+    """Read numbers of any size, one byte of each number in each step."""
     octets = np.frombuffer(data, np.uint8)
     numbers, going = np.zeros(len(position), np.int64), np.arange(len(position))
     for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
@@ -76,7 +76,7 @@ def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
         position[going] += 1
         going = going[octet >= (0x80 if shift < 63 else 2)]
         if not len(going):
-            # Shifted as an unsigned number: the highest bit of the tenth octet is no sign.
+            # Shifted as an unsigned number, because the highest bit of the tenth byte is no sign.
             halves = (numbers.view(np.uint64) >> np.uint64(1)).view(np.int64)
             return halves ^ -(numbers & 1), position
     raise ValueError("a number does not end")

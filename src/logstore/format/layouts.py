@@ -1,6 +1,6 @@
-"""Choose the layout of a batch by the magic in its prefix; nobody else looks at it.
+"""Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`, and is imported when the first batch of it is met.
+Kafka's layout needs the extra `kafka`. It is imported when the first batch of it is found.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ AnyPayload = Union[Payload, "KafkaPayload"]
 KAFKA_MAGIC = 2
 MAGIC_AT = 16
 MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
-OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, their offset and size included
-# Of any layout: what must be in view of a batch for its header to be read.
+OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, including offset and size
+# Bytes of a batch, in any layout, from which its header can be read.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # Kafka's
-# How much of a file a reader takes at once; a scan of rows, which are decoded many together, more.
+# Bytes of a file that a reader takes at once; more for rows, because many are decoded together.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -68,10 +68,10 @@ def kafka_layout(path: str = "") -> ModuleType:
 
 
 def layout_of(magic: int, path: str = "") -> ModuleType:
-    """Give the module that reads batches of this magic.
+    """Return the module that reads batches of this magic.
 
     Raises:
-        UnsupportedFormatError: no module here does, or its library is not installed.
+        UnsupportedFormatError: no module reads them, or its library is not installed.
     """
     if magic == columnar.MAGIC:
         return columnar
@@ -79,19 +79,19 @@ def layout_of(magic: int, path: str = "") -> ModuleType:
         return kafka_layout(path)
     reason = ""
     if magic in (0, 1):
-        reason = f"Kafka's message format v{magic}, of before 0.11, is not read"
+        reason = f"Kafka's message format v{magic}, from before 0.11, is not supported"
     raise UnsupportedFormatError(path=path, version=magic, reason=reason)
 
 
 def layout_at(data: Buffer, position: int = 0) -> ModuleType:
-    """Give the layout of the batch whose first bytes these are; the columnar one if it is none."""
+    """Return the layout of the batch that begins with these bytes; columnar if there is none."""
     if len(data) > position + MAGIC_AT and data[position + MAGIC_AT] == KAFKA_MAGIC:
         return kafka_layout()
     return columnar
 
 
 def sound_header_of(data: Buffer, position: int) -> SoundHeader:
-    """Give the function that checks batches of the layout that stands at `position`."""
+    """Return the function that checks batches of the layout at `position`."""
     layout = layout_at(data, position)
     if layout is columnar:
         return sound.sound_header
@@ -100,7 +100,7 @@ def sound_header_of(data: Buffer, position: int) -> SoundHeader:
 
 
 def sound_run_of(data: Buffer) -> Callable[..., Found]:
-    """Give the function that checks the batches of a window, by the layout of its first."""
+    """Return the function that checks the batches of a window, by the layout of its first one."""
     layout = layout_at(data)
     if layout is columnar:
         return sound.sound_run
@@ -109,12 +109,12 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
 
 
 def scan_window_bytes(data: Buffer) -> int:
-    """Say how much of a file a scan takes at once next, by the layout of a window's first batch."""
+    """Return how much of a file a scan reads at once, by the layout of a window's first batch."""
     return WINDOW_BYTES if layout_at(data) is columnar else ROWS_WINDOW_BYTES
 
 
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
-    """Check many small batches of Kafka's at once; None where none or too few of them stand."""
+    """Check many small Kafka batches at once; return None if there are none or too few."""
     if len(data) - position <= MAGIC_AT or data[position + MAGIC_AT] != KAFKA_MAGIC:
         return None
     found: SoundHeaders | None = kafka_layout().sound_headers(data, position, expected_offset)
@@ -124,10 +124,10 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
 def decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., RecordBatch]:
-    """Give the function that looks at batches of the layout at `position` as columns.
+    """Return the function that views batches of the layout at `position` as columns.
 
     Args:
-        path: where they are from, for the error about a codec's library that is not there.
+        path: the file of the batches, for the error about a codec's missing library.
         expansion_bytes_max: memory that one batch may need.
     """
     layout = layout_at(data, position)
@@ -147,9 +147,9 @@ def decoder_of(
 def run_decoder_of(
     data: Buffer, position: int, path: str, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> Callable[..., Iterator[RecordBatch]]:
-    """Give the function that looks at the batches of a window as columns, as `decoder_of` does.
+    """Return the function that views the batches of a window as columns, as `decoder_of` does.
 
-    What is wrong with one of them is raised when it is its turn.
+    If one of them is damaged, the error is raised when that batch is reached.
     """
     layout = layout_at(data, position)
 
@@ -176,21 +176,21 @@ def check_run(
     is_strict: bool = False,
     checks_claims: bool = False,
 ) -> None:
-    """Check what whole batches of one layout hold, by the rules that reading them goes by.
+    """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: refuse what a reader does not rely on, too: as an append does.
-        checks_claims: refuse a wrong largest timestamp, too; readers of columns always do.
+        is_strict: also refuse what no reader relies on, as an append does.
+        checks_claims: also refuse a wrong largest timestamp; readers of columns always do.
 
     Raises:
-        ValueError: one of them cannot be read; RecordExpansionError if it is too large for that.
+        ValueError: a batch cannot be read; RecordExpansionError if it is too large for that.
         UnsupportedFormatError: a codec's library is not installed.
     """
     layout = layout_at(data, run[0][0])
     for _, header in run:
         is_decoded = header.record_count or layout is columnar
         if is_decoded and header.attributes & CODEC_MASK not in layout.CODECS:
-            raise ValueError(f"codec {header.attributes & CODEC_MASK} is not known")
+            raise ValueError(f"codec {header.attributes & CODEC_MASK} is unknown")
     if layout is not columnar:
         layout.check_run(
             data, run, expansion_bytes_max, is_strict=is_strict, checks_claims=checks_claims
@@ -198,7 +198,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # behind batches of the other layout, in what a peer sent
+        if at % columnar.ALIGNMENT:  # after batches of the other layout, in what a peer sent
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -208,7 +208,7 @@ def check_run(
 def records_fault(
     data: Buffer, run: list[tuple[int, BatchHeader]], expansion_bytes_max: int
 ) -> Exception | None:
-    """Say what is wrong with the records of some batches; None also if that cannot be told."""
+    """Return what is wrong with the records of some batches, or None if nothing or unknown."""
     try:
         check_run(data, run, expansion_bytes_max, checks_claims=True)
     except UnsupportedFormatError as error:  # the library of a codec is not installed
@@ -219,7 +219,7 @@ def records_fault(
 
 
 def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Tell whether a batch of this size may stand whole at `position`, by its magic and its size.
+    """Report whether a whole batch may be at `position`, by its magic and its size.
 
     Raises:
         UnsupportedFormatError: the library for its layout is not installed.
@@ -232,10 +232,10 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 
 
 def comes_before(last_offset: int, following: Buffer) -> bool:
-    """Tell whether a batch that ends with an offset can stand before one with this prefix.
+    """Report whether a batch that ends with an offset can come before one with this prefix.
 
-    Kafka's checksum does not cover a base offset. One that is too large is told by the batch behind
-    it; if that is none either, it tells nothing.
+    Kafka's checksum does not cover a base offset. If it is too large, the next batch shows that. If
+    no Kafka batch follows, nothing is known, and this returns True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -251,7 +251,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read the header of a batch by its frame, without its checksum; None when it is not whole."""
+    """Read the header of a batch by its frame, without its checksum; None if it is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -260,7 +260,7 @@ def framed_header(
 
 
 def has_header(data: Buffer) -> bool:
-    """Tell whether a batch's whole header is in view, by the magic in it."""
+    """Report whether a batch's whole header is in view, by the magic in it."""
     if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):
         return False
     least: int = layout_at(data).HEADER_BYTES
@@ -268,7 +268,7 @@ def has_header(data: Buffer) -> bool:
 
 
 def decode_all(data: Buffer) -> RecordBatch:
-    """Decode the batch at the start of a buffer, also one that ends a transaction."""
+    """Decode the batch at the start of a buffer, even if it ends a transaction."""
     if data[MAGIC_AT] == KAFKA_MAGIC:
         batch: RecordBatch = kafka_layout().decode_all(data, 0, read_header(data, 0))
         return batch
@@ -276,7 +276,7 @@ def decode_all(data: Buffer) -> RecordBatch:
 
 
 def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Give the buffers of a whole batch, ready for one gathering write."""
+    """Return the buffers of a whole batch, ready for one gathering write."""
     if type(payload) is Payload:
         return columnar.frame(payload, base_offset, leader_epoch)
     buffers: list[Buffer] = kafka_layout().frame(payload, base_offset, leader_epoch)
@@ -284,7 +284,7 @@ def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buff
 
 
 def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Give the buffers of a batch at another place in a log."""
+    """Return the buffers of a batch for another place in a log."""
     if magic == columnar.MAGIC:
         return [columnar.reframe(data, base_offset, leader_epoch)]
     buffers: list[Buffer] = layout_of(magic).reframe(data, base_offset, leader_epoch)
@@ -292,14 +292,14 @@ def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> li
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch, all of whose records get one timestamp: LogAppendTime."""
+    """Copy one batch and give all its records one timestamp: LogAppendTime."""
     layout = layout_of(header.magic)
     stamped: bytes = layout.with_append_time(data, header, now_ms)
     return stamped
 
 
 def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
-    """Copy one batch of Kafka's whose header names another largest timestamp."""
+    """Copy one Kafka batch with another largest timestamp in its header."""
     corrected: bytes = kafka_layout().with_max_timestamp(data, max_timestamp)
     return corrected
 
@@ -307,7 +307,7 @@ def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
 def part_until(
     data: bytes, offset: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> list[Buffer]:
-    """Give a batch's records below `offset` as a batch of its own; it spans up to `offset`."""
+    """Encode a batch's records below `offset` as a new batch that spans up to `offset`."""
     layout = layout_at(data)
     batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
     header = batch.header
@@ -320,7 +320,7 @@ def part_until(
 
 
 def hole(magic: int, base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Make the batch without records that spans offsets whose records were lost."""
+    """Create a batch without records that spans the offsets of lost records."""
     data: bytes = layout_of(magic).hole(base_offset, end_offset, leader_epoch)
     return data
 
@@ -333,11 +333,11 @@ def checksum(data: Buffer, tail: Buffer) -> int:
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
-    """Say what is wrong with the batch at `position` of a buffer, or None when it is whole.
+    """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
 
     Args:
-        data: bytes of a segment, up to where it ends or ought to.
-        expected_offset: the offset the batch must begin with; None when that is not known.
+        data: bytes of a segment, up to where it ends or should end.
+        expected_offset: the offset the batch must begin with; None if that is unknown.
     """
     available = len(data) - position
     if available < PREFIX_BYTES:
@@ -350,9 +350,9 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
     layout = layout_of(magic)
     reason: str | None = layout.header_fault(data, position, size_bytes)
     if reason is None and not layout.checksum_holds(data, position, size_bytes):
-        reason = "the checksum does not hold"
+        reason = "the checksum does not match"
     if reason is None and expected_offset is not None and base_offset != expected_offset:
-        is_gap = magic == KAFKA_MAGIC and base_offset > expected_offset  # as compaction leaves them
+        is_gap = magic == KAFKA_MAGIC and base_offset > expected_offset  # compaction leaves gaps
         if not is_gap:
             reason = f"the batch begins with offset {base_offset}, not {expected_offset}"
     return reason
@@ -360,27 +360,27 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
 
 def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int) -> str:
     if magic == base_offset == 0 and size_bytes == LENGTH_OVERHEAD_BYTES:
-        return "zeros stand here"
+        return "there are only zeros here"
     if magic in (0, 1) and OLD_MESSAGE_BYTES_MIN <= size_bytes <= available and base_offset >= 0:
-        return f"Kafka's message format v{magic}, of before 0.11, is not read"
+        return f"Kafka's message format v{magic}, from before 0.11, is not supported"
     if magic not in (columnar.MAGIC, KAFKA_MAGIC):
-        return f"magic {magic:#04x} is no record batch"
+        return f"magic {magic:#04x} is not that of a record batch"
     if size_bytes < BATCH_BYTES_MIN:
-        return f"a batch of {size_bytes} bytes cannot be"
+        return f"a batch cannot have {size_bytes} bytes"
     return f"the batch has {size_bytes} bytes and only {available} are left"
 
 
 def old_message_set(head: Buffer) -> str:
-    """Name the message format of before 0.11 that these first 17 bytes begin; empty for none."""
+    """Name the message format of before 0.11 that begins with these 17 bytes; empty if none."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:
-        return f"Kafka's message format v{magic}, of before 0.11, is not read"
+        return f"Kafka's message format v{magic}, from before 0.11, is not supported"
     return ""
 
 
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
-    """List where, at or behind `position`, a batch of a layout could begin by its header.
+    """List positions, from `position` on, where a batch of a layout could begin by its header.
 
     `position` is a multiple of the layout's alignment, and so are the results.
     """
@@ -390,7 +390,7 @@ def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list
     step = columnar.ALIGNMENT
     rows = (len(data) - position) // step
     lanes = np.frombuffer(data, np.uint8, rows * step, position).reshape(rows, step)
-    # The magic stands at byte 16 of a batch and the version at 17: two lanes further on.
+    # The magic is at byte 16 of a batch and the version at 17: two lanes further on.
     hits = np.flatnonzero((lanes[2:, 0] == columnar.MAGIC) & (lanes[2:, 1] == columnar.VERSION))
     found: list[int] = (hits * step + position).tolist()
     return found

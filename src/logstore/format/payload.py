@@ -1,4 +1,4 @@
-"""Build the payload of a columnar record batch: what does not depend on where the batch will stand.
+"""Build the payload of a columnar record batch: the part that does not depend on its place.
 
 It is built before the log's lock is taken (docs/FORMAT.md, section 4, "The payload").
 """
@@ -32,7 +32,7 @@ NO_TIMESTAMP = -1
 
 
 class Payload(NamedTuple):
-    """Carry what of a batch does not depend on where it will stand in the log."""
+    """Hold the part of a batch that does not depend on its place in the log."""
 
     parts: list[Buffer]
     record_count: int
@@ -46,7 +46,7 @@ class Payload(NamedTuple):
 
     @property
     def expansion_bytes(self) -> int:
-        """Reckon the memory that the batch will need once it is decoded."""
+        """Memory that the batch will need when it is decoded (an estimate)."""
         return expansion_bytes(self.payload_bytes, self.record_count, self.header_count)
 
     @property
@@ -66,12 +66,12 @@ def build_payload(
     codec_id: int = 0,
     is_log_append_time: bool = False,
 ) -> Payload:
-    """Put encoded columns together and compress them.
+    """Join encoded columns and compress them.
 
     Args:
         values: parts of an encoded bytes column; `keys` and `headers` likewise.
-        timestamps: shape (record_count,), or one number when all are the same.
-        offset_deltas: shape (record_count,), strictly increasing; None when dense.
+        timestamps: shape (record_count,), or one number if all are the same.
+        offset_deltas: shape (record_count,), strictly increasing; None if dense.
     """
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
     parts: list[Buffer] = []
@@ -114,7 +114,7 @@ def build_payload(
 
 
 def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
-    """Lay out the records of a batch again; the result spans `last_offset_delta` more offsets."""
+    """Encode the records of a batch again; the result has this last offset delta."""
     columns, header = batch.columns, batch.header
     only_timestamp = header.base_timestamp if batch.count else NO_TIMESTAMP
     headers: list[Buffer] | None = None

@@ -2,7 +2,7 @@
 
     base_offset i64 | batch_length i32 | leader_epoch i32 | magic u8      big-endian
 
-The walker needs no more than these: a batch ends `batch_length` bytes behind that field.
+The walker needs only these bytes: a batch ends `batch_length` bytes after that field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PREFIX = struct.Struct(">qiiB")
 PREFIX_BYTES = 17
 assert PREFIX.size == PREFIX_BYTES
 
-# What stands before and within `batch_length`: base_offset (8) and the field itself (4).
+# Bytes up to the end of the field `batch_length`: base_offset (8) and the field itself (4).
 LENGTH_OVERHEAD_BYTES = 12
 BATCH_BYTES_MIN = PREFIX_BYTES + 8
 BATCH_BYTES_MAX = 2**31 - 1
@@ -24,7 +24,7 @@ unpack_prefix = PREFIX.unpack_from
 
 
 class Span(NamedTuple):
-    """Where one batch stands in a buffer, and the offset it begins with."""
+    """Hold the place of one batch in a buffer, and its base offset."""
 
     position: int
     size_bytes: int
@@ -36,9 +36,9 @@ def walk(data: bytes | memoryview, position: int = 0, end: int | None = None) ->
     """Step through the whole batches of a buffer; stop at the first that is not whole.
 
     Args:
-        data: bytes of a segment that begin with a batch at `position`.
+        data: bytes of a segment with a batch at `position`.
         position: where the first batch begins.
-        end: where the bytes to look at end; the buffer's end by default.
+        end: where to stop; the buffer's end by default.
     """
     if end is None:
         end = len(data)

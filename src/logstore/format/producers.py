@@ -1,7 +1,7 @@
-"""Name the producer of an encoded batch: who wrote it, and the number of its first record.
+"""Set the producer of an encoded batch: its id, and the sequence number of the first record.
 
-What is written twice can then be told from what is written once: the log itself says which batches
-of a producer it has. The fields are Kafka's, and stand at the same place in every batch of a layout
+With these, a batch that was written twice can be recognized: the log knows which batches of a
+producer it has. The fields are Kafka's, at the same place in every batch of a layout
 (docs/FORMAT.md, sections 4 and 8).
 """
 
@@ -20,12 +20,12 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 def producer_of(*names: object) -> int:
-    """Make the id of a producer from what names it: the same names give the same id."""
+    """Derive a producer's id from names: the same names give the same id."""
     return xxh3_64_intdigest("\0".join(map(str, names)).encode()) >> 1
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one batch with another producer and a new checksum."""
+    """Copy one batch for another producer, with a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
     layout = layouts.layout_at(data)
     if layout is not columnar:

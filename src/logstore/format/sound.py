@@ -1,7 +1,7 @@
-"""Check batches in as few steps as there are: the inner loops of recovery and of scans.
+"""Check batches in as few steps as possible: the inner loops of recovery and of scans.
 
-They say of a batch that it is whole and sound, or nothing; `layouts.fault` says what it is not.
-Give them a memoryview, whose slices are no copies.
+They return a batch only if it is whole and sound; `layouts.fault` finds what is wrong with another.
+Pass a memoryview: its slices are not copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _unpack_checksum = struct.Struct(">Q").unpack_from
 
 
 def sound_header(data: Buffer, position: int, end: int, expected_offset: int) -> BatchHeader | None:
-    """Check the batch at `position`; None when anything is off."""
+    """Check the batch at `position`; return None if anything is wrong."""
     if position + OVERHEAD_BYTES > end:
         return None
     (
@@ -57,14 +57,14 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check batches from `position` on, as `sound_header` does, up to the first that is not whole.
 
-    It ends before a batch that ends before `offset`, too.
+    The run also stops at a batch whose last offset is less than `offset`.
 
     Args:
-        start: where in its file `data` begins.
+        start: position of `data` in its file.
         verified: a bit for each 32 bytes of the file, set where a batch was checked.
 
     Returns:
-        Where each batch begins and its header; then where the next one begins, and its offset.
+        The position and header of each batch; then the position and offset of the next one.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)
