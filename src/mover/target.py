@@ -16,9 +16,15 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptCheckpointError, LogDirError
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.listing import list_partition
-from logstore.log.metadata import CAUGHT_UP, COPYING, FILE_NAME, MoveRecord, PartitionMetadata
+from logstore.log.metadata import (
+    CAUGHT_UP,
+    COPYING,
+    FILE_NAME,
+    MoveRecord,
+    PartitionMetadata,
+    without_recovery_point_limit,
+)
 from logstore.log.segment import Segment
-from logstore.log.writer import RECOVERY_POINT_LIMIT
 from logstore.names import NAME_BYTES_MAX, TopicPartition, dir_name, move_dir_name, parse_dir_name
 from mover.copy_segments import Ends, SegmentCopy
 
@@ -116,8 +122,8 @@ class Target:
             self.copies[row.base_offset] = copy
 
     def _metadata(self, source: PartitionMetadata, state: str, end: int) -> PartitionMetadata:
-        extra = {k: v for k, v in source.extra.items() if k != RECOVERY_POINT_LIMIT}
-        plain = source._replace(extra=extra, moving=None, generation=source.generation + 1)
+        plain = without_recovery_point_limit(source)
+        plain = plain._replace(moving=None, generation=source.generation + 1)
         record = MoveRecord(self.move_id, self.ends.source.directory_id, state, end)
         return plain.with_superseded_by(None).with_move_record(record)
 

@@ -242,3 +242,46 @@ def test_regression_an_epoch_begins_anew_after_a_truncation_to_the_start(base: P
         log.truncate_to(3)
         log.append(b"next")
         assert log._epochs.entries == [(1, 3)]
+
+
+def test_regression_the_limit_of_a_truncation_outlives_a_kill(base: Path) -> None:
+    """A checkpoint of before a truncation counted again after a kill, and sound logs had holes."""
+    root = base / "root"
+    root.mkdir()
+    with Recorder(root) as recorder:
+        store = open_store(root)
+        log = store.create("t", 0, config=SMALL)
+        for value in values_of(17):
+            log.append(value)
+        store.close()  # the checkpoint says 17
+        store = open_store(root)
+        log = store.log("t", 0)
+        log.truncate_to(11)
+        for value in values_of(12):  # past 17 again, with other records: none is flushed
+            log.append(value)
+        leave(store)
+        store = open_store(root)
+        log = store.log("t", 0)
+        log.delete_records_before(2)  # writes the metadata anew
+        leave(store)
+    with open_store(cut(recorder, base / "cut")) as store:
+        assert store.recovery_report.is_sound, str(store.recovery_report)
+        log = store.log("t", 0)
+        assert log.log_end_offset >= 11 and log.verify() == []
+
+
+def test_the_limit_of_a_truncation_goes_with_the_next_checkpoint(base: Path) -> None:
+    """Once a checkpoint of after the truncation is on the disk, it counts without a limit."""
+    with open_store(base) as store:
+        log = store.create("t", 0, config=SMALL)
+        log.extend(values_of(17))
+        store.flush()
+        log.truncate_to(11)
+        log.extend(values_of(9))
+        log.flush()
+        path = Path(log.directory) / "partition.metadata"
+        assert '"recovery_point_limit": 11' in path.read_text()
+        for keeper in list(store._keepers.values()):
+            keeper.checkpoint()
+        log.delete_records_before(2)
+        assert "recovery_point_limit" not in path.read_text()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.format.columns import (
+    HEAD,
     BytesColumn,
     decode_column,
     encode_cells,
@@ -71,3 +72,10 @@ def test_columns_that_follow_one_another_become_one() -> None:
         [b"a", b"b", b"c", b"d"], [b"g", b"h"], [b"a", b"b"], [b"a", b"bc"], [b"a", b"bc"],
     ]  # fmt: skip
     assert found[0].buffer is buffer and list(together([])) == []
+
+
+def test_regression_an_empty_column_may_claim_any_width() -> None:
+    """NumPy has no type that wide, and a TypeError came out of a read."""
+    data = HEAD.pack(0, 3_672_850_860)
+    column, _ = decode_column(data, 0, len(data), 0)
+    assert column.to_list() == []

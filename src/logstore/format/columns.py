@@ -201,7 +201,7 @@ class BytesColumn(Sequence["bytes | None"]):
         if self.is_fixed:
             if count == 1:
                 return [bytes(self.data)]
-            if cell_bytes == 0:
+            if cell_bytes == 0 or count == 0:  # NumPy has no type as wide as an empty column claims
                 return [b"" for _ in range(count)]
             cells: list[bytes | None] = np.frombuffer(
                 self.buffer, f"V{cell_bytes}", count, self.data_start

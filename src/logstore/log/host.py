@@ -17,7 +17,11 @@ from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor
 from logstore.log.custody import NOT_WRITING
 from logstore.log.custody import held as kept
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import (
+    RECOVERY_POINT_LIMIT,
+    PartitionMetadata,
+    without_recovery_point_limit,
+)
 from logstore.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -110,6 +114,23 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
         changes = change(log._metadata)
         if changes is not None:
             log._set_metadata(**changes)
+
+
+def limited_metadata(log: Log) -> PartitionMetadata | None:
+    """Give the metadata of a log whose recovery point a truncation limits; None: nothing does."""
+    metadata = log._metadata
+    return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
+
+
+def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
+    """Forget the limit of a truncation: the checkpoint on the disk was written after it.
+
+    The file loses it with its next change. If the metadata is no longer what it was before the
+    checkpoint was written, the log may have been truncated since: the next checkpoint sees to it.
+    """
+    with log._flush_lock, kept(log, "_flush_lock"):
+        if log._metadata is limited:
+            log._metadata = without_recovery_point_limit(limited)
 
 
 @contextmanager

@@ -75,6 +75,9 @@ def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
     return kind(**values)
 
 
+RECOVERY_POINT_LIMIT = "recovery_point_limit"
+
+
 class PartitionMetadata(NamedTuple):
     """Carry the contents of `partition.metadata`.
 
@@ -180,3 +183,9 @@ class PartitionMetadata(NamedTuple):
                 path=path, position=0, reason=f"a field is missing or wrong: {error}"
             ) from error
         return metadata
+
+
+def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
+    """Give the metadata of a log whose checkpoints say nothing that a truncation cut off."""
+    extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
+    return metadata._replace(extra=extra)

@@ -18,13 +18,17 @@ from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.listing import list_partition
-from logstore.log.metadata import FILE_NAME, PartitionMetadata
+from logstore.log.metadata import (
+    FILE_NAME,
+    RECOVERY_POINT_LIMIT,
+    PartitionMetadata,
+    without_recovery_point_limit,
+)
 from logstore.log.recovery import Recovered, Recovery
 from logstore.log.report import RecoveryEntry
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 from logstore.log.trailer import read_trailer
-from logstore.log.writer import RECOVERY_POINT_LIMIT
 from logstore.names import dir_name, parse_dir_name
 
 if TYPE_CHECKING:
@@ -98,10 +102,10 @@ def open_log(
         log = kind(log_dir, directory, metadata, environment)
         log.recovery = entry
         load(log, entry, limited, progress)
-        if recovery_point is not None and recovery_point <= log.log_end_offset:
-            # The checkpoint is of after the truncation: the limit has done its work.
-            extra = {k: v for k, v in metadata.extra.items() if k != RECOVERY_POINT_LIMIT}
-            log._metadata = log._metadata._replace(extra=extra)
+        if is_clean or (recovery_point is not None and limited == recovery_point):
+            # The checkpoint was written after the truncation, or says nothing that it cut off. How
+            # far the log reaches proves neither: a killed process may have appended unflushed.
+            log._metadata = without_recovery_point_limit(log._metadata)
     except OSError as error:
         raise log_dir.failed(
             error, directory, topic=parsed.topic, partition=parsed.partition

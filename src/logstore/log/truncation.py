@@ -25,9 +25,9 @@ from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor, corrupt, unreadable
 from logstore.log.custody import held
 from logstore.log.flushing import hidden_failure
+from logstore.log.metadata import RECOVERY_POINT_LIMIT
 from logstore.log.scan import Scan
 from logstore.log.segment import Segment
-from logstore.log.writer import RECOVERY_POINT_LIMIT
 
 if TYPE_CHECKING:
     from logstore.log.log import Log

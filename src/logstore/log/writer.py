@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from logstore.log.group_commit import GroupCommit
 
 NEVER = 2**63
-RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 
 class LogWriter(LogReader):

@@ -21,6 +21,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import start_for
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
+from logstore.log.host import lift_recovery_point_limit, limited_metadata
 from logstore.store import old_copies
 from logstore.store.listing import purge_tree
 from logstore.store.pace import judge
@@ -166,10 +167,14 @@ class DirKeeper:
         self.log_dir.check_place()
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
         points = {key_of(log): log.recovery_point for log in logs(self.log_dir)}
+        limited = [(log, limited_metadata(log)) for log in logs(self.log_dir)]
         write(
             RECOVERY_POINTS,
             lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
         )
+        for log, metadata in limited:
+            if metadata is not None:
+                lift_recovery_point_limit(log, metadata)
         write(
             LOG_START_OFFSETS,
             lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
