@@ -116,7 +116,7 @@ def test_regression_a_dir_taken_offline_without_an_owner_is_back_at_once(
 ) -> None:
     """It was said to be offline, and the next command had it online: it says so now."""
     result = run("take-offline", orders[1])
-    assert (result.exit_code, "the next start takes" in result.stderr) == (0, True)
+    assert (result.exit_code, "the next start uses" in result.stderr) == (0, True)
     assert state_of(run, orders[1]) == "online"
     with owner_of(orders):
         assert "the next start" not in run("take-offline", orders[1]).stderr
@@ -167,7 +167,7 @@ def test_a_topic_is_deleted(run: Run, orders: list[str], is_owned: bool) -> None
     with owner_of(orders) if is_owned else contextlib.nullcontext():
         refused = run("delete", "orders", stdin="n\n")
         unasked = run("delete", "orders", stdin="")
-        assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+        assert (unasked.exit_code, "give --yes" in unasked.stderr) == (2, True)
         assert refused.exit_code == 1 and not refused.stdout
         assert "orders-0, orders-1" in refused.stderr
         for unknown in ("nowhere", "orders-01", "orders-\N{SUPERSCRIPT TWO}"):
@@ -202,9 +202,12 @@ def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned
     with owner_of(orders) if is_owned else contextlib.nullcontext():
         result = run("promote", "half", "0")
         assert result.exit_code == 0, result.output
-        assert result.stdout == "half-0 is live, with what there is of it\n"
+        assert result.stdout == "half-0 is live, with the records that it has\n"
         again = run("promote", "half", "0")
-        assert (again.exit_code, again.stdout) == (0, "half-0 was whole already: nothing to do\n")
+        assert (again.exit_code, again.stdout) == (
+            0,
+            "half-0 was complete already: nothing to do\n",
+        )
     with LogStore.open(orders) as store:
         assert store["half", 0].append(b"y") == 1
     assert run("promote", "nowhere").exit_code == 1
@@ -300,5 +303,5 @@ def test_a_dead_disk_is_given_up_and_another_replaced(run: Run, orders: list[str
         assert result.stdout.splitlines() == [
             f"{orders[1]} is no longer a log dir of this store",
             "  lost: audit-0",
-            f"now drop {orders[1]} from the configuration: --log-dirs and the like",
+            f"now remove {orders[1]} from your configuration (--log-dirs)",
         ]

@@ -62,7 +62,7 @@ def test_any_bytes_are_a_record_or_a_value_error(line: bytes) -> None:
         ('{"value": "v", "timestamp": -1}', '"timestamp" must be'),
         ('{"value": "v", "timestamp": 1.5}', '"timestamp" must be'),
         ('{"value": "v", "timestamp": true}', '"timestamp" must be'),
-        ('{"value": "v", "timestamp": "noon"}', "no date and time"),
+        ('{"value": "v", "timestamp": "noon"}', "not a date and time"),
         ('{"value": "v", "timestamp": 9223372036854775808}', '"timestamp" must be'),
         ('{"value": "v", "headers": 3}', '"headers" must be'),
         ('{"value": "v", "headers": [["a"]]}', '"headers" must be [name, value]'),

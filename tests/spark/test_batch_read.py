@@ -97,7 +97,7 @@ def test_a_live_writer_is_read_beside(load: Load, root: Path) -> None:
         ({"subscribe": "order"}, "there is no topic 'order' in this store; it has clicks, orders"),
         ({"columns": "offset,valu"}, "there is no 'valu'"),
         ({"startingOffsets": "latest"}, "cannot begin at the latest"),
-        ({"startingOffsets": '{"orders": {"0": 1}}'}, "says nothing of clicks-0"),
+        ({"startingOffsets": '{"orders": {"0": 1}}'}, "does not name clicks-0"),
         ({"startingOffsets": '{"orders"'}, "startingOffsets is like"),
         ({"failOnDataLoss": "maybe"}, 'failOnDataLoss is "true" or "false"'),
         ({"startingTimestamp": str(2**60)}, "no record at or after the timestamp"),
@@ -144,7 +144,7 @@ def test_a_recreated_topic_is_not_the_one_that_was_planned(load: Load, root: Pat
     with LogStore.open([root / "a", root / "b"], admin_socket=False) as store:
         store.delete("clicks", 0)
         store.create("clicks", 0).extend([b"other"] * 5000)
-    with pytest.raises(PySparkException, match="deleted and created anew"):
+    with pytest.raises(PySparkException, match="deleted and created again"):
         frame.count()
 
 

@@ -105,12 +105,12 @@ def test_a_topic_created_anew_is_not_the_one_that_was_followed(
     store.delete("t", 1)
     store.create("t", 1).extend([b"new"] * 9)
     assert reader.reportLatestOffset() == {"t": {"0": 5, "1": 9}}
-    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created anew"):
+    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created again"):
         reader.latestOffset(end, ALL)
-    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created anew"):
+    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created again"):
         reader.partitions(end, {"t": {"0": 5, "1": 9}})
     restarted = follow(**how)
-    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created anew"):
+    with pytest.raises(UnknownPartitionError, match=r"t-1: .* was deleted and created again"):
         restarted.latestOffset(end, ALL)
     lossy = follow(**how, failOnDataLoss="false")
     last = lossy.latestOffset(end, ALL)
@@ -191,7 +191,7 @@ def test_a_partition_that_is_gone_is_named(store: LogStore, follow: Any) -> None
     reader = follow(subscribePattern="t|u")
     end = reader.latestOffset(reader.initialOffset(), ALL)
     store.delete("t", 1)
-    with pytest.raises(LogStoreError, match=r"t-1: .* offset 5, and it is no longer there"):
+    with pytest.raises(LogStoreError, match=r"t-1: .* offset 5, and it no longer exists"):
         reader.latestOffset(end, ALL)
 
 

@@ -86,7 +86,7 @@ def test_options_survive_a_trip_to_another_process() -> None:
     [
         ({}, "give one of assign, subscribe, subscribePattern; there is none"),
         ({"subscribe": "t", "logDir": "/a"}, "did you mean 'logDirs'"),
-        ({"subscribe": "t"}, "logDirs is missing"),
+        ({"subscribe": "t"}, "set the option logDirs"),
         ({"subscribe": " , "}, "names no topic"),
         ({"subscribe": "a b"}, "not a legal name"),
         ({"subscribePattern": "("}, "subscribePattern"),
@@ -111,7 +111,7 @@ def test_options_survive_a_trip_to_another_process() -> None:
 )
 def test_what_is_wrong_is_said(given: dict[str, str], message: str) -> None:
     """Each mistake has its own message."""
-    if "logDirs is missing" not in message:
+    if "set the option logDirs" not in message:
         given = {"logDirs": "/a", **given}
     with pytest.raises(ValueError, match=message.replace("(", r"\(").replace("[", r"\[")):
         read_options(given, is_stream=False)

@@ -54,7 +54,7 @@ def test_a_commit_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
     with LogStore.open(tmp_path, admin_socket=False), pytest.raises(LogDirLockedError) as caught:
         writing.own((str(tmp_path),))
     assert clock.now > 100 + writing.LOCK_SECONDS_MAX
-    assert "Spark writes to a store while no other process owns it" in str(caught.value)
+    assert "Spark can write to a store only while no other process owns it" in str(caught.value)
 
 
 def test_a_commit_does_not_wait_for_an_owner_that_stays(tmp_path: Path, clock: Clock) -> None:

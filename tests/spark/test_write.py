@@ -88,11 +88,11 @@ def test_a_new_topic_is_created_with_numPartitions(spark: Any, target: Path) -> 
 @pytest.mark.parametrize(
     ("expression", "options", "message"),
     [
-        (["'x' value"], {}, "say where to write"),
+        (["'x' value"], {}, "the topic is missing"),
         (["'x' value"], {"topic": "none"}, "there is no topic 'none'"),
         (["'x' value"], {"topic": "copy", "topics": "x"}, "did you mean 'topic'"),
         (["'x' value", "1 size"], {"topic": "copy"}, "there is no column 'size' to write"),
-        (["'x' value", "'copy' topic"], {"numPartitions": "2"}, "and there is none"),
+        (["'x' value", "'copy' topic"], {"numPartitions": "2"}, "needs the option topic"),
         (["1 value"], {"topic": "copy"}, "column value is binary or string, not int"),
         (["'x' key"], {"topic": "copy"}, "the column value is missing"),
         (["'x' value", "9 partition"], {"topic": "copy"}, "no partition copy-9"),

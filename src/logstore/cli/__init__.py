@@ -1,7 +1,7 @@
-"""The command line `logstore`.
+"""Implement the command line `logstore`.
 
-`main` is the program. click comes with the extra `cli`; without it there is one clear line and
-exit code 2. Nothing here imports rich or pyarrow before it is needed.
+`main` is the program. click comes with the extra `cli`; if it is missing, the program prints one
+clear line and ends with exit code 2. Nothing here imports rich or pyarrow before it is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
         raise SystemExit(2) from None
     from logstore.cli.app import app
 
-    # Where one was closed (`logstore ... >&-`), no file of a store may come to stand for it.
+    # If a standard stream is closed (`logstore ... >&-`), a store's file must not get its number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, click.open_file(os.devnull, mode))

@@ -1,4 +1,4 @@
-"""Put the commands together: one group, one place where errors become exit codes."""
+"""Collect the commands in one group, and convert errors to exit codes in one place."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStoreError
 
-EXIT_SIGNALLED = 128  # plus the signal's number, as a shell does; Ctrl-C gives 130
+EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 130
 
-# Commands that are imported when they are used: the module that has them, their line in the list.
+# Commands that are imported when they are used: module, and line in the list of commands.
 ELSEWHERE = {
     "kafka": ("logstore.cli.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
-    "reassign": ("mover.cli.reassigning", "Do, check or cancel the moves of a reassignment file."),
+    "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),
 }
 
-HELP = """Keep Kafka-style partition logs on several disks, and look into them.
+HELP = """Keep Kafka-style partition logs on several disks, and inspect them.
 
-The log dirs of a store are named by --log-dirs, or once by LOGSTORE_LOG_DIRS.
-Commands that read (topics, dirs, metrics, cat, tail, dump, verify) work beside a running owner.
-Those that operate a store (create, delete, repair, cordon, ...) are done by its owner when there
-is one; format and append need the store for themselves.
+Name the log dirs of a store with --log-dirs, or once with LOGSTORE_LOG_DIRS.
+Commands that read (topics, dirs, metrics, cat, tail, dump, verify) work while a process owns it.
+Commands that operate a store (create, delete, repair, cordon, ...) are run by its owner, if it has
+one. format and append need a store without another owner.
 
 \b
 Examples:
@@ -42,12 +42,12 @@ Examples:
   logstore tail orders 0
   logstore verify
 
-Exit codes: 0 good, 1 a problem was found or the work failed, 2 wrong usage, 130 Ctrl-C.
+Exit codes: 0 success, 1 a problem was found or the work failed, 2 wrong usage, 130 Ctrl-C.
 """
 
 
 class Elsewhere(click.Command):
-    """Stand in the list of commands for one whose module is imported when it is called."""
+    """Represent a command in the list, and import its module only when it is called."""
 
     def __init__(self, name: str, module: str, short_help: str) -> None:
         super().__init__(name, short_help=short_help)
@@ -60,12 +60,12 @@ class Elsewhere(click.Command):
 
 
 class Application(click.Group):
-    """A group whose `main` maps every way to end onto an exit code and at most one line."""
+    """Run commands, and convert every way to end to an exit code and at most one line."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called; one that is elsewhere is imported now."""
+        """Find the command that is called, and import it if its module is not loaded yet."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, Elsewhere) else command, rest
 
@@ -84,7 +84,7 @@ class Application(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what ends it early is handled before click makes its own of it."""
+        """Run the command; handle what ends it early before click does."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -94,33 +94,33 @@ class Application(click.Group):
             return 0
         except LogStoreError as error:
             raise click.ClickException(explain(error)) from error
-        except OSError as error:  # of the input or the output: the store has errors of its own
+        except OSError as error:  # from the input or the output: the store has its own errors
             leave_pipe_quietly()
             where = error.filename or "input or output"
             raise click.ClickException(f"{where}: {error.strerror or error}") from error
         except ModuleNotFoundError:
             raise
-        except ImportError as error:  # an extra that is not installed is named by our own
+        except ImportError as error:  # an extra is not installed; the message names it
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt as error:
             return EXIT_SIGNALLED + int(error.args[0] if error.args else signal.SIGINT)
 
 
 def explain(error: LogStoreError) -> str:
-    """Word an error for a person at a terminal, on one line."""
+    """Format an error on one line for a person at a terminal."""
     if isinstance(error, LogDirLockedError):
         return (
             f"log dir {error.path} is owned by process {error.pid}, which cannot be asked to do "
-            "this; stop it first (commands that only read work beside it)"
+            "this; stop that process first (commands that only read work meanwhile)"
         )
     advice = ""
     if isinstance(error, CorruptRecordBatchError):
-        advice = "; `verify` shows all damage, `repair` takes it out of a log of ours"
+        advice = "; `verify` shows all damage, `repair` removes it from a log of this library"
     return (" ".join(str(error).split()) or type(error).__name__) + advice
 
 
 def report(error: click.ClickException) -> None:
-    """Print an error as one line, after the usage line when the usage was wrong."""
+    """Print an error on one line; if the usage was wrong, print the usage line first."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
@@ -130,7 +130,7 @@ def report(error: click.ClickException) -> None:
 
 
 def leave_pipe_quietly() -> None:
-    """Close stdout, so that the flush at exit does not find the broken pipe again."""
+    """Close stdout, so that the flush at exit does not fail on the broken pipe again."""
     with suppress(OSError):
         sys.stdout.close()
 
@@ -144,7 +144,7 @@ def leave_pipe_quietly() -> None:
 @log_dirs_option
 @click.pass_context
 def app(ctx: click.Context, log_dirs: tuple[str, ...]) -> None:
-    """Remember the log dirs named before the command."""
+    """Store the log dirs that are named before the command."""
     ctx.obj = log_dirs
 
 

@@ -1,4 +1,7 @@
-"""The command `append`: lines, JSON lines or files into a partition, in bounded memory."""
+"""Implement the command `append`: add lines, JSON lines or files to a partition.
+
+It needs a bounded amount of memory.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +36,17 @@ from logstore.errors import UnknownPartitionError
 
 
 def split_arguments(rest: Sequence[str]) -> tuple[int | None, list[str]]:
-    """Part `[PARTITION] [FILE]...`: a number first is the partition (a file: ./0)."""
+    """Split `[PARTITION] [FILE]...`: a number first is the partition (a file: ./0)."""
     if rest and rest[0].isdigit():
         return int(rest[0]), list(rest[1:]) or ["-"]
     return None, list(rest) or ["-"]
 
 
 def input_bytes(paths: Sequence[str]) -> int | None:
-    """Add up the sizes of the inputs; None when one of them has none (a pipe).
+    """Add up the sizes of the inputs; return None if one has no size (a pipe).
 
     Raises:
-        click.UsageError: one of them is no file that can be read.
+        click.UsageError: an input cannot be read.
 
     """
     total = 0
@@ -65,14 +68,14 @@ def input_bytes(paths: Sequence[str]) -> int | None:
 
 
 def log_to_append(store: LogStore, topic: str, partition: int | None, create: bool) -> Log:
-    """Return the log that TOPIC [PARTITION] names, made now if that is wished."""
+    """Return the log that TOPIC [PARTITION] names; create it now if `create` is set."""
     try:
         name = one_partition(store, topic, partition)
         return store.log(*name)
     except UnknownPartitionError as error:
         if not create:
             raise click.ClickException(
-                f"{error}; make it with `logstore create`, or append with --create"
+                f"{error}; create it with `logstore create`, or append with --create"
             ) from error
         name = TopicPartition(topic, partition or 0)
         with wrong_usage():
@@ -85,7 +88,7 @@ def take_all(
     read_lines: Callable[[IO[bytes], str, int], Iterator[tuple[Lines, int]]],
     show: Show,
 ) -> None:
-    """Append all inputs one after the other, showing the bytes done."""
+    """Append all inputs, one after the other, and show the bytes done."""
     line_bytes_max = intake.log.config.max_message_bytes
     bytes_before = 0
     for path in paths:
@@ -111,11 +114,9 @@ def take_all(
     show_default=True,
     help="text: each line is a value; jsonl: each line is a JSON record; whole: each FILE is one.",
 )
-@click.option(
-    "--key-separator", metavar="TEXT", help="With text: what stands before it is the key."
-)
+@click.option("--key-separator", metavar="TEXT", help="With text: the part before it is the key.")
 @click.option("--create", is_flag=True, help="Create the partition if there is none.")
-@click.option("--durable", is_flag=True, help="Flush each batch (else once, at the end).")
+@click.option("--durable", is_flag=True, help="Flush each batch (default: once, at the end).")
 def append(
     topic: str,
     rest: tuple[str, ...],
@@ -129,10 +130,10 @@ def append(
     """Append records to a partition, from FILEs or from standard input (-).
 
     With `--input jsonl` a line is {"key": ..., "value": ..., "timestamp": ..., "headers": ...};
-    only "value" is needed. Bytes are a string, null, or {"base64": "..."}; a timestamp is
+    only "value" is required. Bytes are a string, null, or {"base64": "..."}; a timestamp is
     milliseconds or a date and time; headers are [[name, value], ...] or an object.
 
-    A bad line ends the work with its number and exit code 1; what stands before it is appended.
+    A bad line ends the command with the line's number and exit code 1; earlier lines are appended.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
-"""Step through the batches of one `.log` file for `dump`, the whole and the damaged ones.
+"""Step through the batches of one `.log` file for `dump`, whole and damaged ones.
 
-One batch is in memory at a time. Behind damage the walk goes on at the next position where a
-batch is whole again.
+One batch is in memory at a time. After damage, the walk continues at the next position where a
+whole batch begins.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from logstore.log.scan import find_batch, magic_of
 
 
 class Found(NamedTuple):
-    """A batch, or the bytes where one ought to be.
+    """Describe a batch, or the bytes where a batch should be.
 
     Attributes:
-        data: the bytes of the batch; of a damaged one what there is of its header.
+        data: the bytes of the batch; if it is damaged, the bytes of its header that exist.
         fault: what is wrong; None for a whole batch.
 
     """
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def walk_file(fd: int) -> Iterator[Found]:
-    """Yield what stands in an open `.log` file, from its beginning to the end it has now."""
+    """Yield the contents of an open `.log` file, from its beginning to its present end."""
     end = files.fstat(fd).st_size
     position = 0
     expected_offset: int | None = None
@@ -51,7 +51,7 @@ def walk_file(fd: int) -> Iterator[Found]:
 def read_batch(
     fd: int, position: int, end: int, expected_offset: int | None
 ) -> tuple[bytes, str | None]:
-    """Read the batch at `position` and say what is wrong with it, if anything is."""
+    """Read the batch at `position`, and return it with what is wrong with it, if anything."""
     head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
     if len(head) < PREFIX_BYTES:
         return head, f"only {len(head)} bytes are left"
@@ -66,7 +66,7 @@ def read_batch(
 
 
 def next_whole_batch(fd: int, position: int, end: int) -> int:
-    """Find where behind damage at `position` the next whole batch begins; `end` when none does."""
+    """Find the next whole batch after damage at `position`; return `end` if there is none."""
     magic = magic_of(fd)
     if magic == columnar.MAGIC:
         position += columnar.ALIGNMENT - position % columnar.ALIGNMENT

@@ -1,4 +1,4 @@
-"""The command that characterises the disks a person has."""
+"""Implement the command that measures the user's disks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ COLUMNS = (
     Column("ms_p99", "p99 ms", "{:.3f}".format, True),
 )
 CAVEATS = (
-    "Measured on directories as they are: other users of the disks were not kept away.",
-    "Cost and the sick-disk questions need disks of a known size that may be put into trouble: "
+    "Measured on directories as they are: other users of the disks were not stopped.",
+    "The questions about cost and sick disks need disks of a known size that may be disturbed: "
     "`make bench-layouts` makes some.",
 )
 
 
-@click.command(short_help="Measure what logs on these directories achieve.")
+@click.command(short_help="Measure how fast logs on these directories are.")
 @click.option(
     "--log-dirs",
     "log_dirs",
     multiple=True,
     metavar="DIR[,DIR...]",
-    help=f"Directories to measure, one a disk; repeatable.  [env var: {ENVIRONMENT_NAME}]",
+    help=f"Directories to measure, one per disk; repeatable.  [env var: {ENVIRONMENT_NAME}]",
 )
 @click.option(
     "--plan",
     type=click.Choice(("quick", "short", "full")),
     default="short",
     show_default=True,
-    help="How much to measure: seconds (to try it), a minute, some minutes.",
+    help="How much to measure: some seconds (to try it), a minute, some minutes.",
 )
 @click.option(
     "--out", metavar="DIR", help="Keep the results in a new directory: JSON, trace, page."
@@ -47,20 +47,19 @@ CAVEATS = (
 def bench(
     log_dirs: tuple[str, ...], plan: str, out: str | None, with_page: bool, output_format: str
 ) -> None:  # fmt: skip
-    """Measure appends, reads, recovery and moves on directories, one a disk.
+    """Measure appends, reads, recovery and moves on directories, one per disk.
 
-    Each directory gets a directory of its own for the time, `logstore-bench-PID`, which is removed
-    again, also after an error or Ctrl-C. Needs no root and touches nothing else in there. How much
-    is written follows from the speed of the disks: at most 1.25 GiB at a time in each directory.
+    The command works in a new directory `logstore-bench-PID` in each directory, and removes it at
+    the end, even after an error or Ctrl-C. It needs no root and touches nothing else there. It
+    writes more on faster disks: at most 1.25 GiB at a time in each directory.
 
     \b
     append      until all is on the disks, by flush policy (none: once at the end; interval: every
                 100 ms; durable: each append) and writers (8w: eight threads)
     read        all logs in order, from the disks        point-read  one record at random
-    recover     the open after a process died            move        a move, beside appends
+    recover     the open after a process died            move        a move, during appends
 
-    The rate of a move is the rate of its copying; its milliseconds are those of the appends beside
-    it.
+    The rate of a move is its copying rate; its milliseconds are the latency of appends meanwhile.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Run a plan on directories that the user names, and put the figures into rows."""
+"""Run a plan on directories that the user names, and return the results as rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Row = dict[str, Any]
 
 
 def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Row]:
-    """Measure, and give the rows; the directories are as they were, also after an error.
+    """Measure, and return the rows; the directories are left unchanged, even after an error.
 
     Raises:
-        click.UsageError: the directory of the results has something in it.
+        click.UsageError: the directory for the results is not empty.
         LogDirLockedError: a directory holds a store that is in use.
     """
     if len({files.real_path(path) for path in paths}) < len(paths):
-        raise click.UsageError("a directory is named twice: each stands for a disk")
+        raise click.UsageError("a directory is named twice: each must be on a disk of its own")
     if out is None:
         with TemporaryDirectory(prefix="logstore-bench-") as kept:
             return _measure(paths, plan, kept, show)
@@ -53,7 +53,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
         def tell(_case: str, number: int, count: int) -> None:
             show(number, count)
-            if interrupts.asked:  # raised where Python raises nothing, as while it frees memory
+            if interrupts.asked:  # raised here, because Python ignores errors in some other places
                 raise KeyboardInterrupt(interrupts.number)
 
         layout = layout_of(paths)
@@ -65,7 +65,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
                     with interrupts.allowed():
                         outcomes = run_cases(layout, bed, cases, trace, make=moving, progress=tell)
                 except KeyboardInterrupt:
-                    interrupts.asked = 0  # so that a second Ctrl-C does not break off the removal
+                    interrupts.asked = 0  # a second Ctrl-C must not interrupt the removal
                     raise
             write_document(out, layout, bed, outcomes)
         finally:
@@ -76,7 +76,10 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
 @contextmanager
 def kept_from_owners(paths: list[str]) -> Iterator[None]:
-    """Keep stores in these directories closed meanwhile: both sides would disturb the other."""
+    """Lock the stores in these directories: a store in use and the bench would disturb each other.
+
+    A directory without a lock file is not locked.
+    """
     with ExitStack() as stack:
         for path in paths:
             lock = DirLock(path)
@@ -87,14 +90,14 @@ def kept_from_owners(paths: list[str]) -> Iterator[None]:
 
 
 def moving(bed: Bed, case: Case) -> Any:
-    """Make the phase with a move; the mover knows the engine, and not the other way round."""
+    """Create the phase with a move; imported here, because the engine must not know the mover."""
     return import_module("mover.bench").MovePhase(bed, case)
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe directories on file systems that other things are on, too.
+    """Describe directories on file systems that are shared with other files.
 
-    What is free there says nothing of what a layout costs, so the sizes count as not known.
+    Their free bytes show nothing about what a layout costs, so the sizes are unknown.
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"
@@ -102,7 +105,7 @@ def layout_of(paths: list[str]) -> Layout:
 
 
 def row_of(outcome: Outcome) -> Row:
-    """Give what a person wants to know of one case."""
+    """Return the figures of one case that the table shows."""
     return {
         "phase": outcome.case.phase,
         "case": outcome.case.name,

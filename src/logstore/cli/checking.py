@@ -1,4 +1,4 @@
-"""Commands that look for damage and mend it: `verify`, `repair`."""
+"""Implement the commands that find damage and repair it: `verify`, `repair`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PROBLEM_COLUMNS = [
 
 
 def problem_row(name: TopicPartition, problem: Problem) -> Row:
-    """Make the row of one piece of damage."""
+    """Build the row for one piece of damage."""
     return {
         "topic": name.topic,
         "partition": name.partition,
@@ -56,14 +56,14 @@ def problem_row(name: TopicPartition, problem: Problem) -> Row:
 
 
 def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
-    """Make the row of what could not be read at all."""
+    """Build the row for a log dir or partition that could not be read at all."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
     return {**names, **row, "record_count_lost": None, "reason": reason}
 
 
 def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
-    """Verify partitions one after the other, with progress by bytes."""
+    """Verify partitions one after the other, and show progress by bytes."""
     rows: list[Row] = []
     for name in names:
         log_dir = None
@@ -84,7 +84,7 @@ def print_problems(
     rows: list[Row],
     output_format: str,
 ) -> NoReturn:
-    """Print what is wrong, log dirs that are offline among it, and exit with 1 if anything is."""
+    """Print the problems, including offline log dirs, and exit with 1 if there are any."""
     for directory in store.recovery_report.offline_dirs:
         reason = f"the log dir is offline: {directory.reason}"
         rows.append(failure_row("-", None, directory.path, reason))
@@ -97,7 +97,7 @@ def print_problems(
 
 
 class Total:
-    """Add up steps for a bar that wants to know what is done so far."""
+    """Add up steps for a progress bar that needs the total done so far."""
 
     def __init__(self, show: Callable[[int], None]) -> None:
         """Pass sums on to `show`."""
@@ -110,7 +110,7 @@ class Total:
         self.show(self.done)
 
 
-@click.command(short_help="Check every batch; table of problems.")
+@click.command(short_help="Check every batch and list the problems.")
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(min=0))
 @log_dirs_option
@@ -123,9 +123,9 @@ def verify(
     log_dirs: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Read every batch and compute its checksum: of all partitions, of TOPIC, of one PARTITION.
+    """Read every batch and check its checksum: in all partitions, in TOPIC, or in one PARTITION.
 
-    Prints a table of the problems. The exit code is 1 when there is any; nothing is changed.
+    Prints a table of the problems. The exit code is 1 if there are any; nothing is changed.
 
     \b
     Examples:
@@ -138,17 +138,17 @@ def verify(
     print_problems(ctx, store, names, rows, output_format)
 
 
-@click.command(short_help="Take damaged bytes out of a partition.")
+@click.command(short_help="Remove damaged bytes from a partition.")
 @partition_arguments
 @log_dirs_option
 @format_option()
 def repair(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Take the damaged bytes out of a partition, so that it is whole again around them.
+    """Remove the damaged bytes from a partition, so that the rest is sound again.
 
-    What is taken out is kept beside the log as *.quarantine; the offsets of lost records stay
-    unused. A partition without damage is left as it is.
+    The removed bytes are kept beside the log as *.quarantine; the offsets of lost records stay
+    unused. A partition without damage is not changed.
 
     \b
     Example:

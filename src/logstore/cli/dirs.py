@@ -1,4 +1,4 @@
-"""Commands about log dirs: `format`, `dirs`, `log-dirs`."""
+"""Implement the commands about log dirs: `format`, `dirs`, `log-dirs`."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ REASON_COLUMN = Column("reason", "reason", optional_text)
 ANSWER_SECONDS_MAX = 30.0
 
 
-@click.command("format", short_help="Give new log dirs their identity.")
+@click.command("format", short_help="Write the identity of new log dirs.")
 @log_dirs_option
 @format_option()
 def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Give new log dirs their identity.
+    """Write the identity of new log dirs.
 
-    Directories that do not exist are made. A dir that belongs to this store already is left as
-    it is, one that was removed from it is taken back. One of another store, or on a disk that does
-    not work, is refused, and the exit code is 1. `create` does this by itself for a store that is
-    new as a whole; an empty dir in place of a known one is only taken when it is said so, here.
+    Directories that do not exist are made. A dir that belongs to this store already is not changed.
+    A dir that was removed from it is taken back. If a dir belongs to another store, or its disk
+    does not work, it is refused, and the exit code is 1. `create` formats the dirs of a completely
+    new store by itself. But an empty dir in place of a known one is accepted only by this command.
 
     \b
     Example:
       logstore format --log-dirs /disk1/logs,/disk2/logs
     """
-    refuse_beside_owner(log_dirs, "give it a new log dir with `logstore add-dir`")
+    refuse_beside_owner(log_dirs, "add a new log dir with `logstore add-dir`")
     named = resolve(named_log_dirs(log_dirs), PATIENCE_SECONDS)
     before = {fact.path: fact.meta for fact in look(named, PATIENCE_SECONDS)}
     with store_as_owner(log_dirs, format_new=True) as store:
@@ -82,14 +82,13 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     click.get_current_context().exit(1 if facts["refused"] else 0)
 
 
-@click.command(short_help="Show each log dir: state, replicas, room.")
+@click.command(short_help="Show each log dir: state, replicas, space.")
 @log_dirs_option
 @format_option()
 def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Show each log dir: state, replicas, room.
+    """Show each log dir: state, replicas, space.
 
-    The bar is the whole disk: solid what the logs take, hatched what other files take, light
-    what is free.
+    The bar is the whole disk: logs are solid, other files are hatched, free space is light.
 
     \b
     Examples:
@@ -104,7 +103,7 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
 def description(
     log_dirs: tuple[str, ...], only: tuple[str, ...] = (), topics: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Have the store described, by its owner or, when nobody is to be asked, by its files."""
+    """Describe the store: ask its owner, or read its files if no owner can be asked."""
     wanted = [path if os.path.isabs(path) else os.path.abspath(path) for path in only]
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -117,11 +116,11 @@ def description(
 
 
 def dir_row(entry: dict[str, Any], output_format: str) -> Row:
-    """Make the row of one log dir."""
+    """Build the row of one log dir."""
     log_bytes: int = sum(each["size"] for each in entry["partitions"])
     total, usable = entry["total_bytes"], entry["usable_bytes"]
     is_known = entry["is_live"] and total > 0
-    is_seen = entry["is_live"] or bool(entry["partitions"])  # else nobody knows what is on it
+    is_seen = entry["is_live"] or bool(entry["partitions"])  # otherwise its contents are unknown
     row: Row = {
         "path": entry["path"],
         "state": entry["state"],
@@ -140,7 +139,7 @@ def dir_row(entry: dict[str, Any], output_format: str) -> Row:
 
 
 def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
-    """Draw a disk: what the logs take, what else is taken, what is free, and how much is taken."""
+    """Draw a disk as a bar: logs, other files, free space; then the percentage in use."""
     used = (total_bytes - usable_bytes) / total_bytes
     logs = min(log_bytes / total_bytes, used)
     return f"{bar(logs, used - logs)} {used:4.0%}"
@@ -148,7 +147,7 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 
 @click.command("log-dirs", short_help="Describe the log dirs as KIP-113's JSON.")
 @log_dirs_option
-@click.option("--describe", is_flag=True, help="Describe the log dirs (all that there is to do).")
+@click.option("--describe", is_flag=True, help="Describe the log dirs (the only action).")
 @click.option(
     "--topics", "--topic-list", default="", metavar="TOPIC[,TOPIC...]", help="These topics only."
 )
@@ -156,15 +155,15 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
     """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
 
-    It is nothing but the JSON, so that it can go straight into a program; state, total and usable
-    bytes are added to what the KIP has.
+    The output is only the JSON, so that a program can read it. It adds the state, and the total
+    and usable bytes, to the fields of the KIP.
 
     \b
     Example:
       logstore log-dirs --describe --topics orders | jq .
     """
     if not describe:
-        raise click.UsageError("say what to do: --describe", click.get_current_context())
+        raise click.UsageError("give --describe", click.get_current_context())
     names = tuple(name.strip() for name in topics.split(",") if name.strip())
     click.echo(json.dumps(description(log_dirs, only, names)))
 

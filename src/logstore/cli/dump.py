@@ -1,4 +1,4 @@
-"""The command `dump`: batches and records of segments, in the words of kafka-dump-log."""
+"""Implement the command `dump`: print batches and records of segments as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
-    """List the `.log` files of a partition in order, and the offset at which it ends now."""
+    """List the `.log` files of a partition in order, and the offset at which it now ends."""
     log = store.log(*name)
     end_offset = log.log_end_offset
     directory = log.directory
@@ -40,11 +40,11 @@ def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
 
 
 def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Iterator[Row]:
-    """Yield a row for each batch of a `.log` file, and for each record if they are wished.
+    """Yield a row for each batch of a `.log` file, and for each record if `with_records` is set.
 
     Args:
-        path: the file; one that vanishes (retention beside us) yields nothing.
-        end_offset: where the log ends; what an owner is writing behind it is left out.
+        path: the file; if it vanishes (retention by an owner), nothing is yielded.
+        end_offset: the end of the log; bytes that an owner is writing after it are left out.
         with_records: whether a batch's row is followed by those of its records.
 
     """
@@ -66,7 +66,7 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
 
 def batch_row(found: Found) -> Row:
-    """Say what a batch's header says; of damage without one, only where it is."""
+    """Describe a batch by its header; if damage left no header, give only the position."""
     row: Row = {"kind": "batch"}
     if layouts.has_header(found.data):
         header = layouts.read_header(found.data, 0)
@@ -83,7 +83,7 @@ def batch_row(found: Found) -> Row:
 
 
 def header_words(header: BatchHeader, position: int) -> Row:
-    """Name the facts of a header as kafka-dump-log does, in its order."""
+    """Name the fields of a header as kafka-dump-log does, in its order."""
     has_sequence = header.base_sequence >= 0
     last_delta = header.last_offset - header.base_offset
     return {
@@ -105,7 +105,7 @@ def header_words(header: BatchHeader, position: int) -> Row:
 
 
 def kafka_words(header: BatchHeader) -> Row:
-    """Name what only Kafka's batches say."""
+    """Name the fields that only Kafka's batches have."""
     if header.magic != layouts.KAFKA_MAGIC:
         return {}
     has_horizon = bool(header.attributes & 0x40)
@@ -118,12 +118,12 @@ def kafka_words(header: BatchHeader) -> Row:
 
 
 def time_word(header: BatchHeader) -> str:
-    """Say whose time a batch's timestamps are."""
+    """Name the kind of a batch's timestamps."""
     return "LogAppendTime" if header.attributes & payloads.LOG_APPEND_TIME else "CreateTime"
 
 
 def record_rows(found: Found) -> Iterator[Row]:
-    """Yield a row for each record of a whole batch; one that cannot be decoded says so."""
+    """Yield a row for each record of a whole batch; if it cannot be decoded, a row with why."""
     try:
         batch = layouts.decode_all(found.data)
         records: Iterable[Record] = batch.records()
@@ -148,7 +148,7 @@ def record_rows(found: Found) -> Iterator[Row]:
 
 
 def marker_words(record: Record) -> Row:
-    """Name what the record that ends a transaction says."""
+    """Describe the record that ends a transaction."""
     try:
         kind = MARKER_TYPES[MARKER_KEY.unpack_from(record.key or b"")[1]]
         epoch = int.from_bytes((record.value or b"")[2:6], "big", signed=True)
@@ -158,7 +158,7 @@ def marker_words(record: Record) -> Row:
 
 
 def row_text(row: Row) -> str:
-    """Word a row as kafka-dump-log prints it."""
+    """Format a row as kafka-dump-log prints it."""
     kind = row["kind"]
     if kind == "file":
         return f"Dumping {row['path']}"
@@ -171,7 +171,7 @@ def row_text(row: Row) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Word one value of a row."""
+    """Format one value of a row."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):
@@ -182,7 +182,7 @@ def value_text(value: Any) -> str:
 
 
 def row_json(row: Row) -> Row:
-    """Make a row fit for JSON: bytes as everywhere else."""
+    """Convert a row for JSON, with bytes as in the other commands."""
     return {
         key: bytes_to_json(value) if isinstance(value, bytes) else value
         for key, value in row.items()
@@ -201,8 +201,8 @@ def dump(
 ) -> None:
     """Print the record batches of a partition, or of segment files, as kafka-dump-log does.
 
-    Every checksum is computed. A damaged batch says `isvalid: false` and why, the walk goes on
-    behind it, and the exit code is 1.
+    Every checksum is computed. For a damaged batch it prints `isvalid: false` and the reason,
+    continues after the damage, and ends with exit code 1.
 
     \b
     Examples:
@@ -248,7 +248,7 @@ def partition_segments(target: tuple[str, ...], log_dirs: tuple[str, ...]) -> tu
 
 
 def readable_file(path: str) -> str:
-    """Check that a segment file can be read, before anything is printed."""
+    """Check that a segment file can be read before anything is printed."""
     try:
         files.close(files.open_regular(path, files.READ))
     except OSError as error:

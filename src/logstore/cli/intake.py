@@ -1,6 +1,6 @@
-"""What `append` puts into a log: inputs cut into lines, lines read as records, records in batches.
+"""Feed inputs into a log for `append`: cut them into lines, lines into records, into batches.
 
-Memory is bounded by a chunk of input, a line, and a batch.
+Memory is limited to a chunk of input, a line, and a batch.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from logstore.cli.interrupts import Interrupts
 from logstore.cli.record_text import InputRecord, parse_json_record
 
 CHUNK_BYTES = 1 << 18
-"""Read at a time; the lines that are whole in it are appended together."""
+"""Bytes read at a time; all whole lines in them are appended together."""
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
-"""Counted for a record beside its value, so that tiny ones make no endless batch."""
+"""Counted for a record besides its value, so that tiny records do not make an endless batch."""
 
 Parser = Callable[[bytes], InputRecord | None]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class BadInputError(click.ClickException):
-    """A line cannot be appended; everything before it has been."""
+    """Report a line that cannot be appended; all lines before it are appended."""
 
 
 class Lines(NamedTuple):
-    """Lines that follow one another in one input, without their ends."""
+    """Hold consecutive lines of one input, without line ends."""
 
     source: str
     first_number: int
@@ -39,7 +39,7 @@ class Lines(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records to be appended together, by columns, and the number of the line of each."""
+    """Hold records to be appended together, as columns, and the line number of each."""
 
     source: str
     numbers: Sequence[int]
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     headers: Sequence[Headers] | None = None
 
     def part(self, start: int, stop: int) -> Batch:
-        """Take some of the records."""
+        """Return the records `start..stop` as a batch."""
         return Batch(
             self.source,
             self.numbers[start:stop],
@@ -65,11 +65,12 @@ def lines_as_they_come(
 ) -> Iterator[tuple[Lines, int]]:
     """Yield the lines of a stream as they arrive, each time with the bytes read so far.
 
-    A pipe whose writer pauses gives what it has; nothing waits for a chunk to fill.
+    If the writer of a pipe pauses, the lines that arrived are yielded; it does not wait for a full
+    chunk.
     """
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     number, bytes_read = 1, 0
-    pieces: list[bytes] = []  # of the line whose end has not come yet
+    pieces: list[bytes] = []  # of a line whose end has not been read yet
     pieces_bytes = 0
     while True:
         with interrupts.allowed():
@@ -96,7 +97,7 @@ def lines_as_they_come(
 def whole_input(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[Lines, int]]:
-    """Yield the whole of a stream as if it were one line."""
+    """Yield a whole stream as if it were one line."""
     with interrupts.allowed():
         data = stream.read(line_bytes_max + 1)
     if len(data) > line_bytes_max:
@@ -105,7 +106,7 @@ def whole_input(
 
 
 def text_parser(key_separator: str | None) -> Parser | None:
-    """Make the parser of plain lines: key, separator and value; None when a line is a value."""
+    """Create the parser of lines with key, separator and value; None if a line is a value."""
     if key_separator is None:
         return None
     separator = key_separator.encode()
@@ -113,22 +114,22 @@ def text_parser(key_separator: str | None) -> Parser | None:
     def parse(line: bytes) -> InputRecord:
         key, found, value = line.partition(separator)
         if not found:
-            raise ValueError(f"no key separator {key_separator!r} in it")
+            raise ValueError(f"the key separator {key_separator!r} is missing")
         return InputRecord(value, key)
 
     return parse
 
 
 def json_parser(line: bytes) -> InputRecord | None:
-    """Read a JSON line; a blank one is no record."""
+    """Read a JSON line; a blank line is not a record."""
     return parse_json_record(line) if line.strip() else None
 
 
 class Intake:
-    """What goes into one log, batch by batch, and what has been acknowledged so far."""
+    """Append records to one log, batch by batch, and count what has been acknowledged."""
 
     def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
-        """Take records for `log`; without a parser each line is a value."""
+        """Accept records for `log`; without a parser each line is a value."""
         self.log = log
         self.parse = parse
         self.is_durable = is_durable
@@ -141,7 +142,7 @@ class Intake:
         """Append lines in batches.
 
         Raises:
-            BadInputError: for the first bad line; those before it are appended.
+            BadInputError: for the first bad line; the lines before it are appended.
         """
         batch, error = self.parsed(lines)
         start = size_bytes = 0
@@ -155,7 +156,7 @@ class Intake:
             raise error
 
     def parsed(self, lines: Lines) -> tuple[Batch, BadInputError | None]:
-        """Read lines up to the first bad one, and make the error that it will be."""
+        """Read lines up to the first bad one; return its error too."""
         if self.parse is None:
             numbers = range(lines.first_number, lines.first_number + len(lines.data))
             return Batch(lines.source, numbers, lines.data), None
@@ -172,7 +173,7 @@ class Intake:
         return batch_of(lines.source, found), failure
 
     def write(self, batch: Batch) -> None:
-        """Append a batch whole; one that is refused goes record by record, to name the bad one."""
+        """Append a batch; if it is refused, append record by record to find the bad one."""
         count = len(batch.values)
         if not count:
             return
@@ -197,7 +198,7 @@ class Intake:
         self.last_offset = offsets.stop - 1
 
     def sentence(self) -> str:
-        """Word what has been appended."""
+        """Describe what has been appended in a sentence."""
         name = f"{self.log.topic}-{self.log.partition}"
         if not self.record_count:
             return f"appended no records to {name}"
@@ -219,7 +220,7 @@ class Intake:
 
 
 def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
-    """Make columns of records; those without a timestamp get the time of now if any has one."""
+    """Build columns of records; if any has a timestamp, those without one get the present time."""
     keys = [record.key for _, record in found]
     headers = [record.headers for _, record in found]
     timestamps: list[int] | None = None

@@ -1,9 +1,8 @@
-"""Hold Ctrl-C, SIGTERM and a lost terminal back while a store is being changed.
+"""Hold back Ctrl-C, SIGTERM and the loss of the terminal while a store is being changed.
 
-An interrupt between two bytecodes could fall between a write and the bookkeeping of it. So the
-handler only notes it, and it is raised where the work says that it may be: while waiting for
-input, between two batches. A second Ctrl-C is raised wherever it falls; the store then recovers
-at its next open, as after a kill.
+An interrupt could come between a write and its bookkeeping. So the handler only notes it. It is
+raised where the work allows it: while waiting for input, or between two batches. A second Ctrl-C is
+raised at once; the store then recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """The interrupts of this process while `held`; `asked` counts those that came."""
+    """Record the interrupts of this process while they are held; `asked` counts them."""
 
     def __init__(self) -> None:
-        """Start with none asked for and none allowed to be raised."""
+        """Start without any interrupt, and with none allowed to be raised."""
         self.asked = 0
         self.number: int = signal.SIGINT
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; raise where that is allowed, and from the second on in any case."""
+        """Note a signal; raise if that is allowed now, or if it is the second."""
         self.asked += 1
         self.number = number
         if self.is_open or self.asked > 1:
@@ -34,7 +33,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt inside this block, for signals before and in it."""
+        """Raise KeyboardInterrupt in this block, for signals that came before or come in it."""
         self.is_open = True
         try:
             if self.asked:
@@ -46,13 +45,13 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold interrupts back inside this block; one still waiting at its end is raised there."""
+    """Hold interrupts back in this block; raise a pending one at its end."""
     interrupts = Interrupts()
     try:
-        is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # and not under nohup
+        is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # not under nohup
         numbers = (*SIGNALS, signal.SIGHUP) if is_tied else SIGNALS
         previous = [(number, signal.signal(number, interrupts.handle)) for number in numbers]
-    except ValueError:  # not the main thread: signals go elsewhere
+    except ValueError:  # not the main thread, which alone gets signals
         previous = []
     try:
         yield interrupts

@@ -1,4 +1,4 @@
-"""Commands for the log dirs of a Kafka broker: `kafka ls|cat|verify|adopt|export`."""
+"""Implement the commands for the log dirs of a Kafka broker: `kafka ls|cat|verify|adopt|export`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LS_COLUMNS = [
 
 @contextmanager
 def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
-    """Open the log dirs of a broker, and say on stderr what is odd about them."""
+    """Open the log dirs of a broker, and print warnings about them on stderr."""
     with LogStore.open_kafka(named_log_dirs(log_dirs)) as store:
         assert isinstance(store, KafkaStoreView)
         for warning in store.recovery_report.warnings:
@@ -61,10 +61,10 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
 
 
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
-    """Give the time range of the first and the last batch of a log, and their codecs.
+    """Return the time range of the first and the last batch of a log, and their codecs.
 
-    A compacted batch keeps the base timestamp of a record that is gone, or has the time at which
-    it may be deleted in that place; so the records are asked. Where a codec is missing, only the
+    The base timestamp of a compacted batch may be that of a removed record, or the time from which
+    the batch may be deleted. So the records are read. If a codec's library is missing, only the
     largest timestamp is known.
     """
     times: list[int] = []
@@ -79,12 +79,12 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
         with suppress(UnsupportedFormatError):
             for batch in log.read_batches(offset, end_offset=header.last_offset + 1):
                 times += [int(batch.timestamps.min()), int(batch.timestamps.max())]
-    known = [time for time in times if time >= 0]  # -1: none was given
+    known = [time for time in times if time >= 0]  # -1: the record has none
     return (min(known), max(known), list(codecs)) if known else (None, None, list(codecs))
 
 
 def ls_row(store: LogStore, name: TopicPartition) -> Row:
-    """Describe one partition; `state` says what of it is not read, and why."""
+    """Describe one partition; `state` says which part of it is not read, and why."""
     row = partition_row(store, name) | {"first_timestamp": None, "last_timestamp": None}
     row["codecs"] = []
     if row["state"] == "online":
@@ -94,7 +94,7 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
         except LogStoreError as error:
             row["state"] = f"damaged: {error}"
         if log.recovery.cut_bytes:
-            row["state"] = f"{log.recovery.cut_bytes} bytes behind its end are not read"
+            row["state"] = f"{log.recovery.cut_bytes} bytes after its end are not read"
     return row
 
 
@@ -102,9 +102,9 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
 def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
-    They are read in place: nothing is written there, nothing locked. All commands take them with
-    --log-dirs, or from LOGSTORE_LOG_DIRS. (adopt and export name the store that way, and the
-    broker's directory by --from and --to.)
+    The log dirs are read in place: nothing is written or locked there. Name them with --log-dirs,
+    or with LOGSTORE_LOG_DIRS. (For adopt and export, these name the store, and --from or --to names
+    the broker's directory.)
 
     \b
     Examples:
@@ -114,7 +114,7 @@ def kafka() -> None:
     """
 
 
-@kafka.command(short_help="Table of what is there.")
+@kafka.command(short_help="List topics and partitions.")
 @click.argument("dirs", nargs=-1)
 @log_dirs_option
 @format_option()
@@ -122,7 +122,7 @@ def kafka() -> None:
 def ls(
     ctx: click.Context, dirs: tuple[str, ...], log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """List topics, partitions, offsets, sizes, times, codecs and where they are.
+    """List topics, partitions, offsets, sizes, times, codecs and log dirs.
 
     The log dirs may also be given as arguments: `logstore kafka ls DIR DIR`.
     """
@@ -142,7 +142,7 @@ def ls(
     type=click.Choice(("read_uncommitted", "read_committed")),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out what transactions aborted.",
+    help="read_committed leaves out the records of aborted transactions.",
 )
 def cat(
     topic: str,
@@ -158,7 +158,7 @@ def cat(
         print_range(log, output_format, isolation_level, **wanted)
 
 
-@kafka.command(short_help="Check every batch; table of problems.")
+@kafka.command(short_help="Check every batch and list the problems.")
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(min=0))
 @log_dirs_option
@@ -171,12 +171,12 @@ def verify(
     log_dirs: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Compute every checksum, and check that batches follow one another.
+    """Check every checksum, and check that batches follow one another.
 
-    The indexes, the lists of aborted transactions, the snapshots of producers and the checkpoints
-    beside the segments are held against them.
+    The files beside the segments are compared with them: indexes, lists of aborted transactions,
+    snapshots of producers, and checkpoints.
 
-    The exit code is 1 when anything is wrong; nothing is changed.
+    The exit code is 1 if anything is wrong; nothing is changed.
     """
     with kafka_store(log_dirs) as store:
         names = partitions_of(store, topic, partition)
@@ -197,11 +197,11 @@ def adopt(
     sources: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Take partitions of a stopped broker into the store of --log-dirs, offsets as they are.
+    """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
 
-    Sealed segments come by hard link where source and store are on one file system, else as clones
-    that share their blocks (XFS, btrfs), else by copy; the last one is always copied. The source is
-    never written or cut.
+    If source and store are on one file system, sealed segments are hard-linked. Otherwise they are
+    cloned, so that they share blocks (XFS, btrfs), or copied. The last segment is always copied.
+    The source is never written or cut.
 
     \b
     Example:
@@ -227,20 +227,20 @@ def adopt(
 @kafka.command(short_help="Write a directory that a broker loads.")
 @partition_arguments
 @log_dirs_option
-@click.option("--to", "target", required=True, metavar="DIR", help="A broker's log dir, or any.")
+@click.option("--to", "target", required=True, metavar="DIR", help="Directory to write to.")
 @format_option()
 def export(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], target: str, output_format: str
 ) -> None:
-    """Write partitions of the store, in Kafka's layout, as directories that a broker loads.
+    """Write partitions of the store, in Kafka's layout, as directories that a broker can load.
 
     Copy them into the log dir of a stopped broker whose topic has the same partitions. Segments in
-    the columnar layout are written anew as Kafka's batches.
+    the columnar layout are converted to Kafka's batches.
     """
     from logstore.store.kafka_exporting import export as export_one
 
     with suppress(FileNotFoundError):
-        read_meta(os.path.abspath(target))  # raises for a log dir of ours
+        read_meta(os.path.abspath(target))  # raises if it is a log dir of this library
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         for name in partitions_of(store, topic, partition):
             path = os.path.join(os.path.abspath(target), str(name))

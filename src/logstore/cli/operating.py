@@ -1,6 +1,7 @@
-"""Commands that operate a store's log dirs: cordon, offline, reopen, add, remove, metrics.
+"""Implement the commands that operate log dirs: cordon, offline, reopen, add, remove, metrics.
 
-The owner does them when there is one, through its admin socket; else the store is opened here.
+If the store has an owner, the owner runs them through its admin socket; otherwise the store is
+opened here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from logstore.store.admin_client import AdminClient, find_owner
 
 
 def is_at_a_terminal() -> bool:
-    """Tell whether somebody is there to be asked."""
+    """Report whether a person can be asked."""
     return sys.stdin.isatty()
 
 
@@ -53,12 +54,12 @@ METRIC_COLUMNS = [
 def operate(
     log_dirs: tuple[str, ...], command: str, arguments: dict[str, Any], output_format: str
 ) -> None:
-    """Have one thing done to a log dir and say how it stands now."""
+    """Run one command on a log dir, and print its state afterwards."""
     with administered(log_dirs) as operator, wrong_usage():
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
         if command == "take_offline" and not isinstance(operator, AdminClient):
-            note("no process has the store open: the next start takes what is mounted by then")
+            note("no process has the store open: the next start uses what is mounted then")
     row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
     reason = f": {row['reason']}" if row["reason"] else ""
     sentence = f"{row['path']} is {row['state']}{reason}"
@@ -66,7 +67,7 @@ def operate(
 
 
 def dir_command(name: str, summary: str, explanation: str) -> click.Command:
-    """Make a command that takes one DIR and does with it what its name says."""
+    """Create a command that takes one DIR and runs the operation of its name on it."""
 
     def run(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
         operate(log_dirs, name.replace("-", "_"), {"path": absolute(path)}, output_format)
@@ -79,31 +80,31 @@ def dir_command(name: str, summary: str, explanation: str) -> click.Command:
 
 cordon = dir_command(
     "cordon",
-    "Let no new replicas on a log dir.",
-    "It goes on serving those it has, also after a restart, until it is uncordoned.",
+    "Place no new replicas on a log dir.",
+    "It continues to serve its replicas, also after a restart, until it is uncordoned.",
 )
-uncordon = dir_command("uncordon", "Let new replicas on a log dir again.", "It undoes `cordon`.")
+uncordon = dir_command("uncordon", "Allow new replicas on a log dir again.", "Undoes `cordon`.")
 take_offline = dir_command(
     "take-offline",
     "Stop using a log dir, to unmount or replace its disk.",
-    "Its replicas raise LogDirOfflineError, nothing of it stays open; `reopen` brings it back.",
+    "Its replicas raise LogDirOfflineError, and its files are closed; `reopen` brings it back.",
 )
 
 
-@click.command(short_help="Take a log dir into use again.")
+@click.command(short_help="Use a log dir again.")
 @click.argument("path", metavar="DIR")
 @log_dirs_option
 @format_option()
-@click.option("--format-new", is_flag=True, help="The disk was replaced: an empty one is fine.")
-@click.option("--yes", is_flag=True, help="Give up what the old disk held; ask nothing.")
+@click.option("--format-new", is_flag=True, help="Accept an empty disk that replaces the old one.")
+@click.option("--yes", is_flag=True, help="Do not ask before giving up what the old disk held.")
 def reopen(
     path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool, yes: bool
 ) -> None:
-    """Take a log dir into use again: identity, lock, probe, recovery of its logs.
+    """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
 
     With --format-new an empty disk takes the place of the old one. If that loses replicas, they
-    are named and you are asked. Without a terminal, or if you say no, nothing is changed and the
-    exit code is 1; --yes answers beforehand.
+    are listed and you are asked. If you say no, or if there is no terminal, nothing is changed and
+    the exit code is 1. With --yes you are not asked.
 
     \b
     Examples:
@@ -124,12 +125,12 @@ def reopen(
         operate(log_dirs, "reopen_dir", {**arguments, "may_lose": True}, output_format)
 
 
-@click.command("add-dir", short_help="Give the store one more log dir.")
+@click.command("add-dir", short_help="Add a log dir to the store.")
 @click.argument("path", metavar="DIR")
 @log_dirs_option
 @format_option()
 def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Give the store one more log dir; name it in --log-dirs from the next start on.
+    """Add a log dir to the store; from the next start on, name it in --log-dirs.
 
     \b
     Example:
@@ -138,16 +139,17 @@ def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
     operate(log_dirs, "add_dir", {"path": absolute(path)}, output_format)
 
 
-@click.command("remove-dir", short_help="Take a log dir out of the store.")
+@click.command("remove-dir", short_help="Remove a log dir from the store.")
 @click.argument("path", metavar="DIR|ID")
 @log_dirs_option
 @format_option()
-@click.option("--lost", is_flag=True, help="Its disk is dead: forget it and its replicas.")
+@click.option("--lost", is_flag=True, help="Its disk is dead: give up its replicas.")
 def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool) -> None:
-    """Take a log dir out of the store.
+    """Remove a log dir from the store.
 
-    It is refused while replicas are on it: move them first. With --lost the disk is given up, and
-    what was on it is named. One that is missing, and in no configuration, goes by its id.
+    While replicas are on it, it is refused: move them first. With --lost the disk is given up, and
+    the replicas that were on it are listed. If a log dir is missing and in no configuration, give
+    its id.
 
     \b
     Examples:
@@ -160,7 +162,7 @@ def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: b
     sentences = [f"{row['path']} is no longer a log dir of this store"]
     sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
     if lost and not is_id(path):
-        sentences.append(f"now drop {row['path']} from the configuration: --log-dirs and the like")
+        sentences.append(f"now remove {row['path']} from your configuration (--log-dirs)")
     print_facts(row, output_format, "\n".join(sentences))
 
 
@@ -171,10 +173,10 @@ def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: b
 def promote(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Make an incomplete replica the live one: what it lacks counts as lost from then on.
+    """Make an incomplete replica the live one; the records that it lacks are lost from then on.
 
-    A replica is incomplete when its complete copy is gone (a lost disk, say) and only a part that
-    was being moved is left; it can be read, and not written, until this is decided.
+    A replica is incomplete if its complete copy is gone (for example, its disk is lost) and only
+    part of a move is left. Until it is promoted, it can be read but not written.
 
     \b
     Example:
@@ -184,12 +186,12 @@ def promote(
         name = one_partition(view, topic, partition)
     with administered(log_dirs) as operator:
         row: Row = operator.call("promote", {"topic": name.topic, "partition": name.partition})
-    done = "is live, with what there is of it"
-    told = done if row["was_incomplete"] else "was whole already: nothing to do"
+    done = "is live, with the records that it has"
+    told = done if row["was_incomplete"] else "was complete already: nothing to do"
     print_facts(row, output_format, f"{name} {told}")
 
 
-@click.command("prefer-dir", short_help="Say where a partition is to be created one day.")
+@click.command("prefer-dir", short_help="Choose the log dir of a future partition.")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("path", metavar="DIR")
@@ -198,7 +200,7 @@ def promote(
 def prefer_dir(
     topic: str, partition: int, path: str, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Say on which log dir a partition that does not exist yet is to be created (KIP-113).
+    """Choose the log dir on which a partition that does not exist yet will be created (KIP-113).
 
     \b
     Example:
@@ -211,7 +213,7 @@ def prefer_dir(
 
 
 def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
-    """Ask the owner of the store, or look at it beside whoever has it."""
+    """Ask the store's owner for its gauges, or read them from a view of the store."""
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
         return dict(owner.call("metrics"))
@@ -223,11 +225,11 @@ def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
 @log_dirs_option
 @format_option(("table", "json"))
 def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
-    """Show the gauges: offline log dirs and replicas, and what each log dir does.
+    """Show the gauges: offline log dirs and replicas, and the activity of each log dir.
 
-    Of each log dir: its state and bytes, the oldest call to its disk that is under way, its
-    flushes and the seconds they took, what was scrubbed, and the rot that was found. These are
-    the owner's to tell; without one there are states and bytes only.
+    For each log dir: its state and bytes, its oldest call that still runs on the disk, its flushes
+    and the seconds they took, the bytes scrubbed, and the rot (corrupt batches) found. Only an
+    owner knows all of these; without one, only states and bytes are shown.
 
     \b
     Example:
@@ -241,7 +243,7 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
         if name != "log_dirs":
             click.echo(f"{name} {value}")
     for row in gauges["log_dirs"]:
-        if row["state"] == "offline" and not row["partition_count"]:  # what is on it is unknown
+        if row["state"] == "offline" and not row["partition_count"]:  # its contents are unknown
             row.update(dict.fromkeys(row.keys() - {"path", "state"}))
     print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
 

@@ -1,4 +1,4 @@
-"""What the commands share: options, arguments that name a partition, opening a store."""
+"""Provide what the commands share: options, partition arguments, and opening a store."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from logstore.names import validate_partition, validate_topic
 ENVIRONMENT_NAME = "LOGSTORE_LOG_DIRS"
 
 FORMAT_HELP = {
-    "text": "a line each",
+    "text": "one line each",
     "table": "for people, with a heading",
     "json": "one document",
-    "jsonl": "an object a line",
-    "raw": "values as they are",
+    "jsonl": "one object per line",
+    "raw": "values unchanged",
 }
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def log_dirs_option(function: Function) -> Function:
-    """Add `--log-dirs`; its value is what was given, not yet completed (see `named_log_dirs`)."""
+    """Add `--log-dirs`; the value may still be empty (see `named_log_dirs`)."""
     return click.option(
         "--log-dirs",
         "log_dirs",
@@ -63,7 +63,7 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
     """Return the log dirs given to the command, before the command, or in the environment.
 
     Raises:
-        click.UsageError: none is named anywhere.
+        click.UsageError: no log dir is named anywhere.
 
     """
     context = click.get_current_context(silent=True)
@@ -82,9 +82,9 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
 def store_for_reading(
     log_dirs: tuple[str, ...], *, is_overview: bool = False
 ) -> Iterator[LogStore]:
-    """Open the store beside whoever owns it.
+    """Open the store read-only, also while another process owns it.
 
-    An overview says on stderr what looked odd in the log dirs: a missing one, names not ours.
+    With `is_overview`, print warnings on stderr: a missing log dir, or files that are not ours.
     """
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         if is_overview:
@@ -101,16 +101,16 @@ def store_as_owner(
     must_exist: bool = False,
     interrupts: Interrupts | None = None,
 ) -> Iterator[LogStore]:
-    """Open the store for changes; what its recovery had to do is told on stderr.
+    """Open the store for changes; report on stderr what its recovery had to do.
 
-    Ctrl-C is obeyed while it opens (recovery is safe to break off), and after that only where the
-    caller's `interrupts` allow it, so that the store is closed in order.
+    While the store opens, Ctrl-C works at once, because recovery may be interrupted. After that it
+    works only where the caller's `interrupts` allow it, so that the store is closed in order.
 
     Args:
         log_dirs: as given on the command line.
-        format_new: take unformatted dirs into a store that exists.
-        must_exist: a mistyped log dir is an error then, and not the place of a new store.
-        interrupts: held by the caller; without them they are held here.
+        format_new: add unformatted dirs to a store that exists.
+        must_exist: raise for a mistyped log dir instead of creating a new store there.
+        interrupts: held by the caller; if None, they are held here.
     """
     paths = named_log_dirs(log_dirs)
     with nullcontext(interrupts) if interrupts is not None else held() as mine:
@@ -126,7 +126,7 @@ def store_as_owner(
 
 
 def tell_of_opening(store: LogStore) -> None:
-    """Say on stderr what opening the store found, if it found anything amiss."""
+    """Report on stderr what opening the store found, if anything was wrong."""
     report = store.recovery_report
     if report.warnings or report.cut_bytes or not report.is_sound:
         note(str(report))
@@ -134,7 +134,7 @@ def tell_of_opening(store: LogStore) -> None:
 
 @contextmanager
 def wrong_usage(hint: str = "") -> Iterator[None]:
-    """Make exit code 2 of what the engine says (ValueError, TypeError) of what the user typed."""
+    """Convert the engine's ValueError or TypeError about what the user typed to exit code 2."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -144,17 +144,17 @@ def wrong_usage(hint: str = "") -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Print a line for the person, beside the output."""
+    """Print a line for people on stderr."""
     click.echo(text, err=True)
 
 
 def partitions_of(
     store: LogStore, topic: str | None, partition: int | None
 ) -> list[TopicPartition]:
-    """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is understood as well.
+    """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted too.
 
     Raises:
-        UnknownPartitionError: there is none.
+        UnknownPartitionError: there is no such partition.
 
     """
     every = sorted(store)
@@ -179,7 +179,7 @@ def one_partition(store: LogStore, topic: str, partition: int | None) -> TopicPa
     """Return the one partition that `TOPIC [PARTITION]` names.
 
     Raises:
-        click.UsageError: the topic has several and none was chosen.
+        click.UsageError: the topic has several partitions, and none was named.
 
     """
     found = partitions_of(store, topic, partition)

@@ -1,7 +1,7 @@
 """Print rows as a table, as one JSON document or as JSON lines; draw bars and progress.
 
-A table goes through rich when a person looks at it and rich is there; else it is plain columns,
-never cut, so that `grep` and `awk` find everything.
+On a terminal, rich draws the table if it is installed. Otherwise the table is plain columns that
+are never cut, so that `grep` and `awk` work.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ WIDTH_MAX = 10_000
 Row = dict[str, Any]
 
 to_json = json.JSONEncoder(ensure_ascii=False).encode
-"""Make a line of JSON; one encoder for all, because making one costs more than using it."""
+"""Encode one line of JSON; one encoder is shared, because making one costs more than using it."""
 
 
 class Column(NamedTuple):
-    """A column of a table: the key of its values, its heading, how a value is worded."""
+    """Describe a column of a table: the key of its values, its heading, and their format."""
 
     key: str
     heading: str
@@ -39,12 +39,12 @@ class Column(NamedTuple):
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Word a size; unknown is a dash."""
+    """Format a size; a dash if unknown."""
     return "-" if size_bytes is None else format_size(size_bytes)
 
 
 def rate_text(bytes_per_second: float | None) -> str:
-    """Word a rate in MB/s, the unit that throttles are given in; none is a dash."""
+    """Format a rate in MB/s, the unit of throttles; a dash if there is none."""
     if not bytes_per_second:
         return "-"
     rate = bytes_per_second / 1e6
@@ -53,17 +53,17 @@ def rate_text(bytes_per_second: float | None) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """Word a count with thousands marked; unknown is a dash."""
+    """Format a count with thousands separators; a dash if unknown."""
     return "-" if count is None else f"{count:,}"
 
 
 def optional_text(value: object) -> str:
-    """Word a value of which there may be none."""
+    """Format a value that may be missing."""
     return "-" if value is None or value == "" else str(value)
 
 
 def time_text(timestamp: int) -> str:
-    """Word milliseconds since the epoch as UTC; beyond the calendar the number stays a number."""
+    """Format milliseconds since the epoch as UTC; a time outside the calendar stays a number."""
     try:
         moment = datetime.fromtimestamp(timestamp / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -72,7 +72,7 @@ def time_text(timestamp: int) -> str:
 
 
 def bar(*parts: float, cells: int = BAR_CELLS) -> str:
-    """Draw shares of one whole (0 to 1 together) as a bar: the first solid, the second hatched."""
+    """Draw parts of a whole (0 to 1 together) as a bar: the first solid, the second hatched."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     marks = "█▒░" if encoding.lower().replace("-", "") == "utf8" else "#=."
     drawn = ""
@@ -81,13 +81,13 @@ def bar(*parts: float, cells: int = BAR_CELLS) -> str:
         total += part
         filled = round(min(total, 1.0) * cells)
         if part > 0 and filled == len(drawn) < cells:
-            filled += 1  # what is there is seen, however small
+            filled += 1  # a small part is still visible
         drawn += mark * (filled - len(drawn))
     return drawn + marks[2] * (cells - len(drawn))
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: str) -> None:
-    """Print rows in the format asked for; JSON has every key of a row, a table its columns."""
+    """Print rows in the chosen format; JSON has every key of a row, a table only its columns."""
     if output_format == "json":
         click.echo(json.dumps(list(rows), indent=2, ensure_ascii=False))
     elif output_format == "jsonl":
@@ -97,7 +97,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: st
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Print a table: drawn by rich on a terminal, plain columns elsewhere."""
+    """Print a table: drawn by rich on a terminal, as plain columns elsewhere."""
     cells = [[column.word(row.get(column.key)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         try:
@@ -116,7 +116,7 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
 
 
 def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
-    """Draw a table with rich (which heeds NO_COLOR and the width of the terminal)."""
+    """Draw a table with rich, which obeys NO_COLOR and the width of the terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -131,13 +131,13 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # Rather a line that the terminal breaks than a path or a number cut in two by the table.
+        # A line that the terminal wraps is better than a path or number that the table cuts.
         console = Console(width=wanted)
     console.print(table)
 
 
 def print_facts(facts: Row, output_format: str, sentence: str) -> None:
-    """Print the outcome of one piece of work: a sentence for people, else its facts."""
+    """Print the result of an operation: a sentence for people, else its facts as JSON."""
     if output_format == "table":
         click.echo(sentence)
     else:
@@ -145,7 +145,7 @@ def print_facts(facts: Row, output_format: str, sentence: str) -> None:
 
 
 def print_array(objects: Iterable[Any]) -> None:
-    """Print one JSON array of any length without holding it."""
+    """Print one JSON array of any length without keeping it in memory."""
     separator = "[\n"
     for each in objects:
         click.echo(separator + to_json(each), nl=False)
@@ -154,21 +154,21 @@ def print_array(objects: Iterable[Any]) -> None:
 
 
 def print_json_lines(objects: Iterable[Any]) -> None:
-    """Print one JSON object a line."""
+    """Print one JSON object per line."""
     for each in objects:
         click.echo(to_json(each))
 
 
 class Show(Protocol):
-    """Show how far some work has come."""
+    """Show the progress of some work."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Take what is done so far (not the step), and the whole once that is known."""
+        """Take the total done so far (not the step), and the whole if it is known."""
 
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Show progress on stderr while a person looks at it; yields the function to call with it."""
+    """Show progress on stderr if it is a terminal; yield the function to call with it."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

@@ -1,4 +1,4 @@
-"""Reach whoever operates a store: the process that owns it, or else this one."""
+"""Reach the process that operates a store: its owner, or this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.store.admin_client import AdminClient, find_owner
 
 
 class Operator(Protocol):
-    """Whoever runs commands on a store: its owner through the socket, or a store opened here."""
+    """Run commands on a store, through its owner's socket or in this process."""
 
     def call(
         self,
@@ -22,15 +22,15 @@ class Operator(Protocol):
         arguments: dict[str, Any] | None = None,
         progress: Callable[[Any], object] | None = None,
     ) -> Any:
-        """Run a command and give its result."""
+        """Run a command and return its result."""
 
 
 @contextmanager
 def administered(log_dirs: tuple[str, ...], *, must_exist: bool = True) -> Iterator[Operator]:
-    """Give the owner of a store, or open the store here when nobody has it open.
+    """Yield the owner of a store; if there is none, open the store here.
 
     Raises:
-        LogDirLockedError: a process owns it, and serves no admin socket.
+        LogDirLockedError: a process owns it but serves no admin socket.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -41,12 +41,12 @@ def administered(log_dirs: tuple[str, ...], *, must_exist: bool = True) -> Itera
 
 
 def refuse_beside_owner(log_dirs: tuple[str, ...], advice: str) -> None:
-    """End the command with a line when a process has the store open."""
+    """End the command with an error if a process has the store open."""
     owner: AdminClient | None = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
         raise click.ClickException(f"process {owner.pid} has the store open; {advice}")
 
 
 def absolute(path: str | None) -> str | None:
-    """Make a path one that the owner, who stands in another directory, understands."""
+    """Make a path absolute, because the owner works in another directory."""
     return None if path is None else os.path.abspath(path)

@@ -1,4 +1,4 @@
-"""Commands that print records: `cat`, `tail`."""
+"""Implement the commands that print records: `cat`, `tail`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
     OffsetType = click.ParamType[int | str]
-else:  # generic for the type checker, and in newer releases only
+else:  # generic only for the type checker, and in newer releases
     IntType = OffsetType = click.ParamType
 
 
 class Moment(IntType):
-    """A point in time: a date and time, milliseconds since 1970, or `2h` for two hours ago."""
+    """Parse a point in time: date and time, milliseconds since 1970, or `2h` for two hours ago."""
 
     name = "time"
 
@@ -55,11 +55,12 @@ class Moment(IntType):
         try:
             return parse_moment(text)
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is no date and time, milliseconds, or age such as 90m", param, ctx)
+            reason = f"{text!r} is not a date and time, milliseconds, or an age such as 90m"
+            self.fail(reason, param, ctx)
 
 
 class OffsetText(OffsetType):
-    """An offset, `start`, `end`, or a negative number counted from the end."""
+    """Parse an offset, `start`, `end`, or a negative number counted from the end."""
 
     name = "offset"
 
@@ -73,11 +74,11 @@ class OffsetText(OffsetType):
         try:
             return int(text)
         except ValueError:
-            self.fail(f"{text!r} is no offset, start or end", param, ctx)
+            self.fail(f"{text!r} is not an offset, start or end", param, ctx)
 
 
 class Range(TypedDict):
-    """What `range_options` ask for: which records of a partition, and what follows a raw one."""
+    """Hold the values of `range_options`: which records to print, and the separator for raw."""
 
     offset: int | str | None
     end_offset: int | str | None
@@ -95,25 +96,25 @@ RANGE_OPTIONS = [
         "--end-offset", "-e", type=OffsetText(), help="Offset to stop before: a number, end, -N."
     ),
     click.option(
-        "--since", type=Moment(), help="Only records at or after: 2013-07-04, 2h, ms."
+        "--since", type=Moment(), help="Only records at or after this time: 2013-07-04, 2h, ms."
     ),
-    click.option("--until", type=Moment(), help="Only records before that time."),
-    click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many."),
+    click.option("--until", type=Moment(), help="Only records before this time."),
+    click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after N records."),
     click.option(
-        "--separator", default="\\n", help=r"With raw: what follows a value.  [default: \n]"
+        "--separator", default="\\n", help=r"With raw: printed after each value.  [default: \n]"
     ),
 ]  # fmt: skip
 
 
 def range_options(function: Function) -> Function:
-    """Add the options that `Range` carries."""
+    """Add the options whose values `Range` holds."""
     for option in reversed(RANGE_OPTIONS):
         function = option(function)
     return function
 
 
 def resolve_offset(log: Log, offset: int | str) -> int:
-    """Turn what `OffsetText` read into an offset of this log."""
+    """Convert the value of an `OffsetText` to an offset of this log."""
     if offset == "start":
         return log.log_start_offset
     if offset == "end":
@@ -134,8 +135,8 @@ def chosen_records(
 ) -> Iterator[Record]:
     """Read the records of a range of offsets whose timestamps are in `since..until`.
 
-    Timestamps need not grow along a log. No record before the offset that the time index names is
-    in question, but any behind it may be, so each batch is asked.
+    Timestamps need not increase along a log. Records before the offset that the time index gives
+    are all too early. Any record after it may match, so every batch is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset
@@ -165,10 +166,10 @@ def chosen_records(
 
 
 def check_range(log: Log, offset: int) -> None:
-    """Refuse an offset beyond the log; its end is no record, but no mistake either.
+    """Raise if an offset is outside the log; the log's end is allowed, although it has no record.
 
     Raises:
-        OffsetOutOfRangeError: the log neither has nor ends at this offset.
+        OffsetOutOfRangeError: the offset is neither in the log nor its end.
 
     """
     if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -182,7 +183,7 @@ def check_range(log: Log, offset: int) -> None:
 
 
 def first_records(records: Iterable[Record], count: int | None) -> Iterator[Record]:
-    """Pass on at most `count` records, and do not ask for one more."""
+    """Pass on at most `count` records, and do not ask for more."""
     if count is None:
         yield from records
         return
@@ -200,7 +201,7 @@ def print_range(
     isolation_level: str = "read_uncommitted",
     **wanted: Unpack[Range],
 ) -> None:
-    """Print the records that are wanted."""
+    """Print the records that the options select."""
     limits = (wanted["offset"], wanted["end_offset"], wanted["since"], wanted["until"])
     records = chosen_records(log, *limits, isolation_level)
     separator = unescape(wanted["separator"])
@@ -208,7 +209,7 @@ def print_range(
 
 
 def record_writer(output_format: str, separator: bytes) -> Callable[[Record], bytes]:
-    """Make the function that turns a record into what is printed for it."""
+    """Create the function that formats a record for printing."""
     if output_format == "raw":
         return lambda record: (record.value or b"") + separator
     if output_format in ("json", "jsonl"):
@@ -251,8 +252,8 @@ def cat(
 ) -> None:
     """Print the records of a partition.
 
-    As text: offset, time, key, value and headers, parted by tabs, nothing that could steer the
-    terminal. `raw` prints the values as they are; `jsonl` is what `append --input jsonl` takes.
+    As text: offset, time, key, value and headers, separated by tabs, without terminal control
+    characters. `raw` prints the values unchanged; `append --input jsonl` can read `jsonl`.
 
     \b
     Examples:
@@ -266,7 +267,7 @@ def cat(
 
 
 def unescape(separator: str) -> bytes:
-    r"""Read `\n`, `\t`, `\0` in an option as the bytes they stand for."""
+    r"""Convert `\n`, `\t`, `\0` in an option to the bytes that they stand for."""
     for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
         separator = separator.replace(written, meant)
     return separator.encode()
@@ -276,7 +277,7 @@ def unescape(separator: str) -> bytes:
 @partition_arguments
 @log_dirs_option
 @format_option(("text", "table", "jsonl", "raw"), "text")
-@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after N records.")
 @click.option(
     "--offset",
     "-o",
@@ -286,7 +287,7 @@ def unescape(separator: str) -> bytes:
     help="Where to start: a number, start, end, -N.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), help="Stop after so many seconds of quiet."
+    "--timeout", type=click.FloatRange(min=0), help="Stop after N seconds without a record."
 )
 def tail(
     topic: str,
@@ -299,7 +300,7 @@ def tail(
 ) -> None:
     """Print the last records of a partition and each new one as it is appended, until Ctrl-C.
 
-    Works beside the process that appends.
+    It works while another process appends.
 
     \b
     Examples:

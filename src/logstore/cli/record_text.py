@@ -1,8 +1,8 @@
-"""Records as text: JSON lines in both directions, a line for people, raw values.
+"""Convert records to text and back: JSON lines, one line for people, raw values.
 
 A JSON line is `{"key": ..., "value": ..., "timestamp": ..., "headers": [[name, value], ...]}`.
-Bytes that are UTF-8 are a JSON string, none is null, and any other bytes are
-`{"base64": "..."}`: what `cat --format jsonl` prints, `append --input jsonl` takes back unchanged.
+UTF-8 bytes are a JSON string, a missing value is null, and other bytes are `{"base64": "..."}`. So
+`append --input jsonl` reads what `cat --format jsonl` prints, without change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore import Record
 from logstore.cli.output import time_text
 
 FIELDS = frozenset(
-    # The last three are what `cat` prints; a record that is appended gets its own.
+    # `cat` prints the last three; an appended record gets its own.
     ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 )
 
@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 
 
 class InputRecord(NamedTuple):
-    """A record as it comes in, before it has an offset."""
+    """Hold a record from the input, before it has an offset."""
 
     value: bytes | None
     key: bytes | None = None
@@ -37,7 +37,7 @@ def parse_json_record(line: bytes) -> InputRecord:
     """Read one JSON line.
 
     Raises:
-        ValueError: it is no record; the text says what is wrong with it.
+        ValueError: the line is not a record; the message says what is wrong with it.
 
     """
     try:
@@ -78,14 +78,14 @@ def parse_bytes(value: Any, field: str) -> bytes | None:
 
 
 def parse_record_timestamp(value: Any) -> int | None:
-    """Read milliseconds since the epoch, or a date and time (UTC unless it says otherwise)."""
+    """Read milliseconds since the epoch, or a date and time (UTC if it names no zone)."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
             return parse_moment(value)
         except ValueError:
-            raise ValueError(f'"timestamp" {value!r} is no date and time') from None
+            raise ValueError(f'"timestamp" {value!r} is not a date and time') from None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
         raise ValueError('"timestamp" must be milliseconds since 1970, or a date and time')
     return value
@@ -110,11 +110,11 @@ def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
 def parse_moment(text: str) -> int:
     """Read a point in time as milliseconds since the epoch.
 
-    Understood are milliseconds, and ISO 8601 (`2013-07-04`, `2013-07-04T12:00`, with `Z` or an
-    offset; UTC when it names none).
+    Accepts milliseconds and ISO 8601 (`2013-07-04`, `2013-07-04T12:00`, with `Z` or a zone
+    offset; without either, UTC).
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
 
     """
     if text.strip().lstrip("-").isdigit():
@@ -126,7 +126,7 @@ def parse_moment(text: str) -> int:
 
 
 def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
-    """Make a JSON value of bytes: a string where they are UTF-8, else base64."""
+    """Convert bytes to a JSON value: a string if they are UTF-8, else base64."""
     if data is None:
         return None
     try:
@@ -136,7 +136,7 @@ def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """Make the JSON object of a record."""
+    """Build the JSON object of a record."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -149,7 +149,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def record_to_line(record: Record) -> str:
-    """Make the line of a record for people: offset, time, key, value, headers, parted by tabs."""
+    """Format a record for people: offset, time, key, value and headers, separated by tabs."""
     parts = [
         str(record.offset),
         time_text(record.timestamp),
@@ -162,7 +162,7 @@ def record_to_line(record: Record) -> str:
 
 
 def printable(data: bytes | None) -> str:
-    """Word bytes so that they cannot steer the terminal they are printed on."""
+    """Format bytes so that they cannot control the terminal they are printed on."""
     if data is None:
         return "(null)"
     text = data.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Commands about topics: `topics`, `create`, `delete`."""
+"""Implement the commands about topics: `topics`, `create`, `delete`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PARTITION_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition) -> Row:
-    """Gather the facts of a partition; one that is offline says why in `state`."""
+    """Collect the facts of a partition; if it is offline, `state` has the reason."""
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,
@@ -68,7 +68,7 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
 
 
 def topic_row(topic: str, partition_rows: list[Row]) -> Row:
-    """Sum up the partitions of a topic; what is offline is counted as unknown, not as nothing."""
+    """Sum up the partitions of a topic; offline ones count as unknown, not as empty."""
     good = [row for row in partition_rows if row["state"] == "online"]
     offline = len(partition_rows) - len(good)
     return {
@@ -83,7 +83,7 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
 
 
 def tell_offline(partition_rows: list[Row]) -> None:
-    """Say on stderr which partitions are offline, and with which log dir."""
+    """Report on stderr which partitions are offline, and with which log dir."""
     by_dir: dict[str, list[str]] = {}
     for row in partition_rows:
         where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
@@ -97,7 +97,7 @@ def tell_offline(partition_rows: list[Row]) -> None:
 @click.argument("topic", required=False)
 @log_dirs_option
 @format_option()
-@click.option("--partitions", "-p", "by_partition", is_flag=True, help="A line per partition.")
+@click.option("--partitions", "-p", "by_partition", is_flag=True, help="One line per partition.")
 @click.pass_context
 def topics(
     ctx: click.Context,
@@ -108,8 +108,8 @@ def topics(
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    Records are counted as the span of readable offsets. The exit code is 1 when a partition or a
-    log dir is offline: what is known to be on it is named.
+    The record count is the number of readable offsets. The exit code is 1 if a partition or a log
+    dir is offline; the partitions known to be on it are named.
 
     \b
     Examples:
@@ -132,12 +132,12 @@ def topics(
         print_rows(summed, TOPIC_COLUMNS, output_format)
         tell_offline(offline)
     if not rows and output_format == "table":
-        note("no topics yet; make one with: logstore create TOPIC")
+        note("no topics yet; create one with: logstore create TOPIC")
     ctx.exit(1 if offline or is_a_dir_offline else 0)
 
 
 def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
-    """Make a configuration of `key=value` texts; Kafka's dotted keys are understood as well."""
+    """Build a configuration from `key=value` texts; Kafka's dotted keys are accepted too."""
     if not settings:
         return None
     values: dict[str, object] = {}
@@ -145,7 +145,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise click.UsageError(
-                f"--config takes KEY=VALUE, not {setting!r}", click.get_current_context()
+                f"--config needs KEY=VALUE, not {setting!r}", click.get_current_context()
             )
         values[key.strip().replace(".", "_")] = config_value(value.strip())
     with wrong_usage():
@@ -153,7 +153,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
 
 
 def config_value(text: str) -> int | str:
-    """Read an int, or leave a text: 64MiB and 7d are read by the configuration."""
+    """Convert an int; leave other text such as 64MiB and 7d to the configuration."""
     if text.lstrip("-").isdigit():
         return int(text)
     return text
@@ -171,7 +171,7 @@ def config_value(text: str) -> int | str:
     "-p",
     "count",
     type=click.IntRange(1, PARTITION_MAX + 1),
-    help="Make 0 to N - 1.",
+    help="Create 0 to N - 1.",
 )
 @click.option("--log-dir", metavar="DIR", help="Place them here (default: by free space).")
 @click.option(
@@ -180,10 +180,10 @@ def config_value(text: str) -> int | str:
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Kafka's topic keys, such as segment_bytes=64MiB; repeatable; kept with the partition.",
+    help="Kafka's topic keys, such as segment_bytes=64MiB; repeatable; stored with the partition.",
 )
 @click.option("--is-new", is_flag=True, help="Create even while a log dir is offline (KIP-112).")
-@click.option("--exist-ok", is_flag=True, help="Leave partitions that exist as they are.")
+@click.option("--exist-ok", is_flag=True, help="Do not change partitions that exist.")
 def create(
     topic: str,
     numbers: tuple[int, ...],
@@ -195,9 +195,9 @@ def create(
     is_new: bool,
     exist_ok: bool,
 ) -> None:
-    """Create partitions of TOPIC (partition 0 unless told otherwise).
+    """Create partitions of TOPIC (by default partition 0).
 
-    A store that is new is formatted first.
+    A new store is formatted first.
 
     \b
     Examples:
@@ -238,27 +238,27 @@ def create(
 def check_input(
     topic: str, partitions: Sequence[int], log_dirs: tuple[str, ...], log_dir: str | None
 ) -> None:
-    """Raise click.UsageError for what can be told to be wrong before anything is made."""
+    """Raise click.UsageError for mistakes that can be found before anything is created."""
     with wrong_usage():
         dir_name(validate_topic(topic), max(partitions))
         if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
             raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
     named = named_log_dirs(log_dirs)
-    if log_dir is None or find_owner(named) is not None:  # an owner may have been given more
+    if log_dir is None or find_owner(named) is not None:  # an owner may have more log dirs
         return
     if real_path(log_dir) not in map(real_path, named):
         raise click.UsageError(f"--log-dir {log_dir} is not among {', '.join(named)}")
 
 
 def confirmed(question: str) -> bool:
-    """Ask; where nobody is there to answer, that is wrong usage."""
+    """Ask the user; if no user can answer, raise wrong usage."""
     try:
         return click.confirm(question, err=True)
     except click.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
         click.echo(err=True)
-        text = "nothing was deleted: there is nobody to ask here; say --yes"
+        text = "nothing was deleted: no one can be asked here; give --yes"
         raise click.UsageError(text, click.get_current_context()) from None
 
 
@@ -274,10 +274,10 @@ def delete(
     output_format: str,
     yes: bool,
 ) -> None:
-    """Delete all partitions of TOPIC, or one, with every record in them.
+    """Delete all partitions of TOPIC, or one, with all their records.
 
-    Their names are free at once, their files go in the background. A partition on a log dir that is
-    offline is refused, and those after it are left alone.
+    Their names are free at once; their files are removed in the background. A partition on an
+    offline log dir is refused, and the partitions after it are not deleted.
 
     \b
     Examples:

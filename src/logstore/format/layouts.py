@@ -360,7 +360,7 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
 
 def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int) -> str:
     if magic == base_offset == 0 and size_bytes == LENGTH_OVERHEAD_BYTES:
-        return "there are only zeros here"
+        return "there are zeros instead of a batch"
     if magic in (0, 1) and OLD_MESSAGE_BYTES_MIN <= size_bytes <= available and base_offset >= 0:
         return f"Kafka's message format v{magic}, from before 0.11, is not supported"
     if magic not in (columnar.MAGIC, KAFKA_MAGIC):

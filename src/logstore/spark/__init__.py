@@ -11,7 +11,7 @@
         .load()
     )
 
-Columns and options are those of Spark's Kafka source. Spark is imported with the first call.
+The columns and options are those of Spark's Kafka source. Spark is imported on the first call.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["describe", "register", "session", "verify"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("logstore")` known to a session; takes about a second, once."""
+    """Register `format("logstore")` with a session; takes about a second, once."""
     from logstore.spark.source import LogStoreSource
 
     spark.dataSource.register(LogStoreSource)
 
 
 def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
-    """Check every batch of a store in parallel, beside its owner; a row for each problem.
+    """Check every batch of a store in parallel, also while a process owns it; one row per problem.
 
     Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
 
     Args:
-        kafka_log_dirs: they are a Kafka broker's.
+        kafka_log_dirs: whether the log dirs are a Kafka broker's.
     """
     from logstore.spark import checks
 
@@ -49,13 +49,13 @@ def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = Fal
 
 
 def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
-    """Measure every partition of a store: bytes, records, keys and their skew, range of times.
+    """Measure every partition of a store: bytes, records, keys and their skew, time range.
 
     Needs `register(spark)`. Columns: dir, topic, partition, bytes, segments, log_start_offset,
     log_end_offset, records, keys, null_keys, key_skew, min_timestamp, max_timestamp.
 
     Args:
-        kafka_log_dirs: they are a Kafka broker's; what it keeps for itself is left out.
+        kafka_log_dirs: whether the log dirs are a Kafka broker's; its internal topics are left out.
     """
     from logstore.spark import checks
 

@@ -1,7 +1,8 @@
-"""Look over a whole store with Spark: every batch checked, every partition measured.
+"""Check and measure a whole store with Spark: every batch checked, every partition measured.
 
-A segment is one task, found by name where it stands by then. What is wrong is looked at twice, the
-second time with a fresh view: beside an owner that truncates or retains, only damage stays.
+Each segment is one task, which finds it by name, wherever it is by then. A problem is checked a
+second time with a fresh view. So if an owner truncates or retains meanwhile, only real damage is
+reported.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Row = tuple[Any, ...]
 
 
 class Figures(NamedTuple):
-    """What a view knows of a partition without reading it."""
+    """Describe a partition by what a view knows without reading it."""
 
     dir: str
     topic: str
@@ -49,14 +50,14 @@ class Figures(NamedTuple):
 
 
 def place_of(log_dirs: LogDirs, is_kafka: bool) -> Place:
-    """Take one path, or several, as LogStore.open does."""
+    """Accept one path or several, as LogStore.open does."""
     if isinstance(log_dirs, str | os.PathLike):
         log_dirs = (log_dirs,)
     return Place(tuple(os.fspath(path) for path in log_dirs), is_kafka)
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame:
-    """Make a DataFrame of a few rows, without a word about pandas, which takes no part in it."""
+    """Create a DataFrame of a few rows, without the warning about pandas, which is not used."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         return spark.createDataFrame(rows, schema)
@@ -66,13 +67,13 @@ def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame
 
 
 def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
-    """Check every batch of a store, in parallel; one row for each problem, none if all is well.
+    """Check every batch of a store in parallel; return one row per problem, none if all is well.
 
     Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
-    Runs beside an owner. A log dir or partition that cannot be read is a row, too.
+    Another process may own the store. A log dir or partition that cannot be read is a row too.
 
     Raises:
-        LogDirError: not one log dir can be read.
+        LogDirError: no log dir can be read.
     """
     place = place_of(log_dirs, is_kafka)
     store = view_of(place)
@@ -85,7 +86,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
 
 
 def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
-    """Give every segment of a store, and rows for what cannot be listed."""
+    """List every segment of a store, and rows for what cannot be listed."""
     segments: list[Row] = []
     rows: list[Row] = []
     for key in store:
@@ -106,7 +107,7 @@ def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
 
 
 def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check the segments that a task was given."""
+    """Check the segments of a task."""
     import pyarrow as pa
 
     kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string()]
@@ -125,7 +126,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment; give what is wrong with it at a second look as well."""
+    """Check one segment; return the problems that a second check finds too."""
     first = _look(place, topic, partition, base)
     if not first:
         return []
@@ -153,7 +154,7 @@ def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
 
 
 def flushed_to(store: LogStore, log: Log) -> int:
-    """Give the offset below which the owner has flushed a log, as its checkpoint says."""
+    """Return the offset below which the owner has flushed a log, by its checkpoint."""
     from logstore.names import TopicPartition
 
     log_dir = store.host.dir_of(log.log_dir)
@@ -171,7 +172,7 @@ def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> 
     min_timestamp, max_timestamp. Reads keys and timestamps of every record.
 
     Raises:
-        LogDirOfflineError: the store is not whole.
+        LogDirOfflineError: a log dir is missing or offline.
     """
     from pyspark.sql import functions as f
 

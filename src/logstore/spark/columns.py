@@ -1,9 +1,9 @@
-"""Lay the records of a log out as the Arrow columns that Spark expects, without touching a record.
+"""Convert the records of a log to the Arrow columns that Spark expects, without touching a record.
 
     key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
     timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>
 
-Spark compares types exactly: field by field, nullability included.
+Spark compares types exactly: each field, including whether it may be null.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ARROW_TYPES = {
     "headers": HEADERS,
 }
 
-# Small batches are put together until they are worth a trip, large ones are cut.
+# Small batches are joined until they are worth a transfer to the JVM; large ones are cut.
 ROWS_MIN = 32 * 1024
 BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20
@@ -53,12 +53,12 @@ Build = Callable[[Batches], pa.Array]
 
 
 def schema_text(columns: Iterable[str]) -> str:
-    """Give the schema of some columns as Spark's DDL."""
+    """Format the schema of some columns as Spark's DDL."""
     return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in columns)
 
 
 class ArrowColumns:
-    """Make Arrow batches of some columns out of the record batches of one partition."""
+    """Convert the record batches of one partition to Arrow batches of some columns."""
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
         self.topic = topic
@@ -78,7 +78,7 @@ class ArrowColumns:
         self._topic_column = pa.array([], pa.string())
 
     def stream(self, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield Arrow batches of a size that is worth a trip to the JVM."""
+        """Yield Arrow batches that are large enough to be worth a transfer to the JVM."""
         held: list[RecordBatch] = []
         rows = size = 0
         for batch in batches:
@@ -149,12 +149,12 @@ def _offsets(batches: Batches) -> pa.Array:
 
 def _timestamps(batches: Batches) -> pa.Array:
     times = np.concatenate([batch.timestamps for batch in batches])
-    # Milliseconds that do not fit as microseconds are an error in Spark's own source, too.
+    # As in Spark's own source, milliseconds that do not fit as microseconds are an error.
     return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
 
 
 def _timestamp_types(batches: Batches) -> pa.Array:
-    """Give Kafka's numbers: 0 CreateTime, 1 LogAppendTime."""
+    """Return Kafka's timestamp types: 0 CreateTime, 1 LogAppendTime."""
     kinds = [int(bool(batch.header.attributes & LOG_APPEND_TIME)) for batch in batches]
     counts = [batch.count for batch in batches]
     return _numbers(np.repeat(np.array(kinds, np.int32), counts), pa.int32())

@@ -1,16 +1,17 @@
-"""Append what tasks have staged, each batch of a query exactly once, whenever the process dies.
+"""Append what tasks have staged, each batch of a query exactly once, even if the process dies.
 
     <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
 
     begin    the document names the batch, its staged files, and where each log ended
     append   every encoded batch carries the id of this commit and the number of its first record
     flush    the logs that were appended to
-    end      the document names the batch as the last one that is whole; the staged files go
+    end      the document names the batch as the last complete one; the staged files are removed
 
-A commit that was cut is completed by the next one, of whatever query, before its own: the logs say
-themselves, from where each ended on, which batches they have. The owner's lock is held all the
-time, so between begin and end nobody else appends, unless the commit was cut; then what was there
-before is taken out of the document first, and the rest goes to the log's new end (docs/adr).
+If a commit is interrupted, the next commit, of whatever query, completes it first. The logs show
+which of its batches they have, from where each log ended. The owner's lock is held all the time, so
+between begin and end no other process appends, unless the commit is interrupted. In that case the
+records that the logs have already are removed from the document first, and the rest is appended at
+the log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from logstore.spark.staging import SPARK_DIR, Run, make_dirs, staging_dir
 from logstore.store.store import LogStore
 
 NOTHING_YET = -1
-# How the id of a write begins that has one batch only.
+# The id of a write that has only one batch begins with this.
 ONCE_PREFIX = "write-"
 APPEND_BYTES = 4 << 20
 
 
 class Part(NamedTuple):
-    """What a commit does to one partition.
+    """Describe the part of a commit that goes to one partition.
 
     Attributes:
-        base_offset: the end of the log before; this commit's batches follow it without a gap.
-        first_sequence: how many records of this commit stand before that already.
+        base_offset: end of the log before; this commit's batches follow it without a gap.
+        first_sequence: how many records of this commit are before that offset already.
     """
 
     topic: str
@@ -59,17 +60,17 @@ class Part(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit under way."""
+    """Describe a commit that was begun."""
 
     batch_id: int
     parts: tuple[Part, ...]
 
 
 class QueryRecord(NamedTuple):
-    """What is known of a query: its last whole batch, and the commit that was begun after it.
+    """Record the state of a query: its last complete batch, and the commit begun after it.
 
     Attributes:
-        number: grows with every writing; a log dir that was away may hold an older one.
+        number: grows with every write; a log dir that was away may hold an older one.
     """
 
     query_id: str
@@ -78,7 +79,7 @@ class QueryRecord(NamedTuple):
     pending: Commit | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """Give it as what stands in the file."""
+        """Return the record in the form that the file stores."""
         pending = None
         if self.pending is not None:
             parts = [part._asdict() for part in self.pending.parts]
@@ -87,7 +88,7 @@ class QueryRecord(NamedTuple):
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> QueryRecord:
-        """Read it back."""
+        """Read a record from its stored form."""
         pending = None
         if document["pending"] is not None:
             parts = tuple(
@@ -102,7 +103,7 @@ class QueryRecord(NamedTuple):
 
 
 def commits_dir(log_dir: str) -> str:
-    """Give the directory of the documents in a log dir."""
+    """Return the directory of the documents in a log dir."""
     return os.path.join(log_dir, SPARK_DIR, "commits")
 
 
@@ -110,8 +111,8 @@ def read_records(log_dirs: Iterable[str]) -> dict[str, QueryRecord]:
     """Read the newest document of every query.
 
     Raises:
-        CorruptCheckpointError: a query's documents are all damaged.
-        OSError: a disk did not give one.
+        CorruptCheckpointError: all documents of a query are damaged.
+        OSError: a disk could not read one.
     """
     found: dict[str, QueryRecord] = {}
     damaged: dict[str, CorruptCheckpointError] = {}
@@ -141,7 +142,7 @@ def read_records(log_dirs: Iterable[str]) -> dict[str, QueryRecord]:
 
 
 class CommitLog:
-    """The documents of a store that this process owns."""
+    """Read and write the documents of a store that this process owns."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -154,7 +155,7 @@ class CommitLog:
         return read_records([log_dir.path for log_dir in self._good_dirs()])
 
     def write(self, record: QueryRecord) -> QueryRecord:
-        """Write a record durably into every log dir that works, and give it with its number.
+        """Write a record durably into every log dir that works; return it with its new number.
 
         Raises:
             LogDirOfflineError: no log dir works.
@@ -176,9 +177,9 @@ class CommitLog:
         return record
 
     def remove_finished(self, record: QueryRecord) -> None:
-        """Remove the record of a batch write that is whole: there will never be another.
+        """Remove the record of a complete batch write, because no other batch follows it.
 
-        Not while a log dir is away or hangs: it may hold the record as it was when the write began.
+        It stays while a log dir is away or hangs, which may hold the record of the write's begin.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -189,13 +190,13 @@ class CommitLog:
                 files.remove_if_there(os.path.join(commits_dir(log_dir.path), query_id))
 
     def remove_staged(self, query_id: str) -> None:
-        """Remove the staged files of a query; a failure leaves them to the next commit."""
+        """Remove a query's staged files; the next commit removes those that cannot be now."""
         for log_dir in self._good_dirs():
             with suppress(OSError):
                 bulk.remove_tree(staging_dir(log_dir.path, query_id))
 
     def remove_completed(self, record: QueryRecord) -> None:
-        """Remove what a cut commit had staged, of a query that may be staging its next batch."""
+        """Remove the staged files of an interrupted commit, and no others of the same query."""
         assert record.pending is not None
         if record.query_id.startswith(ONCE_PREFIX):
             self.remove_staged(record.query_id)
@@ -204,7 +205,7 @@ class CommitLog:
 
 
 def remove_files(runs: Iterable[Run]) -> None:
-    """Remove the staged files of some runs; a failure leaves them to the next commit."""
+    """Remove the staged files of runs; the next commit removes those that cannot be now."""
     for path in {run.path for run in runs}:
         with suppress(OSError):
             files.remove_if_there(path)
@@ -214,7 +215,7 @@ def remove_files(runs: Iterable[Run]) -> None:
 
 
 def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -> bool:
-    """Append a batch's staged records exactly once; False when it was committed before.
+    """Append a batch's staged records exactly once; return False if it was committed before.
 
     The caller owns the store.
     """
@@ -231,16 +232,16 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    if is_new:  # else a driver that went on from there may be staging the next batch
+    if is_new:  # otherwise a driver that continued from there may be staging the next batch
         log.remove_staged(query_id)
     return is_new
 
 
 def check_staged(runs: Sequence[Run]) -> None:
-    """Refuse to begin what could not be completed: a commit that was begun stops all others.
+    """Raise before a commit begins that could not be completed: it would stop all others.
 
     Raises:
-        LogStoreError: a staged file is not there, or not all of it; nothing was appended.
+        LogStoreError: a staged file is missing or too short; nothing was appended.
     """
     sizes: dict[str, int] = {}
     for run in runs:
@@ -255,9 +256,9 @@ def check_staged(runs: Sequence[Run]) -> None:
         if why:
             raise LogStoreError(
                 f"nothing was appended: the staged file {path} cannot be read on host "
-                f"{socket.gethostname()} ({why}). Somebody removed it, its disk is away, or the "
-                "driver does not see the log dirs of its executors; run the write again, a stream "
-                "from its checkpoint"
+                f"{socket.gethostname()} ({why}). It was removed, its disk is away, or the driver "
+                "does not see the log dirs of its executors. Run the write again; a stream "
+                "continues from its checkpoint"
             )
 
 
@@ -271,7 +272,7 @@ def _parts(store: LogStore, runs: Sequence[Run]) -> Iterable[Part]:
 
 
 def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
-    """Complete a commit that was cut: look what the logs have of it, and append the rest."""
+    """Complete an interrupted commit: find out which records the logs have, append the rest."""
     assert record.pending is not None
     parts = []
     for part in record.pending.parts:
@@ -285,7 +286,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Give what of a part is not in its log yet; None when its topic is no more."""
+    """Return the part that is not in its log yet; None if its topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:
@@ -308,7 +309,7 @@ def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
 
 
 def finish(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
-    """Append everything a begun commit names, make it durable, and mark it as whole."""
+    """Append everything that a begun commit names, make it durable, and mark it as complete."""
     assert record.pending is not None
     producer_id = producer_of(record.query_id, record.pending.batch_id)
     logs = []
@@ -348,9 +349,9 @@ def read_run(log: Log, run: Run) -> bytes:
     except OSError as error:
         raise LogStoreError(
             f"a commit that was begun cannot be completed: its staged file {run.path} cannot be "
-            f"read ({error.strerror}). Bring it back, or remove the commit's document in "
-            f"{os.path.join(SPARK_DIR, 'commits')} of every log dir to give its records up"
+            f"read ({error.strerror}). Bring the file back. To give its records up, remove the "
+            f"commit's document in {os.path.join(SPARK_DIR, 'commits')} of every log dir"
         ) from error
     if len(data) != run.size_bytes:
-        raise LogStoreError(f"the staged file {run.path} ends before {run.position} + its batch")
+        raise LogStoreError(f"the staged file {run.path} ends within the batch at {run.position}")
     return data

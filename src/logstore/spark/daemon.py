@@ -1,8 +1,8 @@
-"""Start Spark's Python workers as Spark does, but let them end in silence when the JVM hangs up.
+"""Start Spark's Python workers as Spark does, but let them end silently when the JVM hangs up.
 
-A worker at rest that finds its connection closed tries to tell the JVM so. Over a Unix socket that
-fails at once, unlike over TCP, and Spark's own daemon prints a traceback for it: one for every
-worker that has rested for a minute, or whose session stops.
+If an idle worker finds its connection closed, it tries to report that to the JVM. Over a Unix
+socket, unlike TCP, that fails at once, and Spark's own daemon prints a traceback. That happens for
+each worker that is idle for a minute, or whose session stops.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _serve = daemon.worker
 def _serve_quietly(sock: socket.socket, authenticated: bool) -> int:
     try:
         return _serve(sock, authenticated)
-    except ConnectionError:  # nobody is there to be told; the worker ends
+    except ConnectionError:  # no process is left to report to; the worker ends
         return 1
 
 

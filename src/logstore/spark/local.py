@@ -1,4 +1,4 @@
-"""Start a Spark session on this machine that is quick, quiet and needs no network."""
+"""Start a Spark session on this machine that is fast, quiet and needs no network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
-# Rows live shortly: with the JVM's default, G1, reading them takes an eighth longer.
+# Rows are short-lived: with the JVM's default collector, G1, reading them takes an eighth longer.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -40,20 +40,21 @@ def session(
     java: str = "auto",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or give the one that runs.
+    """Start a Spark session, or return the one that is running.
 
-    Works without a Java of the system: the extra `spark` brings one along. Sets JAVA_HOME,
-    PYSPARK_PYTHON and PYTHONPATH of this process, which Spark hands to its own processes. Times
-    are shown in UTC.
+    It works without a Java on the system, because the extra `spark` installs one. It sets
+    JAVA_HOME, PYSPARK_PYTHON and PYTHONPATH of this process, which Spark passes on to its own
+    processes. Times are shown in UTC.
 
     Args:
         master: any Spark master; by default every core of this machine.
-        java: "auto" takes the system's Java if it is 17 or later; "system" and "bundled" insist.
-        conf: Spark's settings, over those that make it quick and quiet.
+        java: "auto" takes the system's Java if it is 17 or later, else the bundled one; "system"
+            and "bundled" take only that one.
+        conf: Spark's settings; they override those that make it fast and quiet.
 
     Raises:
         ImportError: pyspark is not installed.
-        RuntimeError: there is no Java as wanted.
+        RuntimeError: the chosen Java is not installed.
     """
     builder = _import_session().builder
     active = _import_session().getActiveSession()
@@ -77,16 +78,16 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector if the user does not; a JVM that is told of two does not start."""
+    """Choose a garbage collector unless the user did; a JVM that is given two does not start."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 
 
 def prepare_environment(java: str = "auto", *, is_quiet: bool = False) -> None:
-    """Set what Spark's own processes take from this one: Java, Python and where packages are."""
+    """Set the variables that Spark's own processes inherit: Java, Python, and package paths."""
     choose_java(os.environ, java)
     choose_python(os.environ, is_quiet=is_quiet)
-    # Each of Spark's Python processes would say that it does not know this pandas: nor is it used.
+    # Otherwise each of Spark's Python processes warns about this pandas, which is not used.
     filters = [os.environ.get("PYTHONWARNINGS", ""), PANDAS_WARNING]
     if PANDAS_WARNING not in filters[0]:
         os.environ["PYTHONWARNINGS"] = ",".join(filter(None, filters))
@@ -99,7 +100,7 @@ def prepare_environment(java: str = "auto", *, is_quiet: bool = False) -> None:
 def _import_session() -> type[SparkSession]:
     try:
         with warnings.catch_warnings():
-            # It tells of versions of pandas, which nothing here uses.
+            # The import warns about versions of pandas, which is not used here.
             warnings.simplefilter("ignore", FutureWarning)
             from pyspark.sql import SparkSession
     except ImportError as error:

@@ -1,13 +1,14 @@
-"""What a stream has read, as Spark keeps it in the checkpoint, and how far a batch may go.
+"""Convert what a stream has read to Spark's checkpoint, and limit how far a batch may go.
 
     {"orders": {"0": 1200, "1": 980}, "topic ids": {"orders": {"0": "c31959bdd86750e2", ...}}}
 
-The next offset of each partition stands there as Kafka has it. Beside them are the first 8 bytes of
-the topic ids: a partition that was deleted and created anew has another one, however long it is by
-now. No topic is called "topic ids", for a name has no spaces. Where there is no id nothing is
-known of it: in a checkpoint of an earlier version, or of a Kafka broker that has none.
+The document holds the next offset of each partition, as Kafka's does. Beside the offsets are the
+first 8 bytes of the topic ids. If a partition was deleted and created again, it has another id,
+however long it is by now. No topic is called "topic ids", because a name has no spaces. A partition
+may have no id: in a checkpoint of an earlier version, or of a Kafka broker without ids. Then such a
+change is not noticed.
 
-Spark compares offsets as text, so topics and partitions always stand in order.
+Spark compares offsets as text, so topics and partitions are always in order.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ TopicIds = dict[TopicPartition, str]
 
 
 class Reached(NamedTuple):
-    """Carry what was read up to: the next offset of each partition, and whose it is."""
+    """Hold the next offset of each partition of a stream, and the ids of their topics."""
 
     offsets: PartitionOffsets
     ids: TopicIds
 
 
 def short_id(topic_id: bytes) -> str:
-    """Give what stands for a topic id in a document; nothing for one that is not known."""
+    """Return the short form of a topic id for a document; empty if the id is unknown."""
     return topic_id[:ID_BYTES].hex() if any(topic_id) else ""
 
 
 def to_document(
     offsets: Mapping[TopicPartition, int], ids: Mapping[TopicPartition, str] | None = None
 ) -> OffsetDocument:
-    """Give offsets, and the ids of their topics, as what Spark writes into the checkpoint."""
+    """Build the document for Spark's checkpoint from offsets and the ids of their topics."""
     document: OffsetDocument = {}
     known: dict[str, dict[str, str]] = {}
     for key in sorted(offsets):
@@ -51,7 +52,7 @@ def to_document(
 
 
 def from_document(document: OffsetDocument) -> Reached:
-    """Read offsets back."""
+    """Read offsets from a document."""
     ids = document.get(TOPIC_IDS, {})
     return Reached(
         {
@@ -69,7 +70,7 @@ def from_document(document: OffsetDocument) -> Reached:
 
 
 def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
-    """Give the offsets of those partitions that are not known to be another topic's by now."""
+    """Return the offsets of the partitions that still have, or may have, the same topic id."""
     return {
         key: offset
         for key, offset in begun.offsets.items()
@@ -78,10 +79,10 @@ def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
 
 
 def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> PartitionOffsets:
-    """Move every start towards its end by its share of `limit` records in all.
+    """Move every start towards its end by its share of `limit` records in total.
 
-    Each partition that is behind moves by one record at least, so that none waits for a long one;
-    where the limit is less than their number, they take turns.
+    Each partition with unread records moves by at least one record, so that none waits for a long
+    one. If `limit` is less than the number of such partitions, they take turns.
     """
     behind = {key: ends[key] - starts[key] for key in sorted(ends) if ends[key] > starts[key]}
     if sum(behind.values()) <= limit:

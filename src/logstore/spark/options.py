@@ -1,6 +1,6 @@
 """Read the options of the source and the sink; names and meanings are those of Spark's Kafka ones.
 
-An option that is not known is refused, naming the nearest one that is.
+An unknown option is refused, and the error names the nearest known one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ READ_OPTIONS = (
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "kafka.isolation.level",
 )  # fmt: skip
-# Of a connection to brokers: a job that comes from Kafka may leave them in, they mean nothing here.
-# A sink writes headers where there is a column of them, as Kafka's does.
+# Options of a connection to brokers. A job that was written for Kafka may keep them: they are
+# ignored. As in Kafka's sink, headers are written if there is a column of them.
 IGNORED = re.compile(
     r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )
@@ -39,19 +39,19 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 HEADERS = "headers"
 
 PartitionOffsets = dict[TopicPartition, int]
-# One bound for all partitions, or one for each.
+# One value for all partitions, or one for each.
 Bound = int | PartitionOffsets
 
 
 class Place(NamedTuple):
-    """Say where a store is: all its log dirs, and whether a Kafka broker's they are."""
+    """Name a store: all its log dirs, and whether they are a Kafka broker's."""
 
     log_dirs: tuple[str, ...]
     is_kafka: bool = False
 
 
 class ReadOptions(NamedTuple):
-    """Carry checked options of the source; picklable, paths and numbers only."""
+    """Hold the checked options of the source; picklable, paths and numbers only."""
 
     place: Place
     topics: tuple[str, ...]
@@ -72,17 +72,17 @@ class ReadOptions(NamedTuple):
     is_committed: bool
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Tell whether the options select a partition, be it there or not."""
+        """Report whether the options select a partition, whether it exists or not."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, key.topic) is not None
         return key in self.assigned or key.topic in self.topics
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """Give the options under their right names; Spark hands them over in lower case.
+    """Return the options under their exact names; Spark passes them in lower case.
 
     Raises:
-        ValueError: one is not known.
+        ValueError: an option is unknown.
     """
     from difflib import get_close_matches
 
@@ -102,14 +102,14 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, s
 
 
 def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
-    """Check the options of a read; raises ValueError with what is wrong and what would be right."""
+    """Check the options of a read; raise ValueError with what is wrong and how to correct it."""
     options = check_names(given, READ_OPTIONS)
     topics, pattern, assigned = _selection(options)
     if is_stream and (unfit := [name for name in options if name.startswith("ending")]):
         raise ValueError(f"a stream has no end: leave out {unfit[0]}")
     starting_times = _times(options, "starting")
     ending_times = _times(options, "ending")
-    if starting_times is not None:  # a time goes before offsets
+    if starting_times is not None:  # a time takes precedence over offsets
         options.pop("startingOffsets", None)
     if ending_times is not None:
         options.pop("endingOffsets", None)
@@ -121,7 +121,9 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         raise ValueError("endingOffsets: a read cannot end at the earliest offsets")
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
-        raise ValueError(f'startingOffsetsByTimestampStrategy {strategy!r} is "error" or "latest"')
+        raise ValueError(
+            f'startingOffsetsByTimestampStrategy must be "error" or "latest", not {strategy!r}'
+        )
     isolation = options.get("kafka.isolation.level", ISOLATION_LEVELS[0]).lower()
     if isolation not in ISOLATION_LEVELS:
         raise ValueError(f"kafka.isolation.level {isolation!r} is none of {ISOLATION_LEVELS}")
@@ -151,7 +153,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
 
 
 def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Read `logDirs`: paths with commas between them, or a JSON list of paths."""
+    """Read `logDirs`: paths separated by commas, or a JSON list of paths."""
     text = options.get("logDirs", "").strip()
     if text.startswith("["):
         paths = _json(text, "logDirs", '["/disk1/logs", "/disk2/logs"]')
@@ -159,7 +161,7 @@ def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
         paths = [path.strip() for path in text.split(",")]
     paths = [path for path in paths if path]
     if not paths:
-        raise ValueError('option logDirs is missing: all log dirs of the store, "/disk1,/disk2"')
+        raise ValueError('set the option logDirs to all log dirs of the store: "/disk1,/disk2"')
     return tuple(map(str, paths))
 
 
@@ -251,7 +253,7 @@ def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
-    """Read a time for all partitions, else one for each, else None; ms since the epoch."""
+    """Read one time for all partitions, or one for each, or None; ms since the epoch."""
     if f"{side}Timestamp" in options:
         return number(options, f"{side}Timestamp", 0)
     name = f"{side}OffsetsByTimestamp"
@@ -276,7 +278,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
 
 
 def _whole(value: Any) -> int:
-    """Take a whole number out of JSON, where keys are texts; raises ValueError."""
+    """Read a whole number from JSON, where keys are text; raise ValueError if it is none."""
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(value)

@@ -15,9 +15,9 @@ Numbers = NDArray[Any]
 
 
 def murmur2(keys: pa.Array) -> Numbers:
-    """Hash each key with Kafka's murmur2: shape (n,), uint32; the hash of a null says nothing.
+    """Hash each key with Kafka's murmur2: shape (n,), uint32; the hash of a null is meaningless.
 
-    Keys of one length are hashed together, a word of all of them at a time.
+    Keys of one length are hashed together, one word of all of them at a time.
     """
     keys = keys.cast(pa.large_binary())
     starts = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + len(keys) + 1]
@@ -49,7 +49,7 @@ def _murmur2(octets: Numbers, length: int) -> Numbers:
 
 
 def by_key(keys: pa.Array | None, partitions: list[int], rows_before: int, count: int) -> Numbers:
-    """Give the partition of each row: by its key, in turn where there is none."""
+    """Choose the partition of each row: by its key, or in turn if it has none."""
     numbers = np.array(partitions, np.int64)
     turns = (rows_before + np.arange(count)) % len(numbers)
     if keys is None or keys.null_count == count:

@@ -1,7 +1,8 @@
-"""Decide what a read covers: which partitions, from which offset to which, in which pieces.
+"""Plan a read: which partitions, from which offset to which, in which pieces.
 
-It runs in a process of the driver's, beside whoever owns the store. A piece names a partition and
-a range of offsets, never a path: by the time a task reads it, the replica may have moved.
+It runs in a process of the driver, while another process may own the store. A piece names a
+partition and a range of offsets, never a path, because the replica may have moved when a task
+reads it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, Re
 from logstore.spark.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
-# About what a task reads in a tenth of a second; smaller pieces cost more in scheduling.
+# About as much as a task reads in a tenth of a second; smaller pieces cost more in scheduling.
 PIECE_BYTES = 32 << 20
-# What stays behind costs next to nothing: without keys, values and headers a piece may be larger.
+# Columns that are not read cost next to nothing: without key, value and headers, use larger pieces.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
-# What a broker keeps for itself: a pattern does not mean these, only their names do.
+# Topics that a broker keeps for itself. A pattern does not select them, only their names do.
 INTERNAL_TOPICS = {
     "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
 }  # fmt: skip
@@ -35,7 +36,7 @@ INTERNAL_TOPICS = {
 
 @dataclass
 class Piece(InputPartition):
-    """Carry what one task reads; picklable, names and numbers only.
+    """Describe what one task reads; picklable, names and numbers only.
 
     Attributes:
         aborted: transactions whose records are left out, by producer.
@@ -56,10 +57,10 @@ class Piece(InputPartition):
 
 
 class Span(NamedTuple):
-    """Carry a partition's readable range, as its log was just seen.
+    """Describe a partition's readable range at the time of the survey.
 
     Attributes:
-        decided: what of it is, where only committed records are wanted; none is else.
+        decided: its decided transactions if only committed records are wanted; else None.
     """
 
     log: Log
@@ -69,11 +70,11 @@ class Span(NamedTuple):
 
 
 def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
-    """Give the partitions that the options name, in order.
+    """List the partitions that the options select, in order.
 
     Raises:
-        UnknownPartitionError: a topic or partition that was named is not there.
-        LogDirOfflineError: what is there cannot be told, because a log dir is offline.
+        UnknownPartitionError: a topic or partition that the options name does not exist.
+        LogDirOfflineError: the partitions are not all known, because a log dir is offline.
     """
     there = list(store)
     if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client lists them
@@ -83,7 +84,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key)  # it says what is the matter
+                find(store, key)  # it raises with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -101,10 +102,10 @@ def _few(names: Sequence[object]) -> str:
 
 
 def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
-    """Select the partitions and look at them now; what fails is tried once more, with a new view.
+    """Select the partitions and look at them; if that fails, try once more with a new view.
 
     Raises:
-        LogStoreError: a partition is not there, or cannot be read, and no data may be lost.
+        LogStoreError: a partition is missing or unreadable, and `failOnDataLoss` is set.
     """
     for is_last in (False, True):
         store = view_of(options.place)
@@ -120,9 +121,9 @@ def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
 def look(
     store: LogStore, keys: Iterable[TopicPartition], options: ReadOptions
 ) -> dict[TopicPartition, Span]:
-    """Look at the partitions now; one that cannot be read is left out if data may be lost.
+    """Look at the partitions now; leave out those that cannot be read if data may be lost.
 
-    Where committed records are wanted, a partition ends where the first open transaction begins.
+    If only committed records are wanted, a partition ends where its first open transaction begins.
     """
     spans = {}
     for key in keys:
@@ -139,7 +140,7 @@ def look(
 
 
 def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
-    """Give the offset at which each partition begins to be read."""
+    """Return the offset at which each partition is read from."""
     if options.starting_times is None:
         _check_none_else(spans, options.starting, "startingOffsets", options)
         return {
@@ -153,7 +154,7 @@ def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> Par
 
 
 def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
-    """Give the offset before which each partition ends to be read."""
+    """Return the offset before which the read of each partition ends."""
     if options.ending_times is None:
         _check_none_else(spans, options.ending, "endingOffsets", options)
         return {
@@ -170,21 +171,21 @@ def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> Parti
 
 
 def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
-    """Refuse bounds that contradict each other; raises ValueError."""
+    """Raise ValueError if a partition's start is after its end."""
     for key, start in starts.items():
         if start > ends[key]:
             raise ValueError(
-                f"{key} is to be read from offset {start} to {ends[key]}: the start that the "
-                "options give lies behind the end"
+                f"{key} is to be read from offset {start} to {ends[key]}: the start in the options "
+                "is after the end"
             )
 
 
 def _check_none_else(
     spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
 ) -> None:
-    """Refuse a bound of a partition that is not read: it is a slip, or the partition is gone.
+    """Raise if a bound names a partition that is not read: a mistake, or the partition is gone.
 
-    Where data may be lost, those that were selected may be gone.
+    If data may be lost, selected partitions may be gone.
     """
     if not isinstance(bound, dict):
         return
@@ -194,8 +195,8 @@ def _check_none_else(
     ]
     if others:
         raise ValueError(
-            f"{name} names {_few(sorted(others))}, not read here: it must name the partitions that "
-            f"are read and no others, {_few(sorted(spans))}"
+            f"{name} names {_few(sorted(others))}, which is not read. It must name exactly the "
+            f"partitions that are read: {_few(sorted(spans))}"
         )
 
 
@@ -203,7 +204,7 @@ def _of(bound: Bound, key: TopicPartition, name: str) -> int:
     if not isinstance(bound, dict):
         return bound
     if key not in bound:
-        raise ValueError(f"{name} says nothing of {key}: it must name every partition that is read")
+        raise ValueError(f"{name} does not name {key}: it must name every partition that is read")
     return bound[key]
 
 
@@ -232,7 +233,7 @@ def _at_time(key: TopicPartition, span: Span, times: Bound, options: ReadOptions
 def lost(
     key: TopicPartition, offset: int, start: int, end: int, what: str
 ) -> OffsetOutOfRangeError:
-    """Make the error that tells of records that are no longer there."""
+    """Create the error for records that no longer exist."""
     where = "retention or a deletion removed it" if offset < start else "the log ends before it"
     return OffsetOutOfRangeError(
         f"{key}: {what} wants offset {offset}, the log has {start}..{end}: {where}. Begin where "
@@ -249,14 +250,14 @@ def pieces_of(
     ends: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> list[Piece]:
-    """Cut the ranges into pieces of about one size, at least as many as are wanted."""
+    """Cut the ranges into pieces of similar size, at least as many as the options ask for."""
     total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
     piece_bytes = min(largest, max(total // options.partitions_min, 1))
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
-            raise damage[1]  # what is open may end in what is damaged
+            raise damage[1]  # an open transaction may end in the damaged part
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()
@@ -266,14 +267,14 @@ def pieces_of(
 
 
 def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
-    """Cut a range of offsets into equal parts of at most so many."""
+    """Cut a range of offsets into equal parts of at most `records_max`."""
     count = 1 if records_max is None else -(-(end - start) // records_max)
     cuts = [start + (end - start) * number // count for number in range(count + 1)]
     return pairwise(cuts)
 
 
 def _within(decided: Decided, start: int, end: int) -> AbortedBy:
-    """Give the aborted transactions that reach into a range of offsets."""
+    """Return the aborted transactions that overlap a range of offsets."""
     found = {
         producer_id: [row for row in rows if row.first_offset < end and row.last_offset >= start]
         for producer_id, rows in decided.aborted.items()

@@ -1,7 +1,7 @@
-"""Choose the Python that Spark's own processes run: the user's, else this one.
+"""Choose the Python that Spark's own processes run: the user's, or the one running now.
 
-Over Unix sockets it is started through `bin/python`, a script that puts a daemon which ends its
-workers in silence (see `daemon`) in the place of Spark's.
+If Spark uses Unix sockets, Python is started through the script `bin/python`. The script replaces
+Spark's daemon by one that ends its workers silently (see `daemon`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-# The script in `bin` finds the Python to run by this.
+# The script in `bin` reads the path of the Python to run from this variable.
 COMMAND_NAME = "LOGSTORE_PYTHON"
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python")
 
 
 def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
-    """Set the Python that Spark's own processes run: the user's, else this one.
+    """Set the Python that Spark's own processes run: the user's, or the one running now.
 
-    Without it they run whatever `python3` stands first in PATH.
+    Otherwise they would run the first `python3` in PATH.
 
     Args:
-        is_quiet: have it started through the script, on this machine.
+        is_quiet: start it through the script; only for this machine.
     """
     wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # or there is none: what a session before this one chose
+    if wanted == SCRIPT:  # unset, or set by an earlier session: use that session's choice
         wanted = environment.get(COMMAND_NAME, sys.executable)
     environment[COMMAND_NAME] = wanted
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):

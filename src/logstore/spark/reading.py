@@ -1,8 +1,8 @@
-"""Read one piece of a partition in a task, wherever the partition stands by now.
+"""Read one piece of a partition in a task, wherever the partition is by then.
 
-A replica that was moved since the planning is found by its name; while a move swaps it, for a
-moment, it is looked for again. What has been read is never read twice: a new attempt goes on behind
-the last batch that was given.
+If a replica was moved since the planning, it is found by its name. If a move is swapping it, which
+takes a moment, the task looks again. No batch is returned twice: a new attempt continues after the
+last batch that was returned.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield a piece's records as Arrow batches, every stored batch verified.
+    """Yield a piece's records as Arrow batches; every stored batch is verified.
 
     Raises:
         OffsetOutOfRangeError: records of the piece are gone, and `failOnDataLoss` is set.
         LogDirOfflineError: this process cannot use a log dir that may hold the partition.
-        CorruptRecordBatchError: a batch is damaged; what stands before it was given.
+        CorruptRecordBatchError: a batch is damaged; the batches before it were yielded.
     """
     from logstore.spark.columns import ArrowColumns
 
@@ -78,7 +78,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 raise _gone(piece, offset, "it was deleted") from error
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
-            # The log began anew while it was read: look once more at what is left of it.
+            # The log was reset while it was read: check once more which records it still has.
             if options.fails_on_data_loss and error.offset < error.log_start_offset:
                 raise lost(
                     key, offset, error.log_start_offset, error.log_end_offset, "a task"
@@ -93,21 +93,21 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
-    """Find the log by name; None if it is another topic's now and data may be lost."""
+    """Find the log by name; return None if it is now another topic's and data may be lost."""
     store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
     host.refresh(log)
     if log.topic_id == piece.topic_id:
         return log
     if options.fails_on_data_loss:
-        raise _gone(piece, piece.start, "the topic was deleted and created anew")
+        raise _gone(piece, piece.start, "the topic was deleted and created again")
     return None
 
 
 def _what_is_left(
     key: TopicPartition, log: Log, start: int, end: int, options: ReadOptions
 ) -> tuple[int, int]:
-    """Give the part of a range that the log still has."""
+    """Return the part of a range that the log still has."""
     first, last = log.log_start_offset, log.log_end_offset
     if first <= start and end <= last:
         return start, end
@@ -119,5 +119,5 @@ def _what_is_left(
 def _gone(piece: Piece, offset: int, why: str) -> LogStoreError:
     return LogStoreError(
         f"{piece.topic}-{piece.partition}: offsets {offset}..{piece.end} were planned, and {why}. "
-        "Call load() again, or set failOnDataLoss=false to go on without them"
+        "Call load() again, or set failOnDataLoss=false to continue without them"
     )

@@ -1,8 +1,9 @@
-"""Have Spark and its Python workers on one machine talk over Unix sockets.
+"""Let Spark and its Python workers on one machine talk over Unix sockets.
 
-They carry records by a fifth faster than loopback does. Whoever reaches one is not asked for a
-secret, so they stand in a directory that is this user's alone, one for each process. The process
-holds its directory with `flock`: one that nobody holds was left by a killed one, sockets and all.
+These carry records a fifth faster than loopback. A process that can reach a socket is not asked for
+a secret, so the sockets are in a directory that only this user can open, one for each process. The
+process locks its directory with `flock`. If a directory is not locked, a killed process left it,
+including its sockets.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from logstore.store.admin_place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
 NAME_BYTES = 48  # of the names that Spark gives to sockets
-NEW_SECONDS_MAX = 60  # between making a directory and holding it: two calls in a row
+NEW_SECONDS_MAX = 60  # longest time between making a directory and locking it, two calls in a row
 
-# By process: a child that was forked makes its own.
+# By process: a forked child makes its own directory.
 _held: dict[int, str] = {}
 
 
 def unix_sockets() -> dict[str, str]:
-    """Make a directory for sockets and give the settings with which Spark uses them.
+    """Make a directory for sockets; return the settings with which Spark uses them.
 
-    None where no directory can be made, or where its path would be too long for an address.
+    Return no settings if no directory can be made, or if its path is too long for an address.
     """
     path = _held.get(os.getpid(), "")
-    if not path or not files.exists(path):  # somebody may have cleared what is temporary
+    if not path or not files.exists(path):  # a cleaner of temporary files may have removed it
         try:
             path = _make()
         except OSError:
@@ -40,7 +41,7 @@ def unix_sockets() -> dict[str, str]:
 
 
 def _make() -> str:
-    """Make a directory and hold it until this process ends; empty when its path is too long."""
+    """Make a directory and lock it until this process ends; empty if its path is too long."""
     parent = private_dir()
     path = os.path.join(parent, f"{PREFIX}{os.urandom(6).hex()}")
     if len(os.fsencode(path)) + NAME_BYTES > ADDRESS_BYTES_MAX:
@@ -64,7 +65,7 @@ def _sweep(parent: str) -> None:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a directory that nobody holds; raises OSError for one that is held."""
+    """Remove a directory that no process has locked; raise OSError if one has."""
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,6 +75,6 @@ def _remove_left(path: str) -> None:
 
 
 def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a child that it forked
+    if os.getpid() == owner:  # not in a child that it forked
         with suppress(OSError):
             bulk.remove_tree(path)

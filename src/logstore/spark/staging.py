@@ -1,11 +1,12 @@
-"""Write what a task has into a file of encoded batches, for the driver to append later.
+"""Write a task's records to a file of encoded batches, for the driver to append later.
 
     <log dir>/.spark/staged/<query id>/<unique>.batches
 
-One file a task, on the disk of one of its partitions, durable before the task says that it is done.
-Nobody reads it but the commit that its message names it to; what no commit ever named is removed
-with the next batch of the same query. Who writes a DataFrame has no next batch: nobody can tell
-whether its driver lives, so what that left is for the operator to remove (docs/SPARK.md).
+Each task writes one file, on the disk of one of its partitions. The file is durable before the task
+reports that it is done. Only the commit that gets the task's message reads it. Files that no commit
+ever named are removed with the next batch of the same query. A DataFrame write has no next batch,
+and nothing shows whether its driver is alive. So the operator must remove what such a write left
+(docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from logstore.spark.partitioning import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# The source's columns that the log gives: a frame that was read may be written as it is.
+# Columns of the source that the log sets itself: a frame that was read can be written unchanged.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
 BATCH_BYTES = 1 << 20
 
 
 class Run(NamedTuple):
-    """Name one encoded batch in a staged file, and where it is to go."""
+    """Describe one encoded batch in a staged file, and its partition."""
 
     topic: str
     partition: int
@@ -56,7 +57,7 @@ class Run(NamedTuple):
 
 @dataclass
 class StagedFile(WriterCommitMessage):
-    """Tell the driver what a task has staged; picklable, names and numbers only."""
+    """Report to the driver what a task has staged; picklable, names and numbers only."""
 
     query_id: str
     path: str = ""
@@ -64,12 +65,15 @@ class StagedFile(WriterCommitMessage):
 
 
 def staging_dir(log_dir: str, query_id: str) -> str:
-    """Give the directory of a query's staged files."""
+    """Return the directory of a query's staged files."""
     return os.path.join(log_dir, SPARK_DIR, "staged", query_id)
 
 
 def make_dirs(base: str, path: str) -> None:
-    """Make the directories from `base` down to `path`; another task may make them, too."""
+    """Make the directories from `base` down to `path`; other tasks may make them at the same time.
+
+    A directory that exists already is not an error.
+    """
     made = base
     for name in os.path.relpath(path, base).split(os.sep):
         made = os.path.join(made, name)
@@ -85,7 +89,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # tasks begin their turns at different partitions
+        self._rows = task  # tasks start their turns at different partitions
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
@@ -95,10 +99,10 @@ class Stage:
         self.message = StagedFile(query_id)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedFile:
-        """Stage everything; what failed leaves no file behind.
+        """Stage all records; if that fails, the file is removed.
 
         Raises:
-            LogStoreError: a partition is not there, a record is too large, a disk failed.
+            LogStoreError: a partition does not exist, a record is too large, or a disk failed.
             ValueError: a record has no topic.
         """
         try:
@@ -116,7 +120,7 @@ class Stage:
     # --- which partition --------------------------------------------------------------------------
 
     def _sort(self, batch: pa.RecordBatch) -> None:
-        """Hold the rows of a batch by partition."""
+        """Sort the rows of a batch by partition and keep them."""
         if not batch.num_rows:
             return
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -204,7 +208,7 @@ class Stage:
         self.message.path = path
 
     def _finish(self) -> None:
-        """Make the file durable: once the driver knows of it, it may be needed after a crash."""
+        """Make the file durable: after the driver knows it, a crash must not lose it."""
         if self._fd is None or self._log is None:
             return
         try:
@@ -224,7 +228,7 @@ class Stage:
 
 
 def partitions_of(store: LogStore, topic: str) -> list[int]:
-    """Give the partitions of a topic; raises UnknownPartitionError when it has none."""
+    """List the partitions of a topic; raise UnknownPartitionError if it has none."""
     found = [key.partition for key in store if key.topic == topic]
     if not found:
         raise UnknownPartitionError(
@@ -237,10 +241,10 @@ def partitions_of(store: LogStore, topic: str) -> list[int]:
 
 
 def encode(table: pa.Table, config: LogConfig) -> Iterator[tuple[bytes, int]]:
-    """Encode rows as batches that the log takes; gives each with its number of records.
+    """Encode rows as batches that the log accepts; yield each with its number of records.
 
     Raises:
-        RecordTooLargeError: a single record is larger than the log takes.
+        RecordTooLargeError: a single record is larger than the log accepts.
     """
     pieces = max(-(-table.nbytes // BATCH_BYTES), 1)
     step = max(-(-table.num_rows // pieces), 1)

@@ -1,4 +1,4 @@
-"""Follow a store in micro-batches, each a range of offsets that Spark's checkpoint remembers.
+"""Read a store in micro-batches, each a range of offsets that Spark's checkpoint records.
 
 A partition that appears while the stream runs is read from its beginning.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def gone(key: TopicPartition, offset: int, what: str, otherwise: str) -> UnknownPartitionError:
-    """Make the error of a partition that a stream can no longer follow."""
+    """Create the error for a partition that a stream can no longer follow."""
     return UnknownPartitionError(
         f"{key}: the stream has read it up to offset {offset}, and it {what}. Begin with a new "
         f"checkpoint, or set failOnDataLoss=false to {otherwise}",
@@ -48,7 +48,7 @@ def gone(key: TopicPartition, offset: int, what: str, otherwise: str) -> Unknown
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Read a stream; one object plans all its batches, copies of it read the pieces in tasks."""
+    """Read a stream; one object plans all its batches, and its copies read the pieces in tasks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -56,21 +56,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_at: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Give where a new stream begins."""
+        """Return the offsets at which a new stream begins."""
         spans = self._look()
         return to_document(starts_of(spans, self._options), ids_of(spans))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Give how many records a batch may have."""
+        """Return how many records a batch may have."""
         limit = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of a stream that stops when it has read what is there now."""
+        """Set the end of a stream that stops when it has read all records of this moment."""
         self._target = {key: span.end for key, span in self._look().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Give where the next batch ends."""
+        """Return the offsets at which the next batch ends."""
         begun = from_document(start)
         spans = self._look(begun)
         ids = ids_of(spans)
@@ -78,13 +78,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if reached is None:
             reached = {key: span.end for key, span in spans.items()}
         starts = {key: span.start for key, span in spans.items()} | same(begun, ids)
-        # An open transaction may end what is read before a place that the stream was at already.
+        # An open transaction may end the readable range before the stream's own position.
         ends = {
             key: max(end, min(starts[key], spans[key].log.log_end_offset))
             for key, end in reached.items()
             if key in spans
         }
-        # One that is not seen now keeps its place: its disk may come back.
+        # A partition that is not visible now keeps its offset: its disk may come back.
         ends |= {key: offset for key, offset in begun.offsets.items() if key not in ends}
         if self._is_too_early(sum(max(end - starts[key], 0) for key, end in ends.items())):
             return start
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(ends, begun.ids | ids)
 
     def _is_too_early(self, behind: int) -> bool:
-        """Tell whether a batch waits for more records, and for how long it has waited already."""
+        """Report whether the next batch must wait for more records and has not waited too long."""
         options, now, last = self._options, time.monotonic(), self._last_batch_at
         has_enough = behind >= options.offsets_per_trigger_min or self._target is not None
         if has_enough or last is None or (now - last) * 1000 >= options.trigger_delay_ms_max:
@@ -102,11 +102,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Give where the logs end, for the progress report."""
+        """Return the ends of the logs, for the progress report."""
         return to_document({key: span.end for key, span in self._look().items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan the pieces of one batch; the same ranges again when it is repeated."""
+        """Plan the pieces of one batch; the same ranges again if the batch is repeated."""
         begun, ends = from_document(start), from_document(end)
         spans = look(view_of(self._options.place), sorted(ends.offsets), self._options)
         starts = {key: span.start for key, span in spans.items()}
@@ -129,25 +129,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_piece(partition, self._options)
 
     def stop(self) -> None:
-        """Let go of the files of the planning process."""
+        """Close the files of the planning process."""
         forget(self._options.place)
 
     def _look(self, begun: Reached | None = None) -> dict[TopicPartition, Span]:
-        """Look at the partitions as they are now, and whether they are those the stream knows."""
+        """Look at the partitions as they are now; check that they are those the stream knows."""
         spans = survey(self._options)
         if begun is not None and self._options.fails_on_data_loss:
             self._check(begun, spans)
         return spans
 
     def _check(self, begun: Reached, spans: Mapping[TopicPartition, Span]) -> None:
-        """Refuse to go on where what the stream has read is no longer what is there."""
+        """Raise if the store no longer has the partitions and records that the stream has read."""
         alike = same(begun, ids_of(spans))
         for key, offset in begun.offsets.items():
             span = spans.get(key)
             if span is None:
-                raise gone(key, offset, "is no longer there", "go on there, should it come back")
+                raise gone(key, offset, "no longer exists", "continue there if it comes back")
             if key not in alike:
-                what = "was deleted and created anew"
+                what = "was deleted and created again"
                 raise gone(key, offset, what, "read the new one from its beginning")
             if span.log.log_end_offset < offset:
                 raise lost(key, offset, span.start, span.log.log_end_offset, "the stream")
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def ids_of(spans: Mapping[TopicPartition, Span]) -> TopicIds:
-    """Give the topic ids as they stand in a document."""
+    """Return the topic ids in the form of a checkpoint document."""
     ids = {key: short_id(span.log.topic_id) for key, span in spans.items()}
     return {key: topic_id for key, topic_id in ids.items() if topic_id}
 

@@ -1,8 +1,8 @@
-"""Look at a store from a process of Spark's: read-only, opened at first use, kept while it is good.
+"""Open read-only views of a store in Spark's processes, at first use, and keep the good ones.
 
-A Python worker serves many tasks, and the process that plans a stream serves all its batches, so
-one view for each is kept. A view that failed, or whose log dirs are no longer those under their
-paths, is dropped; the next call opens another.
+A Python worker serves many tasks, and the process that plans a stream serves all its batches. So
+each process keeps one view of a store. A view is dropped if it failed, or if its paths now lead to
+other log dirs; the next call opens another.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from logstore.spark.options import Place
 from logstore.store.kafka_listing import read_meta
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds; on a disk that is busy, as long as two syncs of a directory.
+# A swap takes milliseconds; on a busy disk, as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
-# A log dir that was away is looked for again after so long.
+# The time after which a log dir that was away is looked for again.
 AWAY_SECONDS = 5.0
 
 
 class View(NamedTuple):
-    """A store as it was opened here, and when."""
+    """Hold an opened store, and when it was opened."""
 
     store: LogStore
     opened_at: float
@@ -52,7 +52,7 @@ _lock = threading.Lock()
 
 
 def view_of(place: Place) -> LogStore:
-    """Give this process's view of a store.
+    """Return this process's view of a store.
 
     Raises:
         LogDirError: this process does not see the log dirs; the message names dir and host.
@@ -76,7 +76,7 @@ def view_of(place: Place) -> LogStore:
 
 
 def _is_good(view: View) -> bool:
-    """Tell whether a view is of the log dirs that stand under their paths now."""
+    """Report whether a view's log dirs are still those at their paths."""
     for log_dir in view.store.host.log_dirs:
         if not log_dir.is_offline:
             try:
@@ -102,9 +102,9 @@ def _open(place: Place) -> LogStore:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if one of these log dirs is of the other kind.
+    """Raise LogDirIdentityError if a log dir is of the other kind, Kafka broker or store.
 
-    Its `meta.properties` says so. Nothing is opened, for which a library may be missing.
+    Its `meta.properties` shows the kind. The store is not opened, because that may need a library.
     """
     for path in place.log_dirs:
         is_kafka = None
@@ -115,15 +115,15 @@ def _check_kind(place: Place, error: LogDirError) -> None:
         except OSError:
             continue
         if is_kafka is not None and is_kafka is not place.is_kafka:
-            reason = "it is of a Kafka broker: set kafkaLogDirs=true"
+            reason = "it belongs to a Kafka broker: set kafkaLogDirs=true"
             if place.is_kafka:
-                reason = "it is of a store of this library: leave out kafkaLogDirs"
+                reason = "it belongs to a store of this library: leave out kafkaLogDirs"
             raise LogDirIdentityError(path=path, reason=reason) from error
 
 
 @contextmanager
 def host_named() -> Iterator[None]:
-    """Name this host in an error about a log dir: on a cluster, the path alone says little."""
+    """Add this host to an error about a log dir: on a cluster, the path alone is not enough."""
     try:
         yield
     except (LogDirOfflineError, LogDirIdentityError) as error:
@@ -137,26 +137,27 @@ def host_named() -> Iterator[None]:
 
 @cache
 def settle_in() -> None:
-    """Spare a Python worker of Spark's what it would do behind every task, once and for all.
+    """Free a Spark Python worker, once, from a costly garbage collection after every task.
 
-    Behind each it looks through all objects for garbage, those of all imported modules too, which
-    takes as long as reading 20 MB. What is there by its first task is not looked at again.
+    After each task the worker looks through all objects for garbage, including those of all
+    imported modules. That takes as long as reading 20 MB. Objects that exist at its first task are
+    not looked at again.
     """
     if TaskContext.get() is not None:
         gc.freeze()
 
 
 def forget(place: Place) -> None:
-    """Drop this process's view: what failed once is looked at anew."""
+    """Drop this process's view, so that the next call opens a new one."""
     with _lock:
         _drop((place, os.getpid()))
 
 
 def find(store: LogStore, key: TopicPartition) -> Log:
-    """Find a partition's log as it is now; while a move swaps it, for a moment, look again.
+    """Find a partition's log as it is now; if a move is swapping it, look again for a moment.
 
     Raises:
-        UnknownPartitionError: it is not there, or for longer than a swap takes.
+        UnknownPartitionError: it does not exist, or is missing for longer than a swap takes.
     """
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:
@@ -172,10 +173,10 @@ def find(store: LogStore, key: TopicPartition) -> Log:
 
 
 def check_all_serve(store: LogStore) -> None:
-    """Refuse a store that is not whole: a partition of a dir that is gone would be left out.
+    """Raise if the store is not complete, because partitions of a missing dir would be left out.
 
     Raises:
-        LogDirOfflineError: a log dir is offline, or is not among those that were named.
+        LogDirOfflineError: a log dir is offline, or the options do not name it.
     """
     replicas = store.host.replicas
     for log_dir in replicas.log_dirs:
@@ -186,14 +187,14 @@ def check_all_serve(store: LogStore) -> None:
         raise LogDirOfflineError(
             f"logDirs, looked at on host {socket.gethostname()}, names {named}, but the store has "
             f"{len(replicas.missing_ids)} more (directory id {', '.join(replicas.missing_ids)}): "
-            "name all of them, or set failOnDataLoss=false to go on without what they hold",
+            "name all of them, or set failOnDataLoss=false to continue without what they hold",
             path=named,
             reason="log dirs are missing",
         )
 
 
 def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
-    """Make the error of a process that cannot use a log dir: which dir, and where it was looked."""
+    """Create the error for a log dir that this process cannot use, with the dir and the host."""
     advice = "; failOnDataLoss=false reads what is there" if is_any_seen else ""
     return LogDirOfflineError(
         f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "

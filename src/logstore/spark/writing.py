@@ -1,8 +1,8 @@
-"""Write a DataFrame or a stream to a store: tasks stage, the driver commits.
+"""Write a DataFrame or a stream to a store: tasks stage records, the driver commits them.
 
-The columns are those that Spark's Kafka sink takes: value, and if wanted key, topic, partition,
-headers; timestamp besides. Tasks never touch a log. The commit runs in a process of its own, which
-owns the store as long as it takes.
+The columns are those of Spark's Kafka sink: value, and optionally key, topic, partition and
+headers; also timestamp. Tasks never write to a log. The commit runs in a process of its own, which
+owns the store during the commit.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# Longer than a commit takes, of another query or of a driver that was killed, on a slow disk too.
+# Longer than a commit takes on a slow disk, be it another query's or one of a killed driver.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
 
 class WriteOptions(NamedTuple):
-    """Carry checked options of the sink; picklable."""
+    """Hold the checked options of the sink; picklable."""
 
     log_dirs: tuple[str, ...]
     topic: str | None
@@ -59,15 +59,15 @@ class WriteOptions(NamedTuple):
 
 
 def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
-    """Check the options and the columns of a write; raises ValueError."""
+    """Check the options and the columns of a write; raise ValueError if one is wrong."""
     if any(name.lower() == "kafkalogdirs" for name in given):
         raise ValueError(
-            "the log dirs of a Kafka broker are only read: take its partitions into a store with "
-            "`logstore kafka adopt`, and write to that"
+            "the log dirs of a Kafka broker can only be read: take its partitions into a store "
+            "with `logstore kafka adopt`, and write to that"
         )
     options = check_names(given, WRITE_OPTIONS)
     if overwrite:
-        raise ValueError('a log is only ever appended to: write with mode("append")')
+        raise ValueError('records can only be appended to a log: write with mode("append")')
     for column in schema.fields:
         if column.name in GIVEN_BY_THE_LOG:
             continue
@@ -83,28 +83,28 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
         raise ValueError("the column value is missing")
     topic = options["topic"].strip() if "topic" in options else None
     if topic is None and "topic" not in schema.names:
-        raise ValueError("say where to write: set the option topic, or give a column topic")
+        raise ValueError("the topic is missing: set the option topic, or give a column topic")
     count = number(options, "numPartitions", 1) if "numPartitions" in options else 0
     if count and topic is None:
-        raise ValueError("numPartitions creates the topic of the option topic, and there is none")
+        raise ValueError("numPartitions needs the option topic, which names the topic to create")
     return WriteOptions(log_dirs_of(options), topic, count)
 
 
 def own(log_dirs: tuple[str, ...]) -> LogStore:
-    """Take the store; wait for another commit, but not for an owner that stays.
+    """Open the store as its owner; wait for another commit, but not for any other owner.
 
-    A commit has no admin socket, which is how they are told apart.
+    A commit has no admin socket; that shows which kind of owner it is.
 
     Raises:
-        LogDirLockedError: another process owns it; the message says which and what to do.
+        LogDirLockedError: another process owns it; the message names the process and what to do.
     """
     return _patiently(log_dirs, lambda: LogStore.open(log_dirs, admin_socket=False))
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Find at the planning what would stop the commit, before the tasks have done their work.
+    """Find during planning what would stop the commit, before the tasks do their work.
 
-    The locks are taken and given back at once, and nothing is written.
+    The locks are acquired and released at once, and nothing is written.
 
     Raises:
         LogDirLockedError: another process owns the store, and not for a commit.
@@ -114,7 +114,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
         with ExitStack() as stack:
             for path in log_dirs:
                 lock = DirLock(path)
-                with suppress(OSError):  # a log dir that is away; others say so
+                with suppress(OSError):  # the log dir is away; other checks report that
                     if files.exists(lock.path):
                         lock.acquire()
                         stack.callback(lock.release)
@@ -123,7 +123,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
 
 
 def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
-    """Take something of a store; wait for a commit that has it, but not for other owners."""
+    """Acquire something of a store; wait while a commit has it, but not for other owners."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
@@ -131,9 +131,9 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
         except LogDirLockedError as error:
             if find_owner(log_dirs) is not None or time.monotonic() > deadline:
                 raise LogDirLockedError(
-                    f"log dir {error.path} is owned by process {error.pid}: Spark writes to a "
-                    "store while no other process owns it. Close the store there before the write, "
-                    "or append from that process",
+                    f"log dir {error.path} is owned by process {error.pid}: Spark can write to a "
+                    "store only while no other process owns it. Close the store there before the "
+                    "write, or append from that process",
                     path=error.path,
                     pid=error.pid,
                 ) from error
@@ -141,11 +141,11 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 
 
 def prepare(options: WriteOptions) -> None:
-    """Find what would fail the write before a task runs, and create the topic if that is wanted.
+    """Find what would make the write fail before a task runs; create the topic if asked to.
 
     Raises:
         LogDirLockedError: another process owns the store.
-        UnknownPartitionError: the topic is not there, and numPartitions is not given.
+        UnknownPartitionError: the topic does not exist, and numPartitions is not given.
     """
     check_not_owned(options.log_dirs)
     with host_named():
@@ -153,7 +153,7 @@ def prepare(options: WriteOptions) -> None:
 
 
 def create_topic(options: WriteOptions) -> None:
-    """Create the topic with the wanted number of partitions, if it is not there at all."""
+    """Create the topic with the wanted number of partitions, if it has no partition yet."""
     if options.topic is None:
         return
     store = view_of(Place(options.log_dirs))
@@ -168,7 +168,7 @@ def create_topic(options: WriteOptions) -> None:
 
 
 def context_of_task() -> tuple[str | None, int]:
-    """Give the id of the query that a task runs for, and the task's number."""
+    """Return the id of the query that a task runs for, and the task's number."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -178,7 +178,7 @@ def context_of_task() -> tuple[str | None, int]:
 
 
 class _Writer:
-    """What both writers do."""
+    """Share the steps of both writers."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -198,7 +198,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove what was staged, unless a commit has begun: that one will be completed."""
+        """Remove the staged files, except those of a begun commit, which will be completed."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
@@ -212,7 +212,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Append a DataFrame, all of it or nothing."""
+    """Append a DataFrame completely or not at all."""
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
@@ -242,7 +242,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(query_id, task, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append a micro-batch; one that was appended before is dropped."""
+        """Append a micro-batch; drop one that was appended before."""
         self._commit(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name

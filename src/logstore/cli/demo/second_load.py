@@ -1,8 +1,8 @@
-"""The child process of the demo: append the flights once more, and say what was acknowledged.
+"""Append the flights again in a child process of the demo, and print what was acknowledged.
 
 Run as `python -m logstore.cli.demo.second_load DIR...`. Each line on stdout is
-`<partition> <end offset>`, written only when a durable append of everything before that offset has
-returned. Nobody tells this process that it will be killed.
+`<partition> <end offset>`. It is written only after a durable append of everything before that
+offset has returned. This process does not know that it will be killed.
 """
 
 from __future__ import annotations

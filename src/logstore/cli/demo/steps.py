@@ -1,4 +1,4 @@
-"""The steps of the demo, each returning the figures it found; `command` strings them together."""
+"""Run the steps of the demo; each returns its figures, and `command` runs them in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENT_BYTES = "4MiB"
 POINT_READS = 3000
 SEED = 2013
 
-# Midnight in New York (UTC-5, in summer UTC-4), and the flights that were to leave that day.
+# Midnight in New York (UTC-5, in summer UTC-4), and the number of flights due to leave that day.
 DAYS = (
     ("1 January", "2013-01-01T05:00:00Z", "2013-01-02T05:00:00Z", 842),
     ("4 July", "2013-07-04T04:00:00Z", "2013-07-05T04:00:00Z", 737),
@@ -31,7 +31,7 @@ DAYS = (
 
 
 class Loaded(NamedTuple):
-    """The first load: how much in what time."""
+    """Hold the figures of the first load."""
 
     records: int
     value_bytes: int
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """The reads after the first load."""
+    """Hold the figures of the reads after the first load."""
 
     scan_seconds: float
     scanned_records: int
@@ -52,7 +52,7 @@ class ReadBack(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """The child that was killed: how far it had come, as it said itself."""
+    """Hold how far the killed child had come, by its own output."""
 
     acknowledged_ends: list[int]
     acknowledged: int
@@ -61,7 +61,7 @@ class Killed(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The open after the kill, and what every record of the store was found to be."""
+    """Hold the figures of the open after the kill, and of the check of every record."""
 
     seconds: float
     report: str
@@ -72,7 +72,7 @@ class Recovered(NamedTuple):
 
 
 def load(store: LogStore, parts: Sequence[Flights], until: int) -> Loaded:
-    """Create the partitions, append the flights of each up to a number, and flush."""
+    """Create the partitions, append the flights of each up to number `until`, and flush."""
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
     logs = [store.create(TOPIC, n, config=config, exist_ok=True) for n in range(len(parts))]
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def append_flights(
     until: int | None = None,
     pace: Callable[[], object] = lambda: None,
 ) -> None:
-    """Append the flights of each airport in turn, a batch at a time."""
+    """Append the flights of all airports in turn, one batch at a time."""
     longest = max(len(flights.values) for flights in parts)
     end = longest if until is None else min(until, longest)
     for first in range(start, end, BATCH_RECORDS):
@@ -143,12 +143,12 @@ def read_back(store: LogStore, parts: Sequence[Flights]) -> ReadBack:
 
 
 def values_of(log: Log) -> list[bytes]:
-    """Read the values of a log; the demo appends no null."""
+    """Read the values of a log; the demo appends no nulls."""
     return [value for batch in log.read_batches(0) for value in batch.values if value is not None]
 
 
 def count_between(log: Log, since: int, until: int) -> int:
-    """Count the records of a span of time through the time index: one seek, then on from there."""
+    """Count the records of a time range: one seek by the time index, then a scan."""
     start, end = log.offset_for_timestamp(since), log.offset_for_timestamp(until)
     if start is None:
         return 0
@@ -169,15 +169,15 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
         [sys.executable, "-m", "logstore.cli.demo.second_load", *log_dirs],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for this process, which ends the child itself
+        start_new_session=True,  # Ctrl-C goes to this process only, which ends the child itself
     )
     assert child.stdout is not None
-    # A small pipe keeps the child from running far ahead of what has been heard of it.
+    # A small pipe keeps the child from running far ahead of the lines read here.
     fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
     first_ack: float | None = None
     is_killed = False
     try:
-        for line in child.stdout:  # after the kill: what it had still said before it
+        for line in child.stdout:  # after the kill, this reads the lines written before it
             if not line.endswith("\n"):
                 break
             first_ack = first_ack or time.perf_counter()
@@ -200,7 +200,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
 def recover_and_check(
     log_dirs: Sequence[str], parts: Sequence[Flights], killed: Killed
 ) -> Recovered:
-    """Open the store that the child left behind, and hold every record against its flight."""
+    """Open the store that the child left, and compare every record with its flight."""
     started = time.perf_counter()
     with LogStore.open(list(log_dirs)) as store:
         seconds = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""The page that the demo prints: lines as the work goes on, and a summary a person can check."""
+"""Print the page of the demo: lines during the work, and a summary that a person can check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Page:
     """Print lines: with colours through rich on a terminal, plain elsewhere."""
 
     def __init__(self) -> None:
-        """Find out who reads."""
+        """Use rich if stdout is a terminal and rich is installed."""
         self.console: Any = None
         if sys.stdout.isatty():
             try:
@@ -43,20 +43,20 @@ class Page:
         self.say(text, "bold cyan")
 
     def fact(self, label: str, text: str, *, is_good: bool | None = None) -> None:
-        """Print a labelled line; one that was checked carries its mark."""
+        """Print a labelled line, with a mark if it was checked."""
         mark = {None: " ", True: "✓", False: "✗"}[is_good]
         style = {None: "", True: "green", False: "bold red"}[is_good]
         self.say(f"{mark} {label:<{LABEL_WIDTH}} {text}", style)
 
 
 def rate(records: int, seconds: float) -> str:
-    """Word records in a time as a rate."""
+    """Format a number of records in some seconds as a rate."""
     per_second = records / max(seconds, 1e-9)
     return f"{per_second / 1e6:.1f} million/s" if per_second >= 1e6 else f"{per_second:,.0f}/s"
 
 
 def show_load(page: Page, loaded: Loaded) -> None:
-    """Tell of the first load."""
+    """Print the figures of the first load."""
     page.head("Appended: value = CSV line, key = carrier + flight, timestamp = scheduled hour")
     page.fact("records", f"{loaded.records:,} in {loaded.seconds:.2f} s, the flush included")
     throughput = rate_text(loaded.value_bytes / loaded.seconds)
@@ -65,7 +65,7 @@ def show_load(page: Page, loaded: Loaded) -> None:
 
 
 def show_move_line(page: Page, move: dict[str, Any]) -> None:
-    """Draw how far a move is."""
+    """Print the progress of a move."""
     total = max(move["bytes_total"], 1)
     drawn = bar(min(move["bytes_done"] / total, 1.0), cells=30)
     done = f"{size_text(move['bytes_done'])} of {size_text(move['bytes_total'])}"
@@ -76,7 +76,7 @@ def show_move_line(page: Page, move: dict[str, Any]) -> None:
 
 
 def show_move(page: Page, moved: Moved) -> None:
-    """Tell of the move and of the checksums before and after it."""
+    """Print the result of the move, with the checksums before and after it."""
     names = f"{os.path.basename(moved.source)} to {os.path.basename(moved.target)}"
     airport = AIRPORTS[moved.partition]
     outcome = moved.state if moved.error is None else f"{moved.state}: {moved.error}"
@@ -96,7 +96,7 @@ def show_move(page: Page, moved: Moved) -> None:
 
 
 def show_reads(page: Page, reads: ReadBack) -> None:
-    """Tell of the reads, with numbers to check."""
+    """Print the figures of the reads, with numbers to check."""
     page.head("Read back")
     page.fact(
         "everything",
@@ -125,7 +125,7 @@ def show_reads(page: Page, reads: ReadBack) -> None:
 
 
 def show_kill(page: Page, killed: Killed) -> None:
-    """Tell of the kill."""
+    """Print the figures of the kill."""
     page.head("A second load in a child process, every batch durable; SIGKILL in the middle")
     page.fact(
         "acknowledged",
@@ -135,7 +135,7 @@ def show_kill(page: Page, killed: Killed) -> None:
 
 
 def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_records: int) -> bool:
-    """Tell of the recovery and the checks; returns whether all is as it must be."""
+    """Print the recovery and the checks; return whether all is correct."""
     page.head("Opened again")
     page.fact("recovery", f"{recovered.seconds * 1000:.0f} ms")
     for line in recovered.report.splitlines():
@@ -146,7 +146,7 @@ def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_record
     wrong = sum(each.wrong for each in checked)
     first = sum(each.first_load for each in checked)
     second = sum(each.second_load for each in checked)
-    page.head("Every record held against its flight")
+    page.head("Every record compared with its flight")
     page.fact(
         "first load",
         f"{parts_records:,} acknowledged, {first:,} there",
@@ -170,7 +170,7 @@ def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_record
 
 
 def show_dirs(page: Page, recovered: Recovered) -> None:
-    """Draw what each log dir holds, the fullest as a whole bar."""
+    """Draw the bytes of each log dir; the fullest is a whole bar."""
     page.head("Log dirs")
     largest = max(size for _, _, size in recovered.dirs) or 1
     for path, airports, size in recovered.dirs:
