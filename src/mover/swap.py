@@ -73,7 +73,8 @@ class Swap:
             raise log_dir.failed(error, self.new_path, *self.key) from error
         target.check_vacant()
         self._epochs = moving.epochs_of(self.log)
-        target.write_epochs(self._epochs)
+        whose = moving.whose_epochs(self.log)
+        target.write_epochs(self._epochs, whose)
         generation = moving.metadata_of(self.log).generation + 1
         moving.write_marks(
             self.log,
@@ -81,6 +82,8 @@ class Swap:
             Superseded(generation, log_dir.directory_id),
         )
         self._metadata = moving.metadata_of(self.log)
+        if moving.whose_epochs(self.log) != whose:  # the log start rose meanwhile
+            target.write_epochs(self._epochs, moving.whose_epochs(self.log))
         self._clean = target.mark_caught_up(self._metadata, self._follow())
         self._follow()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptCheckpointError, LogDirError
-from logstore.log.epochs import LeaderEpochs
+from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.listing import list_partition
 from logstore.log.metadata import (
     CAUGHT_UP,
@@ -172,10 +172,10 @@ class Target:
                 raise self.log_dir.failed(error, self.path) from error
             self._names_changed = False
 
-    def write_epochs(self, entries: list[tuple[int, int]]) -> None:
-        """Write the leader epochs of the copy, durably."""
+    def write_epochs(self, entries: list[tuple[int, int]], of_log: OfLog) -> None:
+        """Write the leader epochs of the copy, and the log start beside them, durably."""
         try:
-            LeaderEpochs(self.path, entries).write()
+            LeaderEpochs(self.path, entries).write(of_log)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 

@@ -12,8 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from logstore.disk import bulk, files
-from logstore.log import flushing, retention
-from logstore.log.epochs import LeaderEpochs
+from logstore.log import flushing, retention, truncation
 from logstore.log.writer import LogWriter
 from logstore.store import background, creating
 from support.crash_model import Op
@@ -51,7 +50,7 @@ def lying_point(self: LogWriter) -> int:
 # What is replaced, and by what.
 CHANGES: dict[str, tuple[Any, str, Any]] = {
     "a truncation does not sync what it keeps": (flushing, "sync_segments", lambda *_: None),
-    "the epochs outlive a truncation": (LeaderEpochs, "remove", lambda _: None),
+    "the epochs outlive a truncation": (truncation, "_forget_epochs", lambda *_: None),
     "the removal of a directory is not synced": (bulk, "remove_tree", unsynced_tree),
     "a purge syncs nothing": (background, "purge_tree", unsynced_tree),
     "a deletion takes no other copy along": (creating, "companions", lambda *_: []),

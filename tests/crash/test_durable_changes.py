@@ -218,7 +218,7 @@ def test_regression_epochs_do_not_outlive_the_records_of_a_truncation(base: Path
     leave(store)
     store = open_store(root)
     log = store.log("t", 0)
-    with patch.object(flushing, "_write_epochs"):  # killed between the data and the epochs
+    with patch.object(flushing, "write_epochs"):  # killed between the data and the epochs
         log.extend(values_of(10), durable=True)
     leave(store)
     with open_store(root) as store:

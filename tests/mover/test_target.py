@@ -137,7 +137,7 @@ def test_a_mark_says_how_far_the_copy_has_come(log: Log, ends: Ends) -> None:
     target.begin(moving.metadata_of(log))
     copy_all(log, target, ends)
     target.sync()
-    target.write_epochs([(0, 0), (7, 600)])
+    target.write_epochs([(0, 0), (7, 600)], moving.whose_epochs(log))
     clean = target.mark_caught_up(moving.metadata_of(log), log.log_end_offset)
     assert record_of(target) == (MOVE_ID, ends.source.directory_id, CAUGHT_UP, log.log_end_offset)
     assert (clean.move_record, clean.moving) == (None, None)

@@ -217,6 +217,7 @@ def test_a_log_start_offset_behind_the_end_is_not_believed(dirs: list[str]) -> N
         meta = decode_meta(Path(meta_path).read_bytes(), meta_path)
         offsets = {TopicPartition("orders", number): 2**40 for number in range(PARTITIONS)}
         name = checkpoint.LOG_START_OFFSETS
-        checkpoint.write_offsets(os.path.join(one, name), name, meta.directory_id, offsets)
+        found = checkpoint.Offsets(offsets, {})
+        checkpoint.write_offsets(os.path.join(one, name), name, meta.directory_id, found)
     store = check(dirs)
     assert "not believed" in str(store.recovery_report)

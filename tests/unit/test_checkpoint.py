@@ -74,15 +74,16 @@ def test_offsets_come_back(tmp_path: Path) -> None:
     """An offsets checkpoint holds one offset for each topic and partition."""
     offsets = {TopicPartition("orders", 0): 7, TopicPartition("x.move", 11): 2**62}
     path = str(tmp_path / "offsets")
-    checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, offsets)
-    assert checkpoint.read_offsets(path, RECOVERY_POINTS, DIRECTORY_ID) == offsets
+    found = checkpoint.Offsets(offsets, {TopicPartition("orders", 0): bytes(range(16))})
+    checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, found)
+    assert checkpoint.read_offsets(path, RECOVERY_POINTS, DIRECTORY_ID) == found
     assert checkpoint.read_offsets(path + "x", RECOVERY_POINTS, DIRECTORY_ID) is None
 
 
 def test_a_whole_offsets_checkpoint_in_the_wrong_place_is_corrupt(tmp_path: Path) -> None:
     """One kind copied over the other, or from another log dir, is not believed."""
     path = str(tmp_path / "offsets")
-    checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, {})
+    checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, checkpoint.Offsets({}, {}))
     with pytest.raises(CorruptCheckpointError):
         checkpoint.read_offsets(path, LOG_START_OFFSETS, DIRECTORY_ID)
     with pytest.raises(CorruptCheckpointError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logstore.log.epochs import FILE_NAME, LeaderEpochs
+from logstore.log.epochs import FILE_NAME, LeaderEpochs, OfLog
 
 
 def test_epochs_are_noted_once_and_in_order() -> None:
@@ -37,10 +37,13 @@ def test_both_ends_of_the_log_move() -> None:
 
 def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     """A missing or damaged one is none: it is made anew from the batches."""
-    assert LeaderEpochs.read(str(tmp_path)) is None
-    LeaderEpochs(str(tmp_path), [(1, 0), (3, 2**40)]).write()
+    assert LeaderEpochs.read_or_reason(str(tmp_path)) == (None, "")
+    of_log = OfLog("orders", 3, bytes(range(16)), 7)
+    LeaderEpochs(str(tmp_path), [(1, 0), (3, 2**40)]).write(of_log)
     found = LeaderEpochs.read(str(tmp_path))
     assert found is not None and found.entries == [(1, 0), (3, 2**40)]
+    assert found.of_log == of_log
     path = tmp_path / FILE_NAME
     path.write_bytes(path.read_bytes()[:-3])
-    assert LeaderEpochs.read(str(tmp_path)) is None
+    found, reason = LeaderEpochs.read_or_reason(str(tmp_path))
+    assert found is None and "checksum" in reason

@@ -11,13 +11,13 @@ wrong place (copied between directories, or one kind over the other) is found ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
-from logstore.disk import files
+from logstore.disk import fields, files
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
 
@@ -51,15 +51,20 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
         reason = "it is empty" if not data else "its checksum does not hold"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
-        document = json.loads(line)
-        version = document["version"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        document = json.loads(line, parse_constant=_refuse_constant)
+        version = fields.number(document["version"], "its version", low=VERSION)
+    except (*fields.WRONG, RecursionError):
         raise CorruptCheckpointError(
             path=path, position=0, reason="it is not a document with a version"
         ) from None
     if version != VERSION:
         raise UnsupportedFormatError(path=path, version=version)
     return dict(document)
+
+
+def _refuse_constant(name: str) -> float:
+    """Refuse `Infinity` and `NaN`: they are no JSON, and no field of ours is one."""
+    raise ValueError(name)
 
 
 def write_document(
@@ -85,20 +90,35 @@ def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[
     return decode_document(data, path)
 
 
+class Offsets(NamedTuple):
+    """What an offsets checkpoint says.
+
+    Attributes:
+        topic_ids: of the replicas of which it is said: an offset of an earlier topic of the same
+            name is not that of a later one. Earlier versions wrote none.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[TopicPartition, bytes]
+
+
 def write_offsets(
-    path: str,
-    kind: str,
-    directory_id: str,
-    offsets: Mapping[TopicPartition, int],
-    guard: files.Guard = nullcontext,
+    path: str, kind: str, directory_id: str, found: Offsets, guard: files.Guard = nullcontext
 ) -> None:
     """Replace an offsets checkpoint durably."""
-    rows = [[topic, partition, offset] for (topic, partition), offset in offsets.items()]
-    document = {"version": VERSION, "kind": kind, "directory_id": directory_id, "offsets": rows}
+    offsets, topic_ids = found
+    document = {
+        "version": VERSION,
+        "kind": kind,
+        "directory_id": directory_id,
+        "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
+        # Beside the rows and in their order: earlier versions read the rows, and pass this over.
+        "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
+    }
     write_document(path, document, guard)
 
 
-def read_offsets(path: str, kind: str, directory_id: str) -> dict[TopicPartition, int] | None:
+def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
     """Read an offsets checkpoint; None when there is no such file.
 
     Raises:
@@ -108,17 +128,26 @@ def read_offsets(path: str, kind: str, directory_id: str) -> dict[TopicPartition
     document = read_document(path, files.LIST_BYTES_MAX)
     if document is None:
         return None
-    if document.get("kind") != kind or document.get("directory_id") != directory_id:
-        reason = f"it is the {document.get('kind')} of log dir {document.get('directory_id')}"
-        raise CorruptCheckpointError(path=path, position=0, reason=reason)
-    offsets: dict[TopicPartition, int] = {}
     try:
-        for topic, partition, offset in document["offsets"]:
-            if type(partition) is not int or type(offset) is not int or offset < 0:
-                raise ValueError
-            offsets[TopicPartition(str(topic), partition)] = offset
-    except (ValueError, TypeError, KeyError):
-        raise CorruptCheckpointError(
-            path=path, position=0, reason="its rows are not topic, partition, offset"
-        ) from None
-    return offsets
+        fields.check_kind(document, kind, directory_id)
+        rows = fields.rows(document["offsets"], "offsets", 3)
+        offsets = {
+            fields.partition_key(topic, partition): fields.number(
+                offset, "an offset", fields.OFFSET_MAX
+            )
+            for topic, partition, offset in rows
+        }
+        return Offsets(offsets, _topic_ids(document, list(offsets)))
+    except fields.WRONG as error:
+        raise CorruptCheckpointError(path=path, position=0, reason=fields.told(error)) from None
+
+
+def _topic_ids(
+    document: Mapping[str, Any], keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, bytes]:
+    """Read the topic ids beside the rows, "" where one is unknown; raises `fields.WRONG`."""
+    written = document.get("topic_ids", [""] * len(keys))
+    if not isinstance(written, list) or len(written) != len(keys):
+        raise ValueError("topic_ids is not a list with an id for each row")
+    pairs = zip(keys, written, strict=True)
+    return {key: fields.id_bytes(one, "a topic id") for key, one in pairs if one != ""}

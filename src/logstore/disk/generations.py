@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from logstore.disk import checkpoint, files
+from logstore.disk import checkpoint, fields, files
 from logstore.disk.meta_properties import is_id, new_id
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
@@ -39,7 +39,7 @@ WITNESS_NAME = "log-dir-witness"
 
 # Starts that a log dir remembers of itself: with them it recognises a fork of its own history.
 STARTS_KEPT = 16
-NUMBER_MAX = 2**53
+NUMBER_MAX = fields.NUMBER_MAX
 
 
 class Generation(NamedTuple):
@@ -164,9 +164,9 @@ class DirGeneration:
         document = checkpoint.read_document(path, files.LIST_BYTES_MAX)
         if document is None:
             return None
-        if document.get("kind") != kind or document.get("directory_id") != self.directory_id:
-            reason = f"it is the {document.get('kind')} of log dir {document.get('directory_id')}"
-            raise CorruptCheckpointError(path=path, position=0, reason=reason)
+        if "kind" not in document:
+            raise ValueError("it does not say of which kind it is")
+        fields.check_kind(document, kind, self.directory_id)
         return document
 
     def begin(self, above: Generation | None, offsets: Mapping[TopicPartition, int]) -> None:
@@ -263,10 +263,7 @@ _NOT_BELIEVED = (
     CorruptCheckpointError,
     UnsupportedFormatError,
     PermissionError,
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
+    *fields.WRONG,
 )
 
 
@@ -280,24 +277,24 @@ def last_paths(dir_path: str) -> dict[str, str]:
 
 
 def _paths(document: Mapping[str, Any]) -> dict[str, str]:
-    """Keep the paths of a witness; version 0.1.0 wrote none."""
-    rows = document.get("paths")
-    known = rows.items() if isinstance(rows, dict) else ()
-    return {id_: path for id_, path in known if is_id(id_) and isinstance(path, str)}
+    """Read the paths of a witness, which version 0.1.0 did not write; raises `fields.WRONG`."""
+    paths = document.get("paths", {})
+    return {id_: fields.text(path, "a path") for id_, path in paths.items() if is_id(id_)}
 
 
 def _told(error: Exception) -> str:
     if isinstance(error, (CorruptCheckpointError, UnsupportedFormatError, PermissionError)):
         return str(error)
-    return "a field of it is missing or of another type"
+    return fields.told(error)
 
 
 def _generation(row: Any) -> Generation:
     number, start_id, step = row
-    is_whole = type(number) is int and type(step) is int and is_id(start_id)
-    if not is_whole or not (0 < number < NUMBER_MAX and 0 <= step < NUMBER_MAX):
-        raise ValueError
-    return Generation(number, start_id, step)
+    if not is_id(start_id):
+        raise ValueError("a generation has no id")
+    last = NUMBER_MAX - 1
+    number = fields.number(number, "the number of a start", last, low=1)
+    return Generation(number, start_id, fields.number(step, "a step", last))
 
 
 def _seen(row: Any) -> Seen:
@@ -313,12 +310,12 @@ def _seen_rows(seen: Mapping[str, Seen]) -> dict[str, list[object]]:
 
 
 def _offsets(rows: Any) -> dict[TopicPartition, int]:
-    offsets: dict[TopicPartition, int] = {}
-    for topic, partition, offset in rows:
-        if type(topic) is not str or type(partition) is not int or type(offset) is not int:
-            raise ValueError
-        offsets[TopicPartition(topic, partition)] = offset
-    return offsets
+    return {
+        fields.partition_key(topic, partition): fields.number(
+            offset, "an offset", fields.OFFSET_MAX, low=-1
+        )
+        for topic, partition, offset in fields.rows(rows, "its rows", 3)
+    }
 
 
 def _rows(offsets: Mapping[TopicPartition, int]) -> list[list[object]]:

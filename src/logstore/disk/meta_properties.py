@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from logstore.disk import fields
 from logstore.errors import (
     CorruptCheckpointError,
     LogDirIdentityError,
@@ -88,7 +89,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
     """
     lines, mark, checksum = data.rpartition(b"checksum=")
     pairs = _pairs(data)
-    if not mark or checksum.strip() != xxhash.xxh3_64_hexdigest(lines).encode():
+    if not mark or checksum != b"%s\n" % xxhash.xxh3_64_hexdigest(lines).encode():
         if not mark and _KAFKA_CLUSTER_ID.fullmatch(pairs.get("cluster.id", "")):
             raise LogDirIdentityError(
                 path=os.path.dirname(path),
@@ -99,18 +100,25 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
     try:
         if int(pairs["version"]) != VERSION:
             raise UnsupportedFormatError(path=path, version=int(pairs["version"]))
-        meta = MetaProperties(
-            pairs["cluster.id"],
-            int(pairs["broker.id"]),
-            pairs["directory.id"],
-            int(pairs["roster.epoch"]),
-            tuple(filter(None, pairs["roster"].split(","))),
-            pairs["roster.forming"] == "true",
-        )
+        return _checked(pairs)
     except (KeyError, ValueError):
         raise CorruptCheckpointError(
-            path=path, position=0, reason="a line of it is missing or no number"
+            path=path, position=0, reason="a line of it is missing or wrong"
         ) from None
+
+
+def _checked(pairs: dict[str, str]) -> MetaProperties:
+    """Make an identity of its lines; raises KeyError and ValueError."""
+    meta = MetaProperties(
+        pairs["cluster.id"],
+        fields.number(int(pairs["broker.id"]), "broker.id", fields.EPOCH_MAX),
+        pairs["directory.id"],
+        fields.number(int(pairs["roster.epoch"]), "roster.epoch"),
+        tuple(filter(None, pairs["roster"].split(","))),
+        {"true": True, "false": False}[pairs["roster.forming"]],
+    )
+    if not all(map(is_id, (meta.cluster_id, meta.directory_id, *meta.roster))):
+        raise ValueError("an id of it is none")
     return meta
 
 

@@ -1,6 +1,6 @@
 """Keep what the user decided about one log dir: cordoned or not, and what is to be created in it.
 
-    log-dir-settings   {"version": 1, "directory_id", "is_cordoned",
+    log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
 
 A file that does not check out, or that belongs to another directory, counts as not there.
@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from logstore.disk import files
+from logstore.disk import fields, files
 from logstore.disk.checkpoint import VERSION, read_document, write_document
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
 
 SETTINGS_NAME = "log-dir-settings"
+
+MS_MAX = 2**62
 
 NO_WISHES: Mapping[TopicPartition, int] = {}
 
@@ -46,6 +48,7 @@ def write_settings(
     rows = [[topic, partition, ms] for (topic, partition), ms in settings.preferred.items()]
     document = {
         "version": VERSION,
+        "kind": SETTINGS_NAME,
         "directory_id": directory_id,
         "is_cordoned": settings.is_cordoned,
         "preferred": rows,
@@ -64,14 +67,13 @@ def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
         document = read_document(path, files.LIST_BYTES_MAX)
         if document is None:
             return DirSettings(), ""
-        if document.get("directory_id") != directory_id:
-            return DirSettings(), f"it is of log dir {document.get('directory_id')}"
+        fields.check_kind(document, SETTINGS_NAME, directory_id)
         preferred = {
-            TopicPartition(str(topic), int(partition)): int(wished_ms)
-            for topic, partition, wished_ms in document["preferred"]
+            fields.partition_key(topic, partition): fields.number(wished_ms, "a time", MS_MAX)
+            for topic, partition, wished_ms in fields.rows(document["preferred"], "preferred", 3)
         }
-        return DirSettings(bool(document["is_cordoned"]), preferred), ""
+        return DirSettings(fields.flag(document["is_cordoned"], "is_cordoned"), preferred), ""
     except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
         return DirSettings(), str(error)
-    except (ValueError, TypeError, KeyError):
-        return DirSettings(), "its rows are not topic, partition, time"
+    except fields.WRONG as error:
+        return DirSettings(), fields.told(error)

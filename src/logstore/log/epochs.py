@@ -2,6 +2,10 @@
 
 Invariant: epochs and start offsets both increase strictly. The file is a copy of what stands in the
 batches; damaged or gone, it is made anew from them.
+
+It also names its log, and is the second file to say where that log starts: a new log start is
+written here first and into `partition.metadata` after that. So a start in `partition.metadata` that
+this file does not have was not written by this log (see `log_start`).
 """
 
 from __future__ import annotations
@@ -9,19 +13,43 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from contextlib import nullcontext
+from typing import Any, NamedTuple
 
-from logstore.disk import checkpoint, files
-from logstore.errors import CorruptCheckpointError
+from logstore.disk import checkpoint, fields, files
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 
 FILE_NAME = "leader-epoch-checkpoint"
 
 
-class LeaderEpochs:
-    """Hold (epoch, start offset) pairs of one log."""
+class OfLog(NamedTuple):
+    """Say of which log a file is, and where that log starts.
 
-    def __init__(self, directory: str, entries: list[tuple[int, int]] | None = None) -> None:
+    Attributes:
+        log_start_offset: None where no second file is to say so.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    log_start_offset: int | None
+
+
+class LeaderEpochs:
+    """Hold (epoch, start offset) pairs of one log.
+
+    Attributes:
+        of_log: what the file that was read says of its log; None in one of an earlier version.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        entries: list[tuple[int, int]] | None = None,
+        of_log: OfLog | None = None,
+    ) -> None:
         self._path = os.path.join(directory, FILE_NAME)
         self.entries = entries or []
+        self.of_log = of_log
 
     def __repr__(self) -> str:
         return f"LeaderEpochs({self.entries})"
@@ -55,6 +83,11 @@ class LeaderEpochs:
             kept = [(kept[0][0], log_start_offset), *kept[1:]]
         self.entries = kept
 
+    def at(self, offset: int) -> int:
+        """Give the epoch of the record at an offset; -1 when none began before it."""
+        number = bisect_right([start for _, start in self.entries], offset)
+        return self.entries[number - 1][0] if number else -1
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Give the largest epoch not after `epoch`, and where it ended (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
@@ -63,23 +96,67 @@ class LeaderEpochs:
         end = self.entries[number][1] if number < len(self.entries) else log_end_offset
         return self.entries[number - 1][0], end
 
-    def remove(self) -> None:
-        """Remove the file; its directory is not synced. Raises OSError."""
-        files.remove_if_there(self._path)
-
-    def write(self, guard: files.Guard = nullcontext) -> None:
+    def write(self, of_log: OfLog, guard: files.Guard = nullcontext) -> None:
         """Replace the file durably; raises OSError, and what the guard of its log dir does."""
-        pairs = [list(entry) for entry in self.entries]
-        checkpoint.write_document(self._path, {"version": 1, "epochs": pairs}, guard)
+        document = {
+            "version": checkpoint.VERSION,
+            "kind": FILE_NAME,
+            "topic": of_log.topic,
+            "partition": of_log.partition,
+            "topic_id": of_log.topic_id.hex(),
+            "log_start_offset": of_log.log_start_offset,
+            "epochs": [list(entry) for entry in self.entries],
+        }
+        checkpoint.write_document(self._path, document, guard)
+        self.of_log = of_log
 
     @classmethod
     def read(cls, directory: str) -> LeaderEpochs | None:
-        """Read the file; None when it is not there or does not check out."""
+        """Read the file; None when there is none.
+
+        Raises:
+            CorruptCheckpointError: it does not check out, or a field of it is wrong.
+            UnsupportedFormatError: a later version wrote it.
+        """
         path = os.path.join(directory, FILE_NAME)
+        document = checkpoint.read_document(path, files.LIST_BYTES_MAX)
+        if document is None:
+            return None
         try:
-            document = checkpoint.read_document(path)
-        except CorruptCheckpointError:
-            return None
-        if document is None or document.get("version") != 1:
-            return None
-        return cls(directory, [(int(epoch), int(start)) for epoch, start in document["epochs"]])
+            fields.check_kind(document, FILE_NAME)
+            return cls(directory, _entries(document), _of_log(document))
+        except fields.WRONG as error:
+            raise CorruptCheckpointError(
+                path=path, position=0, reason=fields.told(error)
+            ) from error
+
+    @classmethod
+    def read_or_reason(cls, directory: str) -> tuple[LeaderEpochs | None, str]:
+        """Read the file, and why it cannot be believed where it cannot; raises OSError."""
+        try:
+            return cls.read(directory), ""
+        except (CorruptCheckpointError, UnsupportedFormatError) as error:
+            return None, str(error)
+
+
+def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
+    """Read the pairs, of which both numbers rise; raises one of `fields.WRONG`."""
+    entries: list[tuple[int, int]] = []
+    for epoch, start in fields.rows(document["epochs"], "epochs", 2):
+        fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
+        fields.number(start, "the first offset of an epoch", fields.OFFSET_MAX)
+        if entries and not (epoch > entries[-1][0] and start > entries[-1][1]):
+            raise ValueError(f"its epochs fall: [{epoch}, {start}] follows {list(entries[-1])}")
+        entries.append((epoch, start))
+    return entries
+
+
+def _of_log(document: dict[str, Any]) -> OfLog | None:
+    """Read of which log it is; raises one of `fields.WRONG`."""
+    if "kind" not in document:
+        return None
+    key = fields.partition_key(document["topic"], document["partition"])
+    start = document["log_start_offset"]
+    if start is not None:
+        fields.number(start, "log_start_offset", fields.OFFSET_MAX)
+    return OfLog(*key, fields.id_bytes(document["topic_id"], "topic_id"), start)

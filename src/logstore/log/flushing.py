@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
@@ -151,7 +151,7 @@ def _sync(
         handle = None
         raise failure from error
     if epochs_changed:
-        _write_epochs(log)
+        write_epochs(log)
     if log._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
         log._log_dir.check()
     return synced
@@ -161,16 +161,35 @@ def _open(path: str) -> Handle:
     return Handle(files.open_regular(path, files.READ_WRITE))
 
 
-def _write_epochs(log: LogWriter) -> None:
+def write_epochs(log: LogWriter) -> None:
     """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
     try:
         with call(log.directory, SYNCING):
-            log._epochs.write(log._log_dir.replacing)
+            log._epochs.write(log._of_log(log._confirmed_start), log._log_dir.replacing)
     except OSError as error:
         failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
         if not failure.retriable:
             raise failure from error
         log._epochs_changed = True
+
+
+def set_metadata(log: LogWriter, changes: Mapping[str, Any]) -> None:
+    """Replace `partition.metadata` durably; a new log start is confirmed beside it first.
+
+    A crash between the two leaves the old start: nobody was told of the new one.
+    """
+    metadata = log._metadata._replace(**changes)
+    start = changes.get("log_start_offset")
+    try:
+        with call(log.directory, SYNCING):
+            if start is not None:
+                log._epochs.write(log._of_log(start), log._log_dir.replacing)
+            metadata.write(log.directory, log._log_dir.replacing)
+    except OSError as error:
+        raise log._failed(error) from error
+    log._metadata = metadata
+    if start is not None:
+        log._confirmed_start = start
 
 
 def _take_back(

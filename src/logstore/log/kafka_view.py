@@ -28,11 +28,11 @@ from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
 from logstore.log.kafka_side_scan import SideScan, read_if_there, read_or_report
 from logstore.log.listing import SegmentFiles, check_is_file
-from logstore.log.metadata import PartitionMetadata
 from logstore.log.offset_index import OffsetIndex
 from logstore.log.report import Problem
 from logstore.log.scan import Progress, Scan, find_batch
 from logstore.log.segment import Segment
+from logstore.log.small_files import SmallFiles
 from logstore.log.time_index import TimeIndex
 from logstore.log.verification import verify
 from logstore.log.view import LogView
@@ -186,7 +186,7 @@ class KafkaLogView(LogView):
     known_start = 0  # as the checkpoint has it
     known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached
 
-    def _read_metadata(self) -> PartitionMetadata | None:
+    def _read_small_files(self) -> SmallFiles | None:
         return None
 
     def _rows(self) -> list[SegmentFiles]:
@@ -194,7 +194,7 @@ class KafkaLogView(LogView):
         self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
         return [row for row, _ in pairs]
 
-    def _start_of(self, rows: list[SegmentFiles], log_start_offset: int) -> int:
+    def _start_of(self, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int) -> int:
         """Let it start with the first segment: the checkpoint names a start behind that alone."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 

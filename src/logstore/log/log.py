@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from logstore.log.group_commit import GroupCommit
     from logstore.log.repair import RepairReport
     from logstore.log.report import Problem
+    from logstore.log.small_files import Checkpointed
 
 
 class Log(LogWriter):
@@ -54,20 +55,34 @@ class Log(LogWriter):
         log_start_offset: int | None,
         is_clean: bool,
         progress: Any = None,
+        topic_ids: tuple[bytes | None, bytes | None] = (None, None),
     ) -> Log:
         """Open the log in the directory `name` of a log dir; raises LogStoreError."""
         from logstore.log.opening import open_log
 
         return open_log(
-            cls, log_dir, name, environment, recovery_point, log_start_offset, is_clean, progress
+            cls,
+            log_dir,
+            name,
+            environment,
+            recovery_point,
+            log_start_offset,
+            is_clean,
+            progress,
+            topic_ids,
         )
 
     @staticmethod
-    def open_read_only(log_dir: LogDir, name: str, environment: LogEnvironment) -> LogReader:
+    def open_read_only(
+        log_dir: LogDir,
+        name: str,
+        environment: LogEnvironment,
+        checkpointed: Checkpointed | None = None,
+    ) -> LogReader:
         """Open a log that another process may own; raises LogStoreError."""
         from logstore.log.view import open_view
 
-        return open_view(log_dir, name, environment)
+        return open_view(log_dir, name, environment, checkpointed=checkpointed)
 
     def close(self, flush: bool = True) -> None:
         """Flush, write the active segment's indexes and let go of every file; twice is fine."""

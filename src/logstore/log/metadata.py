@@ -18,13 +18,15 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 from logstore.config import LogConfig
-from logstore.disk import checkpoint, files
-from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.disk import checkpoint, fields, files
+from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
 # True where segments of a compacted log of Kafka's were adopted: offsets may be missing.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
+# After a truncation: a recovery point above it, from an older checkpoint, does not count.
+RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
@@ -66,16 +68,15 @@ def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
     """Make one of the tuples above of the keys of a document.
 
     Raises:
-        KeyError, TypeError: a key is missing or of another type.
+        KeyError, ValueError: a key is missing, or its value is of another type or out of range.
     """
     values = {name: document[name] for name in kind._fields}
     for name, value in values.items():
-        if type(value) is not (int if name in NUMBERS else str):
-            raise TypeError(f"{name} is {value!r}")
+        if name in NUMBERS:
+            fields.number(value, name, fields.OFFSET_MAX)
+        else:
+            fields.text(value, name)
     return kind(**values)
-
-
-RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 
 class PartitionMetadata(NamedTuple):
@@ -137,6 +138,7 @@ class PartitionMetadata(NamedTuple):
         return {
             **self.extra,
             "version": VERSION,
+            "kind": FILE_NAME,
             "topic": self.topic,
             "partition": self.partition,
             "topic_id": self.topic_id.hex(),
@@ -162,27 +164,34 @@ class PartitionMetadata(NamedTuple):
         document = checkpoint.read_document(path)
         if document is None:
             return None
-        if document.get("version") != VERSION:
-            raise UnsupportedFormatError(path=path, version=document.get("version"))
-        known = {*cls._fields, "version"}
-        moving = document.get("moving")
         try:
-            metadata = cls(
-                document["topic"],
-                document["partition"],
-                bytes.fromhex(document["topic_id"]),
-                document["generation"],
-                document["log_start_offset"],
-                LogConfig.from_dict(document["config"]),
-                read_mark(Moving, moving) if moving is not None else None,
-                {key: value for key, value in document.items() if key not in known},
-            )
-            _ = metadata.move_record, metadata.superseded_by  # they are whole, if they are there
-        except (KeyError, TypeError, ValueError) as error:
+            return _checked(cls, document)
+        except fields.WRONG as error:
             raise CorruptCheckpointError(
                 path=path, position=0, reason=f"a field is missing or wrong: {error}"
             ) from error
-        return metadata
+
+
+def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
+    """Make metadata of a document whose fields are all right; raises one of `fields.WRONG`."""
+    fields.check_kind(document, FILE_NAME)
+    known = {*kind._fields, "version", "kind"}
+    moving = document.get("moving")
+    metadata = kind(
+        *fields.partition_key(document["topic"], document["partition"]),
+        fields.id_bytes(document["topic_id"], "topic_id"),
+        fields.number(document["generation"], "generation"),
+        fields.number(document["log_start_offset"], "log_start_offset", fields.OFFSET_MAX),
+        LogConfig.from_dict(document["config"]),
+        read_mark(Moving, moving) if moving is not None else None,
+        {key: value for key, value in document.items() if key not in known},
+    )
+    _ = metadata.move_record, metadata.superseded_by  # they are whole, if they are there
+    extra = metadata.extra
+    if RECOVERY_POINT_LIMIT in extra:
+        fields.number(extra[RECOVERY_POINT_LIMIT], RECOVERY_POINT_LIMIT, fields.OFFSET_MAX)
+    fields.flag(extra.get(SPARSE_OFFSETS, False), SPARSE_OFFSETS)
+    return metadata
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from logstore.disk.log_dir import LogDir
 from logstore.log import custody
 from logstore.log.cache import Handle
-from logstore.log.epochs import LeaderEpochs
+from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.host import log_dir_of, metadata_of, open_segment
 from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superseded
 from logstore.log.segment import Segment
@@ -54,6 +54,12 @@ def rates_of(log: Log) -> Rates | None:
 def epochs_of(log: Log) -> list[tuple[int, int]]:
     """Give the leader epochs and where they began."""
     return log._epochs.entries
+
+
+def whose_epochs(log: Log) -> OfLog:
+    """Say of which log a copy of its leader epochs is, and where that log starts."""
+    start = log._confirmed_start
+    return log._of_log(None if start is None else log.log_start_offset)
 
 
 # --- what it writes ---------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from logstore.log.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
+# No disk loses so many records that were flushed: a recovery point so far behind the end is wrong.
+MISSING_MAX = 2**40
 
 
 class Recovered(NamedTuple):
@@ -63,9 +65,12 @@ class Recovery:
         progress: Progress | None = None,
         check: Callable[[], None] = lambda: None,
         from_disk: bool = False,
+        is_start_confirmed: bool = True,
     ) -> None:
         self._check = check  # asked before each change: it may have hung until nobody waits for it
         self._from_disk = from_disk  # not from memory, of which a failed sync has made a liar
+        # Two files name the log start. Else what lies before it is hidden, and stays.
+        self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
         self.environment = environment
@@ -100,13 +105,22 @@ class Recovery:
         return Recovered(self.segments, unflushed, max(durable, self.recovery_point), self.epochs)
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
-        """Finish a retention that a crash stopped: what ends before the log start goes."""
+        """Finish a retention that a crash stopped: what ends before the log start goes.
+
+        But nothing of another topic, and nothing on the word of one small file.
+        """
         start = self.metadata.log_start_offset
+        if not self._is_start_confirmed:
+            return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
             # A killed process may have written the start without its sync: it outlives the files.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
-            for path in Segment(self.directory, rows[0].base_offset).paths:
+            segment = Segment(self.directory, rows[0].base_offset)
+            trailer = self._trailer_of(segment, rows[0])
+            if trailer is not None and not self._is_ours(segment, trailer):
+                break
+            for path in segment.paths:
                 self._check()
                 files.remove_if_there(path)
             rows = rows[1:]
@@ -321,7 +335,9 @@ class Recovery:
 
     def _judge(self, orphans: list[SegmentFiles]) -> None:
         """Turn what is left of damage, and every gap between segments, into problems."""
-        expected = self.metadata.log_start_offset
+        expected = start = self.metadata.log_start_offset
+        if self.segments:  # some may lie before the log start
+            expected = min(start, self.segments[0].base_offset)
         bases = [segment.base_offset for segment in self.segments[1:]]
         for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
             base, path = segment.base_offset, segment.log_path
@@ -342,7 +358,7 @@ class Recovery:
                 )  # fmt: skip
                 expected = max(expected, end_offset)
             expected = max(segment.end_offset, expected)
-        self._judge_end(max(expected, self.metadata.log_start_offset), orphans)
+        self._judge_end(max(expected, start if self._is_start_confirmed else 0), orphans)
 
     def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
         """Report flushed records that are not there any more."""
@@ -352,7 +368,11 @@ class Recovery:
             trailer = self._trailer_of(orphan, row)
             if trailer is not None and self._is_ours(orphan, trailer):
                 end = max(end, trailer.end_offset)
-        if end > expected:
+        if end > expected + MISSING_MAX:
+            self.entry.warnings.append(
+                f"the recovery point {end} is not believed: the log ends at {expected}"
+            )
+        elif end > expected:
             last = self.segments[-1] if self.segments else None
             path = self.directory if last is None else last.log_path
             position = 0 if last is None else last.size_bytes

@@ -135,7 +135,7 @@ def _is_written(log: Log, offset: int) -> bool:
 def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
     """Forget what lies before the log start; a second time does no harm."""
     with log._lock:
-        log._log_start_offset = offset
+        log._log_start_offset = log._confirmed_start = offset
         if gone:
             _leave_out(log, gone)
         log._epochs.start_at(offset)

@@ -24,6 +24,7 @@ from logstore.log import flushing, rolling
 from logstore.log.cache import Handle
 from logstore.log.cursor import Cursor, corrupt, unreadable
 from logstore.log.custody import held
+from logstore.log.epochs import LeaderEpochs
 from logstore.log.flushing import hidden_failure
 from logstore.log.metadata import RECOVERY_POINT_LIMIT
 from logstore.log.scan import Scan
@@ -119,6 +120,7 @@ def _prepare(log: Log, offset: int) -> _Replacement:
     limit = min(offset, log._recovery_point)
     # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
     log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
+    _forget_epochs(log, offset)
     new = Segment(log.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"
     try:
@@ -135,13 +137,24 @@ def _prepare(log: Log, offset: int) -> _Replacement:
     return _Replacement(kept, gone, new, magic, temporary, directory)
 
 
+def _forget_epochs(log: Log, offset: int) -> None:
+    """Write the epochs without those that begin in what is dropped, durably; raises OSError.
+
+    The file is kept: it confirms the log start. If the truncation ends here, the file lacks epochs
+    that the batches have, and the next flush or the next open writes it anew.
+    """
+    kept = [entry for entry in log._epochs.entries if entry[1] < offset]
+    if kept != log._epochs.entries:
+        log._epochs_changed = True
+        whose = log._of_log(log._confirmed_start)
+        LeaderEpochs(log.directory, kept).write(whose, log._log_dir.replacing)
+
+
 def _carry_out(log: Log, offset: int, replacement: _Replacement) -> None:
     """Let the new file take the place of what goes; opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
     # First: a log dir that fails on the way is not taken for an old copy when it is back.
     log._recovery_point = min(log._recovery_point, offset)
-    if any(start >= offset for _, start in log._epochs.entries):
-        log._epochs.remove()  # it is made anew of the batches until the next flush writes it
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]

@@ -26,7 +26,6 @@ from logstore.arguments import callback, timeout_of, whole
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
-    CorruptCheckpointError,
     CorruptIndexError,
     CorruptRecordBatchError,
     LogClosedError,
@@ -35,6 +34,7 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.batch import Record
+from logstore.log import small_files
 from logstore.log import trailer as trailers
 from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
@@ -51,23 +51,24 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
 # A directory that changed so recently may change again within the same tick of the clock.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
+Believed = small_files.SmallFiles | None
 
 
 def open_view(
-    log_dir: LogDir, name: str, environment: LogEnvironment, kind: type[LogView] | None = None
+    log_dir: LogDir,
+    name: str,
+    environment: LogEnvironment,
+    kind: type[LogView] | None = None,
+    checkpointed: small_files.Checkpointed | None = None,
 ) -> LogView:
     """Open the log in the directory `name` to be read beside its owner; raises LogStoreError."""
     parsed = parse_dir_name(name)
     assert parsed is not None
     directory = join(log_dir.path, name)
     try:
-        try:
-            metadata = PartitionMetadata.read(directory)
-        except CorruptCheckpointError:
-            metadata = None
-        if metadata is None:
-            metadata = PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
+        metadata = small_files.metadata_or_stand_in(directory, parsed)
         view = (kind or LogView)(log_dir, directory, metadata, environment)
+        view.checkpointed = checkpointed or view.checkpointed
         view.relist()
     except FileNotFoundError as error:
         raise UnknownPartitionError(topic=parsed.topic, partition=parsed.partition) from error
@@ -107,6 +108,7 @@ class LogView(LogReader):
         self._last_checksum: int | None = None
         # Opens what the store has of this partition by now; set by a store.
         self.find_anew: Callable[[], LogReader | None] = lambda: None
+        self.checkpointed = small_files.Checkpointed()  # of the log dir, when the log was opened
 
     # --- following ------------------------------------------------------------------------------
 
@@ -170,15 +172,10 @@ class LogView(LogReader):
 
     def relist(self) -> None:
         """Take what stands in the directory now, keeping what is known of files that stayed."""
-        log_start_offset, old = self._log_start_offset, self._known
-        try:
-            metadata = self._read_metadata()
-            if metadata is not None:
-                old = {} if metadata.topic_id != self.topic_id else old
-                self._metadata = metadata
-                log_start_offset = metadata.log_start_offset
-        except CorruptCheckpointError as error:
-            self.recovery.warnings = [str(error)]
+        old, small = self._known, self._read_small_files()
+        if small is not None:
+            old = {} if small.metadata.topic_id != self.topic_id else old
+            self._metadata, self.recovery.warnings = small.metadata, small.warnings
         rows = self._rows()
         if not rows:  # so it seems where a directory was renamed after it had given its names
             files.stat(self._directory)
@@ -188,7 +185,8 @@ class LogView(LogReader):
         }
         segments = [one.segment for one in known.values()]
         self._forget_known(segments)
-        self._known, self._log_start_offset = known, self._start_of(rows, log_start_offset)
+        end_offset = segments[-1].end_offset if segments else 0
+        self._known, self._log_start_offset = known, self._start_of(rows, small, end_offset)
         if segments != list(self._view[0]):
             self._view = view_of(segments)
 
@@ -200,16 +198,22 @@ class LogView(LogReader):
                 one.segment.is_dropped = True
                 one.segment.forget(self._environment)
 
-    def _read_metadata(self) -> PartitionMetadata | None:
-        return PartitionMetadata.read(self._directory)
+    def _read_small_files(self) -> Believed:
+        """Read what the small files say; raises OSError, LogStoreError."""
+        place, told = (self._directory, self.topic, self.partition), self.checkpointed
+        return small_files.read_small_files(*place, told, self._rows, lambda: self.topic_id)
 
     def _rows(self) -> list[SegmentFiles]:
         """List the segments; raises OSError."""
         return list_partition(self._directory).segments
 
-    def _start_of(self, rows: list[SegmentFiles], log_start_offset: int) -> int:
-        """Say where the log starts: as its metadata says, whatever its first segment is."""
-        return log_start_offset
+    def _start_of(
+        self, rows: list[SegmentFiles], small: small_files.SmallFiles | None, end_offset: int
+    ) -> int:
+        """Say where the log starts: as its small files say, whatever its first segment is."""
+        if small is None:
+            return self._log_start_offset
+        return small.start_within(rows[0].base_offset if rows else 0, end_offset)
 
     def _new_segment(self, row: SegmentFiles) -> Segment:
         segment = Segment(self._directory, row.base_offset)

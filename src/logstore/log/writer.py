@@ -18,7 +18,6 @@ from weakref import ref
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.bell import Bell
-from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError, ReplicaOfflineError
 from logstore.format import columnar, compression, layouts
@@ -29,7 +28,7 @@ from logstore.log.batch_group import POSITION_MAX, RELATIVE_OFFSET_MAX, UNFLUSHE
 from logstore.log.cache import Handle
 from logstore.log.custody import NOT_WRITING, held, keeping, reclaim
 from logstore.log.environment import LogEnvironment
-from logstore.log.epochs import LeaderEpochs
+from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
 from logstore.log.replica import view_of
@@ -92,6 +91,8 @@ class LogWriter(LogReader):
         self.is_closed_whole = False
         self._epochs = LeaderEpochs(directory)
         self._epochs_changed = False
+        # The log start that the file of the epochs names besides; None: only one file has it.
+        self._confirmed_start: int | None = metadata.log_start_offset
         self._leader_epoch = 0
         self._active = Segment(directory, metadata.log_start_offset)
         self._writer: Handle | None = None
@@ -388,12 +389,9 @@ class LogWriter(LogReader):
         """Say at which append `flush_messages` will flush next."""
         self._flush_at = self._recovery_point + self._flush_messages - 1
 
+    def _of_log(self, log_start_offset: int | None) -> OfLog:
+        return OfLog(self.topic, self.partition, self.topic_id, log_start_offset)
+
     def _set_metadata(self, **changes: Any) -> None:
-        """Replace `partition.metadata` durably."""
-        metadata = self._metadata._replace(**changes)
-        try:
-            with call(self._directory, SYNCING):
-                metadata.write(self._directory, self._log_dir.replacing)
-        except OSError as error:
-            raise self._failed(error) from error
-        self._metadata = metadata
+        """Replace `partition.metadata` durably; raises LogStoreError."""
+        flushing.set_metadata(self, changes)

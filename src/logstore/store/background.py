@@ -171,6 +171,7 @@ class DirKeeper:
         write(
             RECOVERY_POINTS,
             lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
+            lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
         )
         for log, metadata in limited:
             if metadata is not None:
@@ -178,6 +179,7 @@ class DirKeeper:
         write(
             LOG_START_OFFSETS,
             lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
+            lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
         )
         self._replicas.catalog.write(self.log_dir)
         old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)

@@ -165,11 +165,36 @@ def _look_at(path: str) -> DirFacts:
         return DirFacts(path, Found.DAMAGED, hint=lock_hint(path), reason=error.reason)
     try:
         meta = decode_meta(data, meta_path)
-        return DirFacts(path, Found.FORMATTED, meta, last_paths=last_paths(path))
+        paths = last_paths(path)
+        return DirFacts(path, Found.FORMATTED, meta, lock_hint(path), last_paths=paths)
     except CorruptCheckpointError as error:
         left, lock = hint_of(data), lock_hint(path)
         hint = Hint(lock.cluster_id or left.cluster_id, lock.directory_id or left.directory_id)
         return DirFacts(path, Found.DAMAGED, hint=hint, reason=error.reason)
+
+
+def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
+    """Take a `meta.properties` that came from another log dir for a damaged one.
+
+    The `.lock` of its last owner names another identity, one of the store of another log dir here.
+    Without that, two log dirs would have one identity, or be of two stores: none would open.
+    """
+    return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
+
+
+def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
+    meta, hint = fact.meta, fact.hint
+    if meta is None or None in hint or hint == (meta.cluster_id, meta.directory_id):
+        return fact
+    metas = [other.meta for other in others if other.meta is not None]
+    is_ours = any(
+        hint.cluster_id == one.cluster_id and hint.directory_id in one.roster for one in metas
+    )
+    is_twin = any(meta.directory_id == one.directory_id for one in metas)
+    if is_ours and (is_twin or meta.cluster_id != hint.cluster_id):
+        reason = "is that of another log dir"
+        return fact._replace(found=Found.DAMAGED, meta=None, reason=reason)
+    return fact
 
 
 def _has_replicas(path: str) -> bool:

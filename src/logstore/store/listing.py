@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from logstore.disk import bulk, files
+from logstore.disk import bulk, fields, files
 from logstore.disk.catalog_file import CATALOG_NAME
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
@@ -193,10 +193,14 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
         return facts._replace(is_deleted_by_user=facts.kind == "delete")
     except (CorruptionError, UnsupportedFormatError, PermissionError):
         return facts
-    topic, partition = document.get("topic"), document.get("partition")
-    generation, superseded_by = document.get("generation", 0), document.get("superseded_by")
+    superseded_by = document.get("superseded_by")
     moving, move_id = document.get("moving"), document.get("move_id")
-    if not isinstance(topic, str) or type(partition) is not int or type(generation) is not int:
+    try:
+        fields.check_kind(document, PARTITION_METADATA)
+        topic, partition = fields.partition_key(document.get("topic"), document.get("partition"))
+        topic_id = fields.id_bytes(document.get("topic_id"), "topic_id").hex()
+        generation = fields.number(document.get("generation", 0), "generation")
+    except fields.WRONG:
         return facts
     try:
         facts = facts._replace(
@@ -204,12 +208,12 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
             record=read_mark(MoveRecord, document) if move_id is not None else None,
             superseded_by=read_mark(Superseded, superseded_by) if superseded_by else None,
         )
-    except (KeyError, TypeError):
+    except fields.WRONG:
         return facts._replace(topic=topic, partition=partition)
     return facts._replace(
         topic=topic,
         partition=partition,
-        topic_id=str(document.get("topic_id", "")),
+        topic_id=topic_id,
         generation=generation,
         is_deleted_by_user=document.get(DELETION) == DELETED_BY_USER,
     )

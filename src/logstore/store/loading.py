@@ -328,6 +328,7 @@ class Loader:
                 log_start_offset=log_dir.checkpoints.log_start_offset(key),
                 is_clean=log_dir.was_clean,
                 progress=partial(self._advance, log_dir, key, work=work),
+                topic_ids=log_dir.checkpoints.topic_ids(key),
             )
         except OSError as error:
             raise log_dir.failed(error, facts.dir_name, topic, partition) from error

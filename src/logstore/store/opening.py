@@ -15,7 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.meta_properties import new_id
 from logstore.errors import LogDirIdentityError, LogDirOfflineError
 from logstore.store import possession
-from logstore.store.identity import Configured, look_at, write_identities
+from logstore.store.identity import Configured, look_at, own_identities, write_identities
 from logstore.store.parallel import in_time
 from logstore.store.possession import each, release_all
 from logstore.store.replicas import last_at
@@ -201,7 +201,8 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
             raise outcome.error
     found = {outcome.item: found[outcome.item] for outcome in outcomes if outcome.is_finished}
     hangs = f"it hangs: no answer within {patience_seconds:.0f} s"
-    return [found.get(path) or DirFacts(path, Found.BAD, reason=hangs) for path in configured.paths]
+    facts = [found.get(p) or DirFacts(p, Found.BAD, reason=hangs) for p in configured.paths]
+    return own_identities(facts)
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:

@@ -27,6 +27,7 @@ from logstore.errors import (
 from logstore.log import host
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
+from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.catalog import Catalog
@@ -199,11 +200,12 @@ class LogStoreView(LogStore):
 
     def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log beside its owner; raises OSError, LogStoreError."""
-        log = cast(Log, Log.open_read_only(log_dir, facts.dir_name, self._environment))
+        checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
         # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
-        start = log_dir.checkpoints.log_start_offset(TopicPartition(log.topic, log.partition)) or 0
-        host.start_at(log, start)
-        return log
+        start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
+        checkpointed = Checkpointed(None, start, topic_ids)
+        log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
+        return cast(Log, log)
 
     def __contains__(self, key: object) -> bool:
         """Tell whether a partition is there now."""

@@ -1,0 +1,91 @@
+"""Read the fields of small files: each has a type and a range, and nothing acts on other values.
+
+A checksum says only that a file is as it was written. So what it holds is checked field by field
+before it is believed, and a file that says of what kind it is, or of which log dir, must be that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from logstore.names import TopicPartition
+
+OFFSET_MAX = 2**62  # no log goes beyond it
+EPOCH_MAX = PARTITION_MAX = 2**31 - 1
+NUMBER_MAX = 2**53  # of what counts starts, steps, generations
+TOPIC_ID_DIGITS = 32
+SHOWN_CHARACTERS = 40
+
+# What a field that is missing or wrong raises while a document is read.
+WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def number(value: object, what: str, high: int = NUMBER_MAX, low: int = 0) -> int:
+    """Give a whole number that is in its range; raises ValueError."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{what} is {_shown(value)}, not a whole number from {low} to {high}")
+    return value
+
+
+def text(value: object, what: str) -> str:
+    """Give a text; raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is {_shown(value)}, not text")
+    return value
+
+
+def flag(value: object, what: str) -> bool:
+    """Give true or false; raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} is {_shown(value)}, not true or false")
+    return value
+
+
+def id_bytes(value: object, what: str) -> bytes:
+    """Give an id of 32 hex digits as its 16 bytes; raises ValueError."""
+    if not isinstance(value, str) or len(value) != TOPIC_ID_DIGITS:
+        raise ValueError(f"{what} is {_shown(value)}, not {TOPIC_ID_DIGITS} hex digits")
+    return bytes.fromhex(value)
+
+
+def rows(value: object, what: str, width: int) -> list[list[Any]]:
+    """Give a list of rows of so many fields each; raises ValueError."""
+    if not isinstance(value, list):
+        raise ValueError(f"{what} is {_shown(value)}, not a list")
+    for row in value:
+        if not isinstance(row, list) or len(row) != width:
+            raise ValueError(f"a row of {what} is {_shown(row)}, not a list of {width} fields")
+    return value
+
+
+def partition_key(topic: object, partition: object) -> TopicPartition:
+    """Give the replica that a row names; raises ValueError."""
+    return TopicPartition(text(topic, "a topic"), number(partition, "a partition", PARTITION_MAX))
+
+
+def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
+    """Raise ValueError for a document of another kind or log dir.
+
+    Older versions gave some files no kind: one without it is believed if its fields are right.
+    """
+    found = document.get("kind", kind)
+    whose = document.get("directory_id") if directory_id is not None else None
+    if found != kind or whose != directory_id:
+        where = "" if directory_id is None else f" of log dir {_shown(whose)}"
+        raise ValueError(f"it is the {_shown(found)}{where}")
+
+
+def told(error: Exception) -> str:
+    """Say in words what is wrong with a document that raised one of `WRONG`."""
+    if isinstance(error, KeyError):
+        return f"its field {error.args[0]!r} is missing"
+    return str(error) if type(error) is ValueError else "a field of it has another type"
+
+
+def _shown(value: object) -> str:
+    """Write a value for a warning, cut where it is long."""
+    written = value if isinstance(value, str) else repr(value)
+    if len(written) > SHOWN_CHARACTERS:
+        written = f"{written[:SHOWN_CHARACTERS]}..."
+    return written

@@ -1,0 +1,193 @@
+"""Read the small files of one log, and keep of them what can be believed.
+
+Each says whose it is: `partition.metadata` and `leader-epoch-checkpoint` carry the topic, the
+partition and the topic id, each row of the log dir's offsets checkpoints a topic id. So does each
+index file. A file that most of the others contradict is not used, is reported, and is made anew.
+All this comes before anything is deleted. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.errors import CorruptCheckpointError, ReplicaOfflineError
+from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.listing import SegmentFiles
+from logstore.log.log_start import (
+    LogStart,
+    Words,
+    choose,
+    choose_topic_id,
+    topic_ids_of_segments,
+)
+from logstore.log.metadata import FILE_NAME, PartitionMetadata
+from logstore.names import ReplicaDirName, TopicPartition
+
+
+class Checkpointed(NamedTuple):
+    """What the offsets checkpoints of a log dir say of one log; None: unknown.
+
+    Attributes:
+        topic_ids: those that the two rows name.
+    """
+
+    recovery_point: int | None = None
+    log_start_offset: int | None = None
+    topic_ids: tuple[bytes | None, bytes | None] = (None, None)
+
+
+class SmallFiles(NamedTuple):
+    """What is believed of the small files of a log.
+
+    Attributes:
+        metadata: with the log start that is believed; made anew where the file is not.
+        words: what the files say of the log start.
+        epochs: None where the file is not there, or not believed.
+        to_write: a file is wrong, so both are to be written anew.
+    """
+
+    metadata: PartitionMetadata
+    start: LogStart
+    words: Words
+    epochs: LeaderEpochs | None
+    recovery_point: int | None
+    to_write: bool
+    warnings: list[str]
+
+    def start_within(self, first_base: int, end_offset: int) -> int:
+        """Give the start of a log of these ends; behind its end only if two files say so."""
+        if self.start.offset <= end_offset or self.start.is_confirmed:
+            return self.start.offset
+        within = [word for word in self.words if word is not None and word <= end_offset]
+        return max([first_base, *within])
+
+
+def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
+    """Read the metadata in a directory, or make some up for one that has none of its own."""
+    metadata, _ = _read_metadata(directory)
+    is_of_another = metadata is not None and metadata[:2] != parsed[:2]
+    if metadata is None or (is_of_another and parsed.kind == "live"):
+        return PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
+    return metadata
+
+
+def read_small_files(
+    directory: str,
+    topic: str,
+    partition: int,
+    checkpointed: Checkpointed,
+    list_segments: Callable[[], list[SegmentFiles]],
+    new_topic_id: Callable[[], bytes],
+) -> SmallFiles:
+    """Read the small files of the log in a directory.
+
+    Args:
+        list_segments: lists the segments; called only if the files leave a doubt.
+        new_topic_id: gives the id of a log of which no file names any.
+
+    Raises:
+        ReplicaOfflineError: the directory is that of another partition.
+        UnsupportedFormatError: a later version wrote it.
+        OSError: the disk failed.
+    """
+    rows = cache(list_segments)
+    warnings: list[str] = []
+    metadata, lost = _read_metadata(directory)
+    epochs, reason = LeaderEpochs.read_or_reason(directory)
+    if reason:
+        warnings.append(f"{EPOCHS_NAME} is not used and made anew: {reason}")
+    of_log = epochs.of_log if epochs is not None else None
+    is_of_another = of_log is not None and of_log[:2] != (topic, partition)
+    is_named = metadata is not None and metadata[:2] == (topic, partition)
+    topic_id = choose_topic_id(
+        metadata.topic_id if metadata is not None and is_named else None,
+        (None if of_log is None or is_of_another else of_log.topic_id, *checkpointed.topic_ids),
+        lambda: topic_ids_of_segments(directory, partition, rows()),
+    )
+    if metadata is not None:
+        whose = _is_foreign(metadata, TopicPartition(topic, partition), topic_id, directory)
+        metadata, lost = (None, whose) if whose else (metadata, "")
+    if of_log is not None and (is_of_another or of_log.topic_id != topic_id):
+        reason = f"is of {of_log.topic}-{of_log.partition}, topic id {of_log.topic_id.hex()}"
+        warnings.append(f"{EPOCHS_NAME} {reason}: it is made anew")
+        epochs = None
+    if metadata is None:
+        made = f"{FILE_NAME} {lost}: made anew with the default configuration"
+        warnings.append(made + ("" if topic_id else " and a new topic id"))
+    recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
+    # One of an earlier version names no topic id: it is no second word beside another.
+    is_second = metadata is None or checkpointed.topic_ids[1] is not None
+    words = Words(
+        None if metadata is None else metadata.log_start_offset,
+        None if epochs is None or of_log is None else of_log.log_start_offset,
+        start_offset if is_second else None,
+    )
+    start = _choose_start(words, start_offset, rows, warnings)
+    to_write = bool(reason or start.doubt or metadata is None)
+    metadata = metadata or PartitionMetadata(topic, partition, topic_id or new_topic_id())
+    metadata = metadata._replace(log_start_offset=start.offset)
+    return SmallFiles(metadata, start, words, epochs, recovery_point, to_write, warnings)
+
+
+def _is_foreign(
+    metadata: PartitionMetadata, key: TopicPartition, topic_id: bytes | None, directory: str
+) -> str:
+    """Say of which other log the metadata is; "" where it is that of the log of this name.
+
+    Raises:
+        ReplicaOfflineError: the other files are of that log, too: the directory is.
+    """
+    whose = f"is of {metadata.topic}-{metadata.partition}"
+    if metadata[:2] != key and topic_id in (None, metadata.topic_id):
+        raise ReplicaOfflineError(
+            topic=key.topic, partition=key.partition, reason=f"{directory} {whose}: {FILE_NAME}"
+        )
+    if metadata[:2] != key:
+        return whose
+    if metadata.topic_id != topic_id:
+        return f"is of another topic of this name, of topic id {metadata.topic_id.hex()}"
+    return ""
+
+
+def _choose_start(
+    words: Words,
+    checkpointed: int | None,
+    rows: Callable[[], list[SegmentFiles]],
+    warnings: list[str],
+) -> LogStart:
+    """Choose the log start, and note what contradicts it."""
+    start = choose(words, lambda: rows()[0].base_offset if rows() else 0)
+    if start.doubt:
+        warnings.append(start.doubt)
+    if checkpointed is not None and checkpointed > start.offset:
+        warnings.append(
+            f"the log start offset {checkpointed} of the checkpoint is not believed: the log "
+            f"starts at {start.offset}"
+        )
+    return start
+
+
+def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
+    """Read `partition.metadata`, or why there is none."""
+    try:
+        return PartitionMetadata.read(directory), "is not there"
+    except CorruptCheckpointError as error:
+        return None, error.reason
+
+
+def _of_topic(
+    checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
+) -> tuple[int | None, int | None]:
+    """Keep the recovery point and the log start that are not of another topic of this name."""
+    kept: list[int | None] = []
+    kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
+    for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):
+        is_other = offset is not None and whose is not None and whose != topic_id
+        if is_other:
+            warnings.append(f"{name} is not used: it is of another topic of this name")
+        kept.append(None if is_other else offset)
+    return kept[0], kept[1]
