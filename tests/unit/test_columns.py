@@ -78,4 +78,4 @@ def test_regression_an_empty_column_may_claim_any_width() -> None:
     """NumPy has no type that wide, and a TypeError came out of a read."""
     data = HEAD.pack(0, 3_672_850_860)
     column, _ = decode_column(data, 0, len(data), 0)
-    assert column.to_list() == []
+    assert column.to_list() == [] and column.cell_bytes == 0

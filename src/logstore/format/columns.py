@@ -201,7 +201,7 @@ class BytesColumn(Sequence["bytes | None"]):
         if self.is_fixed:
             if count == 1:
                 return [bytes(self.data)]
-            if cell_bytes == 0 or count == 0:  # NumPy has no type as wide as an empty column claims
+            if cell_bytes == 0:
                 return [b"" for _ in range(count)]
             cells: list[bytes | None] = np.frombuffer(
                 self.buffer, f"V{cell_bytes}", count, self.data_start
@@ -310,6 +310,8 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
             position += padded((count + 7) // 8)
     elif cell_bytes * count != data_bytes:
         raise ValueError("a column's cells and its data differ in size")
+    elif count == 0:
+        cell_bytes = 0  # it may claim any width, and neither NumPy nor Arrow knows one of 3 GB
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")

@@ -26,7 +26,7 @@ from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.prefix import BATCH_BYTES_MAX
 from logstore.log.batch_group import PlacedBatch
 from logstore.log.cursor import Cursor
-from logstore.log.custody import keeping
+from logstore.log.custody import held, keeping
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from logstore.log.segment import Segment
 
 Run = list[tuple[int, BatchHeader]]
+Found = list[tuple[Buffer, BatchHeader]]
 
 RAW_WINDOW_BYTES = 1 << 20
 OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
@@ -43,7 +44,7 @@ def parse(
     raw: bytes,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
     max_message_bytes: int = BATCH_BYTES_MAX,
-) -> list[tuple[Buffer, BatchHeader]]:
+) -> Found:
     """Take encoded batches apart and check them, and the records in them.
 
     Raises:
@@ -105,6 +106,18 @@ def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
 def append_as_follower(log: Log, raw: bytes) -> range:
     """Append batches verbatim; see `Log.append_as_follower`."""
     batches = parse(raw, log._expansion_bytes_max)
+    if batches and batches[0][1].base_offset > log.log_end_offset:
+        with log._flush_lock, held(log, "_flush_lock"):  # the log start and the files may change
+            return _append_verbatim(log, batches, may_begin=True)
+    return _append_verbatim(log, batches, may_begin=False)
+
+
+def _append_verbatim(log: Log, batches: Found, *, may_begin: bool) -> range:
+    """Append batches as they are.
+
+    Args:
+        may_begin: an empty log may begin at the first of them; the flush lock is held then.
+    """
     with log._lock, keeping(log, "_lock"):
         log._check_appendable()
         end = log.log_end_offset
@@ -112,7 +125,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
             return range(end, end)
         first = batches[0][1].base_offset
         is_empty = end == log.log_start_offset and not log._active.size_bytes
-        expected = first if is_empty and first >= end else end
+        expected = first if is_empty and may_begin and first > end else end
         epoch = log._leader_epoch
         for _, header in batches:
             if header.base_offset != expected:
@@ -160,6 +173,7 @@ def _leave(log: Log, old: Segment, offset: int) -> None:
     from logstore.log.retention import _remove_files
 
     log._activate([log._active])
+    log._unflushed = []  # after a recovery it names the empty segment too, whose file goes now
     log._log_start_offset = log._recovery_point = offset
     log._count_from_flushed()
     old.is_dropped = True
