@@ -14,7 +14,9 @@ import pytest
 from format.write_golden import GOLDEN, WRITERS, rows_of
 from logstore import CorruptRecordBatchError, LogDirOfflineError, LogStore, TopicPartition
 from logstore.disk.catalog_file import CATALOG_NAME, decode_catalog
+from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from logstore.disk.settings import DirSettings, read_settings
+from logstore.log.epochs import LeaderEpochs
 from support.moves import directory_id_of
 from support.places import environment
 from support.reader import read_partition
@@ -98,6 +100,26 @@ def test_v1_dirs_are_read(tmp_path: Path) -> None:
         assert {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store} == expected
         assert store.log("orders", 1).log_dir == str(dirs[1])
         assert store.recovery_report.is_sound
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_v1_named_is_read(tmp_path: Path, read_only: bool) -> None:
+    """Each small file is believed: what was deleted stays so, and nothing is reported."""
+    root, expected = copied("v1_named", tmp_path)
+    with LogStore.open([root / "a", root / "b"], read_only=read_only) as store:
+        assert {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store} == expected
+        assert [store.log("orders", number).log_start_offset for number in range(2)] == [30, 30]
+        report = store.recovery_report
+        assert report.is_sound and report.was_clean and not report.warnings
+        assert not [one for entry in report.entries for one in entry.warnings]
+        for number, place in enumerate((root / "a", root / "b")):
+            directory, topic_id = place / f"orders-{number}", store.log("orders", number).topic_id
+            epochs = LeaderEpochs.read(str(directory))
+            assert epochs is not None and epochs.of_log == ("orders", number, topic_id, 30)
+            for kind in (RECOVERY_POINTS, LOG_START_OFFSETS):
+                found = read_offsets(str(place / kind), kind, directory_id_of(place))
+                assert found is not None
+                assert found.topic_ids == {TopicPartition("orders", number): topic_id}
 
 
 def test_the_writer_overwrites_nothing() -> None:

@@ -123,6 +123,21 @@ def write_dirs(root: Path) -> None:
     move.name().copy().catch_up().rename_source()
 
 
+def write_named(root: Path) -> None:
+    """A store whose small files say of which kind and log they are; records of it are deleted."""
+    with tempfile.TemporaryDirectory() as other:
+        dirs = [Path(other) / "a", Path(other) / "b"]
+        with LogStore.open(dirs, admin_socket=False) as store:
+            for partition in range(2):
+                config = LogConfig(segment_bytes=2048, index_interval_bytes=512)
+                log = store.create("orders", partition, log_dir=dirs[partition], config=config)
+                fill(log, partition)
+                log.delete_records_before(30)
+            store.cordon(dirs[1])
+            expect(Path(other), store)
+        shutil.copytree(other, root)
+
+
 def expect(root: Path, store: LogStore) -> None:
     found = {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store}
     (root / "expected.json").write_text(json.dumps(found))
@@ -133,6 +148,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "v1_torn_tail": write_torn,
     "v1_corrupt": write_corrupt,
     "v1_dirs": write_dirs,
+    "v1_named": write_named,
 }
 
 

@@ -23,7 +23,7 @@ UNIQUE = "0123456789abcdef" * 2
 def make_replica(path: Path, **facts: object) -> None:
     """Make a replica's directory with its metadata."""
     path.mkdir()
-    document = {"version": 1, "topic": "orders", "partition": 0, **facts}
+    document = {"version": 1, "topic": "orders", "partition": 0, "topic_id": "00" * 16, **facts}
     (path / "partition.metadata").write_bytes(checkpoint.encode_document(document))
 
 
@@ -90,14 +90,14 @@ def test_replicas_of_every_kind_are_found(tmp_path: Path) -> None:
     """Live, move, delete and stray, each with what its metadata says."""
     make_replica(tmp_path / "orders-0")
     make_replica(tmp_path / f"ord-0.{UNIQUE}.delete", **{DELETION: DELETED_BY_USER})
-    make_replica(tmp_path / f"orders-0.{UNIQUE}.move", topic_id="ab")
+    make_replica(tmp_path / f"orders-0.{UNIQUE}.move", topic_id="ab" * 16)
     make_replica(tmp_path / f"orders-0.{UNIQUE}.stray")
     make_replica(tmp_path / "x.move-7")
     found = {facts.dir_name: facts for facts in list_log_dir(LogDir(str(tmp_path))).replicas}
     assert found["orders-0"].kind == "live"
     deleted = found[f"ord-0.{UNIQUE}.delete"]
     assert (deleted.topic, deleted.is_deleted_by_user) == ("orders", True)
-    assert found[f"orders-0.{UNIQUE}.move"].topic_id == "ab"
+    assert found[f"orders-0.{UNIQUE}.move"].topic_id == "ab" * 16
     assert found[f"orders-0.{UNIQUE}.stray"].kind == "stray"
     assert (found["x.move-7"].topic, found["x.move-7"].partition) == ("x.move", 7)
 
