@@ -356,14 +356,15 @@ def test_regression_an_offline_dir_says_how_it_is_removed(store: LogStore, dirs:
 
 def test_a_copy_that_is_open_is_never_replaced(store: LogStore, dirs: list[str]) -> None:
     """One that outranks it comes back with its disk: both are named, the open one goes on."""
-    from logstore.log.metadata import PartitionMetadata
+    from logstore.log.metadata import FILE_NAME, PartitionMetadata
 
     store.take_offline(dirs[1])
     copy = Path(dirs[1], "orders-0")
     shutil.copytree(Path(dirs[0], "orders-0"), copy)
     metadata = PartitionMetadata.read(str(copy))
     assert metadata is not None
-    metadata._replace(generation=metadata.generation + 1).write(str(copy))
+    metadata._replace(generation=metadata.generation + 1).write(str(copy.parents[1]))
+    shutil.copy(copy.parents[1] / FILE_NAME, copy)  # the library writes to no dir it let go of
     with pytest.raises(DuplicateLogError) as raised:
         store.reopen_dir(dirs[1])
     assert str(copy) in str(raised.value)

@@ -16,9 +16,10 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from logstore.disk import files
+from logstore.disk import files, gates
 from logstore.disk.checkpoint import (
     VERSION,
     decode_document,
@@ -100,6 +101,7 @@ class DirLock:
     Attributes:
         admin_socket: where the owner is to be reached; written by `begin`.
         may_be_marked: the marker of the last owner's orderly close may still stand.
+        gate: counts the calls that change the log dir.
     """
 
     def __init__(self, dir_path: str) -> None:
@@ -108,12 +110,17 @@ class DirLock:
         self.marker_path = os.path.join(dir_path, MARKER_NAME)
         self.admin_socket: str | None = None
         self.may_be_marked = True
-        self._fd = -1
+        self.gate = gates.Gate(dir_path, self._give_back)
+        self._fds: list[int] = []  # at most one; a `pop` of two threads gives it to one of them
+
+    @property
+    def _fd(self) -> int:
+        return self._fds[-1]
 
     @property
     def is_held(self) -> bool:
         """Tell whether this process holds the lock."""
-        return self._fd >= 0
+        return bool(self._fds)
 
     def acquire(self) -> None:
         """Take the lock without waiting and without changing a byte.
@@ -131,13 +138,22 @@ class DirLock:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise self._locked_error(pid) from None
             raise
-        self._fd = fd
         _held.add(self)
+        self._fds.append(fd)
+        gates.know(self.gate, fd)
 
     def _locked_error(self, pid: int | None) -> LogDirLockedError:
         """Make the error of a lock that another opener holds, who may be in this process."""
-        if not any(lock.path == self.path for lock in list(_held)):
+        owners = [lock for lock in list(_held) if lock.path == self.path]
+        if not owners:
             return LogDirLockedError(path=self.dir_path, pid=pid)
+        if any(lock.gate.is_closed for lock in owners):
+            text = (
+                f"log dir {self.dir_path} was let go of, but a call of this process to its disk is "
+                "still under way and may yet change it; try again once the disk answers, or end "
+                "the process"
+            )
+            return LogDirLockedError(text, path=self.dir_path, pid=os.getpid())
         text = f"log dir {self.dir_path} is open in this process already: use that store, or close"
         return LogDirLockedError(f"{text} it first", path=self.dir_path, pid=os.getpid())
 
@@ -185,10 +201,34 @@ class DirLock:
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
+    def let_go(self, *, is_known: bool) -> bool:
+        """Close the gate; the lock is given back once no call that changes the dir is under way.
+
+        Returns whether that is so now. Waits for nothing.
+
+        Args:
+            is_known: calls of this process below the dir are refused until it takes it again.
+        """
+        if not is_known:
+            gates.forget(self.gate)
+        return self.gate.close()
+
     def release(self) -> None:
-        """Give the lock back, also for children that still hold a copy of the descriptor."""
-        fd, self._fd = self._fd, -1
-        _held.discard(self)
+        """Give the lock back at once, also for children that still hold a copy of the descriptor.
+
+        Raises:
+            OSError: the disk failed; the descriptor is closed.
+        """
+        gates.forget(self.gate)
+        self._unlock()
+
+    def _give_back(self) -> None:
+        """Give the lock back; an error of a dying disk is of no interest any more."""
+        with suppress(OSError):
+            self._unlock()
+
+    def _unlock(self) -> None:
+        fd = self._take()
         if fd >= 0:
             try:
                 files.flock(fd, fcntl.LOCK_UN)
@@ -197,10 +237,17 @@ class DirLock:
 
     def drop(self) -> None:
         """Close this process's descriptor and leave the lock to whoever shares it."""
-        fd, self._fd = self._fd, -1
-        _held.discard(self)
+        fd = self._take()
         if fd >= 0:
             files.close(fd)
+
+    def _take(self) -> int:
+        """Give up the descriptor; -1 if there is none, or another thread took it."""
+        _held.discard(self)
+        try:
+            return self._fds.pop()
+        except IndexError:
+            return -1
 
     def _read(self, fd: int) -> dict[str, Any]:
         return _decode(files.read_up_to(fd, DOCUMENT_BYTES_MAX, 0), self.path)

@@ -1,7 +1,8 @@
 """Make every system call that touches a disk, but for maps (see `mapped`).
 
 The first part names the bare calls; fault tests replace them here, one by one, and nothing else in
-the project may call the operating system's file functions. The second part builds the few loops
+the project may call the operating system's file functions. A call that changes the disk passes the
+gate of its log dir (`gates`). The second part builds the few loops
 and orders on top of them that storage code gets wrong when it writes them each time anew:
 short reads and writes, probe after sync, sync of the directory after a change of names.
 
@@ -19,6 +20,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
+from logstore.disk import gates
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -33,37 +36,33 @@ def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -
 # What the umask leaves of it: data is never executable. `os.open` alone would ask for 0o777.
 FILE_MODE = 0o666
 
-
-def _os_open(path: str, flags: int, mode: int = FILE_MODE) -> int:
-    """Call open(2); a file that it makes is not executable."""
-    return os.open(path, flags, mode)
-
+Buffer = bytes | memoryview
 
 # --- the bare calls -------------------------------------------------------------------------------
 
-open_file = _os_open
+open_file = gates.opening(os.open, FILE_MODE)
 lseek = os.lseek
-close = os.close
+close = gates.closing(os.close)
 pread = os.pread
-pwrite = os.pwrite
-pwritev = os.pwritev
+pwrite = gates.writing(os.pwrite)
+pwritev = gates.writing(os.pwritev)
 fstat = os.fstat
 stat = os.stat
 lstat = os.lstat
-fdatasync = os.fdatasync
-fsync = os.fsync
-ftruncate = os.ftruncate
-rename = os.rename
-unlink = os.unlink
-rmdir = os.rmdir
-mkdir = os.mkdir
+fdatasync = gates.syncing(os.fdatasync)
+fsync = gates.syncing(os.fsync)
+ftruncate = gates.changing_fd(os.ftruncate)
+rename = gates.changing_two_names(os.rename)
+unlink = gates.changing_name(os.unlink)
+rmdir = gates.changing_name(os.rmdir)
+mkdir = gates.changing_name(os.mkdir)
 scandir = os.scandir
-sendfile = os.sendfile
+sendfile = gates.changing_fd(os.sendfile)
 statvfs = os.statvfs
-link = os.link
+link = gates.changing_two_names(os.link)
 fadvise = os.posix_fadvise
 flock = fcntl.flock
-ioctl = fcntl.ioctl
+ioctl: Callable[[int, int, int], int] = gates.changing_fd(fcntl.ioctl)
 real_path = os.path.realpath
 sync_file_range = _libc_sync_file_range
 
@@ -203,7 +202,7 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write_fully(fd: int, buffers: Sequence[bytes | memoryview], position: int) -> int:
+def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
     """Write all of `buffers` at `position` and return how many bytes that was.
 
     Short writes are continued; the error that stops one (ENOSPC, say) is raised with part of the

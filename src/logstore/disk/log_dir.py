@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from logstore.config import format_size
@@ -21,6 +21,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
 from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.gates import Change, LetGoError
 from logstore.disk.generations import DirGeneration
 from logstore.disk.health import Health
 from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
@@ -90,8 +91,6 @@ class LogDir(Health):
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
         self._writing_meta = threading.Lock()  # so that an older identity never ends up last
-        # Held over each rename that replaces a file, and never waited for by who lets go.
-        self._replacing = threading.Lock()
         self._is_let_go = False
 
     def __repr__(self) -> str:
@@ -151,6 +150,8 @@ class LogDir(Health):
         """
         if self.is_offline:
             return self.offline_error()
+        if self._is_let_go:
+            return LogDirOfflineError(path=self.path, reason="it was let go of meanwhile")
         if isinstance(error, files.SyncError):
             return self.flush_failed(error, path)
         reason, verdict = self._reason(error, path), verdict_of(error)
@@ -258,18 +259,19 @@ class LogDir(Health):
             )
 
     def release(self) -> None:
-        """Give the lock back; an error of a dying disk is of no interest any more.
+        """Let go of the dir; the lock is given back as soon as nothing of ours can change it.
 
-        Waits for nobody: who is just replacing a file gives it back himself once that is done.
+        Waits for nobody. If a call that changes the disk is under way, it gives the lock back.
         """
         self._is_let_go = True
         self.spare.empty()
-        if self._replacing.acquire(blocking=False):
-            try:
-                with suppress(OSError):
-                    self.lock.release()
-            finally:
-                self._replacing.release()
+        if not self.lock.let_go(is_known=self.is_refusing):
+            import logging
+
+            logging.getLogger("logstore").warning(
+                "log dir %s stays locked until a call to its disk that is under way comes back",
+                self.path,
+            )
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
@@ -280,15 +282,12 @@ class LogDir(Health):
                 than what stands there.
         """
         try:
-            with self._replacing:
+            with Change(self.lock.gate):
                 if self.is_offline:
                     raise self.offline_error()
-                if self._is_let_go:
-                    raise LogDirOfflineError(path=self.path, reason="it was let go of meanwhile")
                 yield
-        finally:
-            if self._is_let_go:
-                self.release()
+        except LetGoError as error:
+            raise self.failed(error) from error
 
     # --- what its user decided --------------------------------------------------------------------
 
