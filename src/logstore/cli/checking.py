@@ -36,11 +36,12 @@ PROBLEM_COLUMNS = [
     Column("path", "where", optional_text),
     Column("position", "position", count_text, is_number=True),
     Column("record_count_lost", "records lost", count_text, is_number=True),
+    Column("damage", "damage", optional_text),
     Column("reason", "reason"),
 ]
 
 
-def problem_row(name: TopicPartition, problem: Problem) -> Row:
+def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) -> Row:
     """Build the row for one piece of damage."""
     return {
         "topic": name.topic,
@@ -51,7 +52,9 @@ def problem_row(name: TopicPartition, problem: Problem) -> Row:
         "offset": problem.offset,
         "end_offset": problem.end_offset,
         "record_count_lost": problem.end_offset - problem.offset,
+        "damage": str(problem.name),
         "reason": problem.reason,
+        "remedy": problem.remedy(*name) if is_repairable else None,
     }
 
 
@@ -59,7 +62,8 @@ def failure_row(topic: str, partition: int | None, path: str | None, reason: str
     """Build the row for a log dir or partition that could not be read at all."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
-    return {**names, **row, "record_count_lost": None, "reason": reason}
+    unknown = {"record_count_lost": None, "damage": None}
+    return {**names, **row, **unknown, "reason": reason, "remedy": None}
 
 
 def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
@@ -71,7 +75,9 @@ def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
             log = store.log(*name)
             log_dir = log.log_dir
             with progress_bar(f"verifying {name}", log.size_bytes, is_bytes=True) as show:
-                rows += [problem_row(name, each) for each in log.verify(Total(show))]
+                problems = log.verify(Total(show))
+            mends = log.is_repairable
+            rows += [problem_row(name, each, is_repairable=mends) for each in problems]
         except LogStoreError as error:
             rows.append(failure_row(*name, log_dir, str(error)))
     return rows
@@ -90,6 +96,9 @@ def print_problems(
         rows.append(failure_row("-", None, directory.path, reason))
     if rows or output_format != "table":
         print_rows(rows, PROBLEM_COLUMNS, output_format)
+    remedies = (str(row["remedy"]) for row in rows if row["remedy"] is not None)
+    for remedy in dict.fromkeys(remedies) if output_format == "table" else ():
+        note(remedy)
     partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"
     problems = "1 problem" if len(rows) == 1 else f"{len(rows) or 'no'} problems"
     note(f"{partitions} verified, {problems}")
@@ -159,7 +168,8 @@ def repair(
     with administered(log_dirs) as operator:
         facts = operator.call("repair", {"topic": name.topic, "partition": name.partition})
     lost = [range(*offsets) for offsets in facts["lost"]]
-    lines = [str(RepairReport(name.topic, name.partition, facts["quarantined"], lost))]
+    mended = facts["mended"]
+    lines = [str(RepairReport(name.topic, name.partition, facts["quarantined"], lost, mended))]
     lines += [f"  kept: {path}" for path in facts["quarantined"]]
     lines += [f"  lost: offsets {offsets.start} to {offsets.stop - 1}" for offsets in lost]
     print_facts(facts, output_format, "\n".join(lines))

@@ -182,6 +182,7 @@ class KafkaLogView(LogView):
 
     _suffixes: dict[int, str]
     _ended: tuple[int, int, int] | None = None
+    is_repairable = False  # it is the broker's
     was_stopped = False  # in order: no broker writes here, and none was killed while it did
     known_start = 0  # as the checkpoint has it
     known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached

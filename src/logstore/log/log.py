@@ -387,9 +387,10 @@ class Log(LogWriter):
 
     def verify(self, progress: Any = None) -> list[Problem]:
         """Check every batch and how segments follow one another; give what is wrong."""
-        from logstore.log.verification import verify
+        from logstore.log.verification import verify_all
 
-        return verify(self, callback(progress, "progress"))
+        progress, findings = callback(progress, "progress"), self.recovery.findings
+        return verify_all(self, progress, findings, is_owner=True)
 
     @uninterruptible
     def repair(self) -> RepairReport:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import PartitionExistsError
-from logstore.log import flushing
+from logstore.log import flushing, known_damage
 from logstore.log.cache import Handle
 from logstore.log.environment import LogEnvironment
 from logstore.log.epoch_recovery import take_epochs
@@ -161,6 +161,8 @@ def load(
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
         # Deleted before it was flushed, and lost: the log begins anew where it was said to begin,
         # so that no offset is given twice. A crash in between is finished by the next recovery.
+        found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
+        entry.findings += [found] if found is not None else []
         _begin(log, start)
         for segment in recovered.segments:
             for path in segment.paths:
@@ -175,6 +177,8 @@ def load(
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
     epochs = _read_epochs(log) if small is None else small.epochs
+    if epochs is None:
+        entry.findings += known_damage.in_epochs(log, entry.findings)
     is_wrong |= take_epochs(log, recovered, epochs)
     log._count_from_flushed()
     log._refusal = ""
@@ -200,10 +204,12 @@ def _start_within(log: Log, small: SmallFiles, recovered: Recovered) -> bool:
     if log._log_start_offset == start:
         return False
     log._metadata = log._metadata._replace(log_start_offset=log._log_start_offset)
-    log.recovery.warnings.append(
-        f"the log start offset {start} is behind the log end offset {end} and in one file only: "
-        f"not believed; the log starts at {log._log_start_offset}"
-    )
+    found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
+    if found is not None:
+        reason = f"{found.reason}: in one file only, not believed; it starts at "
+        log.recovery.findings.append(
+            found._replace(reason=f"{reason}{log._log_start_offset}")
+        )
     return True
 
 

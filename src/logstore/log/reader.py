@@ -31,6 +31,8 @@ ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 class LogReader(Replica):
     """Give the reading half of a log; `Log` adds writing, `LogView` follows another process."""
 
+    is_repairable = True  # by `logstore repair`
+
     def record_at(self, offset: int) -> Record:
         """Give one record; raises OffsetOutOfRangeError where there is none."""
         if type(offset) is not int:

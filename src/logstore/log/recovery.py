@@ -24,9 +24,10 @@ from logstore.format import layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log import trailer as trailers
 from logstore.log.environment import LogEnvironment
+from logstore.log.known_damage import falling_batches
 from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
-from logstore.log.report import Problem, RecoveryEntry
+from logstore.log.report import DamageName, Problem, RecoveryEntry
 from logstore.log.scan import Damage, Progress, Scan
 from logstore.log.segment import Segment
 
@@ -343,7 +344,7 @@ class Recovery:
             base, path = segment.base_offset, segment.log_path
             if base > expected:
                 reason = f"the segments before it, offsets {expected} to {base}, are missing"
-                self._report(path, 0, 0, reason, expected, base)
+                self._report(path, 0, 0, reason, expected, base, DamageName.HOLE)
                 expected = base
             elif base < expected and segment is not self.segments[0]:
                 reason = f"it overlaps the segment before it, which ends at {expected}"
@@ -359,6 +360,7 @@ class Recovery:
                 expected = max(expected, end_offset)
             expected = max(segment.end_offset, expected)
         self._judge_end(max(expected, start if self._is_start_confirmed else 0), orphans)
+        self.entry.findings += falling_batches(self.segments, self.scanned)
 
     def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
         """Report flushed records that are not there any more."""
@@ -377,13 +379,20 @@ class Recovery:
             path = self.directory if last is None else last.log_path
             position = 0 if last is None else last.size_bytes
             reason = f"flushed records of offsets {expected} to {end} are missing"
-            self._report(path, position, position, reason, expected, end)
+            self._report(path, position, position, reason, expected, end, DamageName.HOLE)
 
     def _report(
-        self, path: str, position: int, end_position: int, reason: str, offset: int, end_offset: int
+        self,
+        path: str,
+        position: int,
+        end_position: int,
+        reason: str,
+        offset: int,
+        end_offset: int,
+        name: DamageName = DamageName.CORRUPTION,
     ) -> None:
         self.entry.problems.append(
-            Problem(path, position, end_position, reason, offset, end_offset)
+            Problem(path, position, end_position, reason, offset, end_offset, name)
         )
 
 

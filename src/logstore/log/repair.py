@@ -3,18 +3,25 @@
 A segment with damage is written anew without it, a batch without records standing for the offsets
 that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced
 by such a batch too. A batch whose header alone is wrong keeps its records, and the header is
-corrected. So offsets stay what they were, and contiguity holds again.
+corrected: its largest timestamp, or a leader epoch that is lower than one before it. So offsets
+stay what they were, and contiguity holds again.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import files
 from logstore.format import columnar, layouts
+from logstore.format.columns import Buffer
 from logstore.log import flushing
 from logstore.log.custody import held
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.known_damage import falling_batch
+from logstore.log.listing import list_partition
+from logstore.log.report import DamageName
 from logstore.log.scan import Damage, Scan
 from logstore.log.segment import Segment
 
@@ -30,38 +37,107 @@ class RepairReport(NamedTuple):
     Attributes:
         quarantined: files that hold what was taken out.
         lost: ranges of offsets that no longer have a record.
+        mended: the names of the damage that is gone now; the opening before may have mended it.
     """
 
     topic: str
     partition: int
     quarantined: list[str]
     lost: list[range]
+    mended: list[str]
 
     def __str__(self) -> str:
         count = sum(len(offsets) for offsets in self.lost)
-        return (
+        text = (
             f"{self.topic}-{self.partition}: {count} offsets lost, "
             f"{len(self.quarantined)} files kept as *.quarantine"
         )
+        return f"{text}; mended: {', '.join(self.mended)}" if self.mended else text
 
 
 def repair(log: Log) -> RepairReport:
     """Repair a log in place; one without damage is left as it is. See `Log.repair`."""
     from logstore.log.opening import reopen
 
-    report = RepairReport(log.topic, log.partition, [], [])
+    report = RepairReport(log.topic, log.partition, [], [], [])
     with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check()
         try:
             # What is written anew is durable: without the segments before it there would be a hole.
             flushing.sync_segments(log, log._view[0])
             changed = _repair(log, report)
+            named = {one.name for one in (*log.recovery.problems, *log.recovery.findings)}
+            if changed and not named:
+                named.add(DamageName.CORRUPTION)  # where nothing is scanned after a clean stop
+            if _raise_epochs(log, report):
+                named.add(DamageName.FALLING_EPOCHS)
+            report.mended.extend(sorted(named))
+            _settle_epochs(log, named)
+            _settle_place(log, named)
         except OSError as error:
             raise log._failed(error) from error
-        if changed or log._refusal:
+        if changed or named or log._refusal:
             log._recovery_point = min(log._recovery_point, log.log_end_offset)
             reopen(log)
+            flushing.write_epochs(log)
     return report
+
+
+def _settle_place(log: Log, named: Collection[DamageName]) -> None:
+    """Take a copy that came back as the live one: no other one has its place."""
+    if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
+        log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
+
+
+def _settle_epochs(log: Log, named: Collection[DamageName]) -> None:
+    """Have the leader epochs be found in the batches; take a log without any as it is."""
+    if DamageName.RESURRECTED_PARTITION in named and not log.size_bytes:
+        LeaderEpochs(log.directory).write(log._log_dir.replacing)
+    elif named:
+        log._epochs.remove()
+
+
+def _raise_epochs(log: Log, report: RepairReport) -> bool:
+    """Write each segment anew in which leader epochs fall; tells whether there was any."""
+    latest, changed = -1, False
+    for row in list_partition(log.directory).segments:
+        segment = Segment(log.directory, row.base_offset)
+        fd = files.open_regular(segment.log_path, files.READ)
+        try:
+            scan = Scan(row.base_offset)
+            if scan.run(fd, row.log_bytes) is not None:
+                continue
+            found, highest = falling_batch(segment, scan.epochs, latest)
+            if found is not None:
+                temporary = f"{segment.log_path}.tmp"
+                _copy_rising(fd, row.log_bytes, temporary, latest)
+        finally:
+            files.close(fd)
+        if found is not None:
+            _quarantine(log, segment, report, keep=True)
+            files.rename(temporary, segment.log_path)
+            files.sync_dir(log.directory)
+            changed = True
+        latest = highest
+    return changed
+
+
+def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
+    """Copy whole batches to a new file; one of a lower epoch gets the one before it."""
+    target = files.replace_file(path)
+    try:
+        position = 0
+        while position < end:
+            head = files.read_up_to(source, layouts.HEADER_BYTES_MAX, position)
+            header = layouts.read_header(head, 0)
+            buffers: list[Buffer] = [files.read_up_to(source, header.size_bytes, position)]
+            if 0 <= header.leader_epoch < latest:
+                buffers = layouts.reframe(buffers[0], header.magic, header.base_offset, latest)
+            latest = max(latest, header.leader_epoch)
+            position += files.write_fully(target, buffers, position)
+        files.sync_file(target)
+    finally:
+        files.close(target)
 
 
 def _repair(log: Log, report: RepairReport) -> bool:

@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+
+class DamageName(enum.StrEnum):
+    """The names of the kinds of damage; docs/OPERATIONS.md says what to do about each."""
+
+    CORRUPTION = "corruption"
+    HOLE = "hole"
+    START_BEYOND_END = "start beyond end"
+    FALLING_EPOCHS = "falling epochs"
+    RESURRECTED_PARTITION = "resurrected partition"
+
+
+REMEDIES = {
+    DamageName.CORRUPTION: "logstore repair {0} {1} takes the damaged bytes out and keeps them",
+    DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all others are kept",
+    DamageName.START_BEYOND_END: (
+        "the opening mends it, and no record is lost that was not deleted; "
+        "if you deleted this partition, logstore delete {0} {1}"
+    ),
+    DamageName.FALLING_EPOCHS: (
+        "logstore repair {0} {1} makes the epochs rise again; every record stays as it is"
+    ),
+    DamageName.RESURRECTED_PARTITION: (
+        "if you deleted this partition, logstore delete {0} {1} removes what came back; if you "
+        "did not, logstore repair {0} {1} (or promote, if it is incomplete) takes it as it is"
+    ),
+}
 
 
 class Problem(NamedTuple):
@@ -12,6 +40,7 @@ class Problem(NamedTuple):
     Attributes:
         path, position, end_position: the bytes; equal positions when bytes are missing.
         offset, end_offset: the offsets that cannot be read; equal when none is lost.
+        name: what kind of damage it is.
     """
 
     path: str
@@ -20,10 +49,16 @@ class Problem(NamedTuple):
     reason: str
     offset: int
     end_offset: int
+    name: DamageName = DamageName.CORRUPTION
+
+    def remedy(self, topic: str, partition: int) -> str:
+        """Say what the user can do about it."""
+        return REMEDIES[self.name].format(topic, partition)
 
     def __str__(self) -> str:
         lost = self.end_offset - self.offset
-        return f"{self.path} at position {self.position}: {self.reason} ({lost} offsets lost)"
+        where = f"{self.path} at position {self.position}"
+        return f"{self.name} in {where}: {self.reason} ({lost} offsets lost)"
 
 
 @dataclass
@@ -33,6 +68,8 @@ class RecoveryEntry:
     Attributes:
         state: "clean" nothing to do, "recovered" scanned after a crash, "corrupt" see `problems`.
         cut_bytes: size of the torn tail that was cut; 0 for none.
+        problems: damage; nothing is appended until `repair`.
+        findings: damage that takes no record and hinders no append.
     """
 
     topic: str
@@ -46,3 +83,4 @@ class RecoveryEntry:
     rebuilt_indexes: int = 0
     warnings: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    findings: list[Problem] = field(default_factory=list)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import bulk, files
 from logstore.errors import CorruptRecordBatchError
 from logstore.format import layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
-from logstore.log.report import Problem
+from logstore.log import known_damage
+from logstore.log.known_damage import falling_batch
+from logstore.log.report import DamageName, Problem
 from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 
@@ -41,18 +43,20 @@ def verify(
 
     problems: list[Problem] = []
     segments = log._view[0]
-    expected = log.log_start_offset
+    expected, latest = log.log_start_offset, -1
     for number, segment in enumerate(segments):
         base = segment.base_offset
         if base > expected:
-            problems.append(
-                Problem(
-                    segment.log_path, 0, 0, "the segments before it are missing", expected, base
-                )
-            )
+            reason = f"the segments before it, offsets {expected} to {base}, are missing"
+            place = segment.log_path, 0, 0, reason, expected, base
+            problems.append(Problem(*place, DamageName.HOLE))
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
-            problems += _verify_segment(log, segment, next_base, progress, new_scan or plain_scan)
+            scan = (new_scan or plain_scan)(segment, next_base)
+            problems += _verify_segment(log, segment, next_base, progress, scan)
+            found, latest = falling_batch(segment, scan.epochs, latest)
+            if found is not None and new_scan is None:  # a broker's are checked beside its files
+                problems.append(found)
         except FileNotFoundError as error:
             if not segment.is_dropped:
                 raise log._failed(error) from error
@@ -62,12 +66,30 @@ def verify(
     return problems
 
 
+def verify_all(
+    log: LogReader, progress: Progress | None, findings: Sequence[Problem], *, is_owner: bool
+) -> list[Problem]:
+    """Give what is wrong in the batches of a log, and in the small files beside them.
+
+    Args:
+        findings, is_owner: see `known_damage.in_files`.
+    """
+    problems = verify(log, progress)
+    try:
+        return problems + known_damage.in_files(log, findings, is_owner=is_owner)
+    except FileNotFoundError:  # deleted meanwhile
+        log._look_anew()
+        return problems
+    except OSError as error:
+        raise log._failed(error) from error
+
+
 def _verify_segment(
     log: LogReader,
     segment: Segment,
     next_base: int | None,
     progress: Progress | None,
-    new_scan: NewScan,
+    scan: Scan,
 ) -> list[Problem]:
     end_offset, path = segment.end_offset, segment.log_path
     size_bytes = segment.size_bytes
@@ -78,7 +100,7 @@ def _verify_segment(
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
         ]
-    scan, fd = new_scan(segment, next_base), handle.fd
+    fd = handle.fd
     while (reason := scan.run(fd, size_bytes, progress)) is not None:
         damage = scan.skip_damage(fd, size_bytes, reason)
         lost_end = damage.end_offset
@@ -92,9 +114,8 @@ def _verify_segment(
     is_short = scan.offset != next_base and not segment.is_sparse
     if next_base is not None and not problems and is_short:
         reason = f"the segment ends at offset {scan.offset}, the next begins at {next_base}"
-        problems.append(
-            Problem(path, size_bytes, size_bytes, reason, scan.offset, max(next_base, scan.offset))
-        )
+        place = path, size_bytes, size_bytes, reason, scan.offset, max(next_base, scan.offset)
+        problems.append(Problem(*place, DamageName.HOLE))
     return problems
 
 

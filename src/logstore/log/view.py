@@ -364,9 +364,10 @@ class LogView(LogReader):
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Check every batch and how segments follow one another; give what is wrong."""
-        from logstore.log.verification import verify
+        from logstore.log.verification import verify_all
 
-        return verify(self, callback(progress, "progress"))
+        progress, findings = callback(progress, "progress"), self.recovery.findings
+        return verify_all(self, progress, findings, is_owner=False)
 
     # --- what it refuses ------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ def repair(store: LogStore, topic: str, partition: int) -> Row:
         "partition": partition,
         "quarantined": report.quarantined,
         "lost": [[offsets.start, offsets.stop] for offsets in report.lost],
+        "mended": report.mended,
     }
 
 

@@ -216,6 +216,7 @@ class StoreReader:
             try:
                 log = self.log(*key)
                 log_dir = log.log_dir
-                yield VerifiedLog(key, log_dir, tuple(log.verify()))
+                problems = tuple(log.verify())
+                yield VerifiedLog(key, log_dir, problems, is_repairable=log.is_repairable)
             except LogStoreError as error:
                 yield VerifiedLog(key, log_dir, (), error)

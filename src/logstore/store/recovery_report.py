@@ -78,6 +78,11 @@ class RecoveryReport:
         return [problem for entry in self.entries for problem in entry.problems]
 
     @property
+    def findings(self) -> list[Any]:
+        """List the damage that takes no record and hinders no append."""
+        return [finding for entry in self.entries for finding in entry.findings]
+
+    @property
     def is_sound(self) -> bool:
         """Tell whether nothing is damaged, nothing offline and nothing lost."""
         away = self.offline or self.incomplete or self.offline_dirs or self.lost
@@ -105,7 +110,7 @@ class RecoveryReport:
             yield from _entry_lines(entry)
         for warning in self.warnings:
             yield f"  {warning}"
-        if self.is_sound and not self.warnings:
+        if self.is_sound and not self.warnings and not self.findings:
             yield "  nothing is damaged, nothing is missing"
 
 
@@ -115,7 +120,12 @@ def _entry_lines(entry: Any) -> Iterable[str]:
     if entry.cut_bytes:
         yield f"  {name}: a torn tail of {entry.cut_bytes:,} bytes was cut ({entry.cut_reason})"
     for problem in entry.problems:
-        yield f"  {name}: damage in {problem.path} at {problem.position}: {problem.reason}"
+        where = f"{problem.path} at {problem.position}"
+        remedy = problem.remedy(entry.topic, entry.partition)
+        yield f"  {name}: {problem.name} in {where}: {problem.reason}; {remedy}"
+    for finding in entry.findings:
+        remedy = finding.remedy(entry.topic, entry.partition)
+        yield f"  {name}: {finding.name} in {finding.path}: {finding.reason}; {remedy}"
     for warning in entry.warnings:
         yield f"  {name}: {warning}"
 
@@ -127,6 +137,7 @@ class VerifiedLog(NamedTuple):
     log_dir: str
     problems: tuple[Any, ...]
     error: Exception | None = None
+    is_repairable: bool = True
 
 
 class VerifyReport(NamedTuple):
@@ -151,5 +162,7 @@ class VerifyReport(NamedTuple):
                 lines.append(f"  {log.topic_partition}: {log.error}")
             for problem in log.problems:
                 where = f"{problem.path} at {problem.position}"
-                lines.append(f"  {log.topic_partition}: {where}: {problem.reason}")
+                remedy = f"; {problem.remedy(*log.topic_partition)}" if log.is_repairable else ""
+                reason = f"{problem.name} in {where}: {problem.reason}"
+                lines.append(f"  {log.topic_partition}: {reason}{remedy}")
         return "\n".join(lines)

@@ -196,6 +196,7 @@ class LogStore(StoreAdministration):
     ) -> Loader:
         from logstore.store.loading import Loader
         from logstore.store.opening import check_one_serves
+        from logstore.store.resurrected import tell
 
         self.recovery_report.warnings += opened.warnings
         loader = Loader(
@@ -206,6 +207,7 @@ class LogStore(StoreAdministration):
             progress=progress,
         )
         loader.load()
+        tell(self._replicas, self.recovery_report)
         check_one_serves(opened.log_dirs)
         return loader
 

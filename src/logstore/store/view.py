@@ -30,6 +30,7 @@ from logstore.log.log import Log
 from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
+from logstore.store import resurrected
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.facts import complete
@@ -59,6 +60,8 @@ class LogStoreView(LogStore):
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, Inode] = {}
+        # Those of which one copy alone was found, at the last look.
+        self._alone: set[TopicPartition] = set()
         self._listing = threading.Lock()
         for log_dir in opened.log_dirs:
             if not log_dir.is_offline:
@@ -87,11 +90,13 @@ class LogStoreView(LogStore):
         seen: dict[TopicPartition, ReplicaFacts] = {}
         offline: dict[TopicPartition, OfflineReplica] = {}
         moves: dict[TopicPartition, MoveFound] = {}
+        alone: set[TopicPartition] = set()
         found = complete(found, self._replicas.log_dirs, self._environment)
         for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
             key, first = decision.topic_partition, decision.replicas[0]
             if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
                 seen[key] = first
+                alone |= {key} if len(decision.replicas) == 1 else set()
             elif decision.act is Act.OFFLINE:
                 log_dir = self._replicas.dir_of(first.log_dir)
                 offline[key] = OfflineReplica(decision.error(), log_dir)
@@ -99,7 +104,7 @@ class LogStoreView(LogStore):
                 log_dir = self._replicas.dir_of(first.log_dir)
                 moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
         self._take(seen, offline)
-        self._replicas.moves = moves
+        self._replicas.moves, self._alone = moves, alone
         self._look_for_absent()
 
     def _take(
@@ -205,6 +210,8 @@ class LogStoreView(LogStore):
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
         checkpointed = Checkpointed(None, start, topic_ids)
         log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
+        if key in self._alone:
+            resurrected.judge(self._replicas, key, cast(Log, log))
         return cast(Log, log)
 
     def __contains__(self, key: object) -> bool:
