@@ -169,8 +169,8 @@ DAMAGES: dict[str, tuple[str, Callable[[Path, list[int]], set[int]]]] = {
     "entries": (EPOCHS, let_entries_fall),
     "batches": (EPOCHS, let_batches_fall),
 }
-SINGLES = [(one,) for one in DAMAGES]
-PAIRS = list(itertools.combinations(DAMAGES, 2))
+SINGLES: list[tuple[str, ...]] = [(one,) for one in DAMAGES]
+PAIRS: list[tuple[str, ...]] = list(itertools.combinations(DAMAGES, 2))
 
 
 def make_with_epochs(base: Path) -> tuple[Path, dict[int, bytes], list[int]]:
@@ -222,6 +222,8 @@ def test_regression_damage_is_named_and_repaired(tmp_path: Path, staged: tuple[s
             )
         report = store.repair("t", 0)
         assert expected <= {*report.mended}
+        taken_out = {"hole", "batches"} & {*staged} if "start" not in staged else set()
+        assert len(report.quarantined) == len(taken_out)
     check_mended(tmp_path, values, lost, staged)
 
 

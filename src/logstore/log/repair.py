@@ -191,9 +191,8 @@ def _mend(
         temporary = f"{segment.log_path}.tmp"
         target = files.replace_file(temporary)
         try:
-            _copy_whole(
-                fd, target, damages, end, scan.offset, goal, report, scan.magic or log._magic
-            )
+            magic = scan.magic or log._magic
+            _copy_whole(log, fd, target, damages, end, scan.offset, goal, report, magic)
             files.sync_file(target)
         finally:
             files.close(target)
@@ -206,6 +205,7 @@ def _mend(
 
 
 def _copy_whole(
+    log: Log,
     source: int,
     target: int,
     damages: list[Damage],
@@ -234,19 +234,21 @@ def _copy_whole(
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(goal, damage.offset)
-        written += _write_holes(target, written, damage.offset, lost_end, report, magic)
+        written += _write_holes(log, target, written, damage.offset, lost_end, report, magic)
         goal = goal if damage.end_offset is not None else 0
 
 
 def _write_holes(
-    fd: int, position: int, offset: int, end_offset: int, report: RepairReport, magic: int
+    log: Log, fd: int, position: int, offset: int, end_offset: int, report: RepairReport, magic: int
 ) -> int:
     start = position
+    # An earlier epoch than that of the records before it would fall.
+    epoch = max((epoch for epoch, first in log._epochs.entries if first <= offset), default=0)
     if end_offset > offset:
         report.lost.append(range(offset, end_offset))
     while offset < end_offset:
         stop = min(end_offset, offset + HOLE_OFFSETS_MAX)
-        position += files.write_fully(fd, [layouts.hole(magic, offset, stop, 0)], position)
+        position += files.write_fully(fd, [layouts.hole(magic, offset, stop, epoch)], position)
         offset = stop
     return position - start
 
@@ -257,7 +259,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
     temporary = f"{path}.tmp"
     fd = files.replace_file(temporary)
     try:
-        _write_holes(fd, 0, offset, end_offset, report, columnar.MAGIC)
+        _write_holes(log, fd, 0, offset, end_offset, report, columnar.MAGIC)
         files.sync_file(fd)
     finally:
         files.close(fd)
