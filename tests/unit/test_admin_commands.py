@@ -39,7 +39,7 @@ def test_partitions_are_made_mended_and_deleted(store: LogStore, owner: AdminCli
         owner.call("create", arguments)
     assert raised.value.partition == 0
     name = {"topic": "orders", "partition": 0}
-    assert owner.call("repair", name) == {**name, "quarantined": [], "lost": []}
+    assert owner.call("repair", name) == {**name, "quarantined": [], "lost": [], "mended": []}
     assert owner.call("delete", name) == name
     with pytest.raises(UnknownPartitionError):
         owner.call("delete", name)

@@ -122,10 +122,10 @@ def _entry_lines(entry: Any) -> Iterable[str]:
     for problem in entry.problems:
         where = f"{problem.path} at {problem.position}"
         remedy = problem.remedy(entry.topic, entry.partition)
-        yield f"  {name}: {problem.name} in {where}: {problem.reason}; {remedy}"
+        yield f"  {name}: damage in {where}: {problem.name}: {problem.reason}; {remedy}"
     for finding in entry.findings:
         remedy = finding.remedy(entry.topic, entry.partition)
-        yield f"  {name}: {finding.name} in {finding.path}: {finding.reason}; {remedy}"
+        yield f"  {name}: damage in {finding.path}: {finding.name}: {finding.reason}; {remedy}"
     for warning in entry.warnings:
         yield f"  {name}: {warning}"
 
