@@ -50,6 +50,24 @@ def raw_of(log: Log, max_bytes: int) -> list[bytes]:
     return found
 
 
+def test_regression_a_follower_begins_behind_a_gap_after_a_kill(tmp_path: Path) -> None:
+    """The empty segment that the recovery took up was gone, and every later flush looked for it."""
+    store = LogStore.open(tmp_path, config=QUIET, admin_socket=False)
+    source = store.create("leader", 0, config=CONFIG)
+    source.extend([b"v"] * 18)
+    source.extend([b"w"] * 2)
+    raw = source.read_raw(18, 1)
+    store.create("follower", 0, config=CONFIG)
+    store._abandon()
+    with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
+        log = store.log("follower", 0)
+        assert log.append_as_follower(raw) == range(18, 20)
+        log.flush()
+        assert log.recovery_point == 20
+    with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
+        assert [record.value for record in store.log("follower", 0)] == [b"w"] * 2
+
+
 @pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
 def test_a_follower_has_what_its_leader_has(store: LogStore, leader: Log, max_bytes: int) -> None:
     """Offsets, epochs and bytes, however much comes at a time; one batch always does."""
