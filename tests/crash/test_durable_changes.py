@@ -11,8 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
+from crash.history_machine import in_one_thread, purge_all
 from crash.power_cut import QUIET
-from logstore import LogConfig, LogStore, UnknownPartitionError
+from logstore import LogConfig, LogDirError, LogStore, UnknownPartitionError
 from logstore.log import flushing
 from logstore.log.epochs import LeaderEpochs
 from mover import MoveState, ReplicaMover
@@ -127,6 +128,27 @@ def test_regression_a_deletion_after_a_move_outlives_a_power_cut(base: Path) -> 
         store.create("u", 0, log_dir=root / "b")  # syncs the names in that log dir alone
         leave(store)
     gone(cut(recorder, base / "cut"))
+
+
+def test_regression_a_deletion_stays_in_a_log_dir_that_is_removed(base: Path) -> None:
+    """The log dir went with the deletion on it, and an old copy elsewhere came back at a start."""
+    root = base / "store"
+    root.mkdir()
+    with in_one_thread():  # no keeper removes anything by itself
+        store = open_store(root)
+        log = store.create("t", 0, config=SMALL, log_dir=root / "a")
+        log.extend(values_of(20), durable=True)
+        assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
+        store.delete("t", 0)
+        with pytest.raises(LogDirError, match="t-0 was deleted") as raised:
+            store.remove_dir(root / "b")
+        assert raised.value.retriable
+        purge_all(store)
+        store.remove_dir(root / "b")
+        leave(store)
+    with LogStore.open([root / "a", root / "c"], admin_socket=False) as store:
+        assert store.recovery_report.is_sound, str(store.recovery_report)
+        assert ("t", 0) not in store
 
 
 def test_regression_a_cancelled_copy_does_not_outlive_the_deletion(base: Path) -> None:

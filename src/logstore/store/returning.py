@@ -196,6 +196,11 @@ def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:
             "to learn"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
+    deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
+    if deleted:  # without the record, a copy in another log dir would come back
+        reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
+        reason += "copies in other log dirs are removed; try again"
+        raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     copies = [facts.dir_name for facts in left if facts.kind == "move" or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may be needed still"
