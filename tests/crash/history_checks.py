@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,8 @@ def check_partition(store: LogStore, key: Key, known: Known, *, is_ordered: bool
     """Check that a partition is there or not, and its log."""
     possible = known.possible()
     is_there = key in store._replicas
+    if known.is_left:
+        return
     if is_there and all(state is None for state in possible):
         raise PowerCutViolation(f"{key} was deleted, or never created, and is there")
     if not is_there and None not in possible:
@@ -98,10 +101,10 @@ def check_partition(store: LogStore, key: Key, known: Known, *, is_ordered: bool
             raise PowerCutViolation(f"{key}: {type(error).__name__}: {error}") from error
 
 
-def copies(root: Path) -> dict[Key, list[str]]:
-    """List the directories of each replica, with their kinds."""
+def copies(root: Path, names: Sequence[str]) -> dict[Key, list[str]]:
+    """List the directories of each replica in some log dirs, with their kinds."""
     found: dict[Key, list[str]] = {}
-    for log_dir in DIRS:
+    for log_dir in names:
         for name in os.listdir(root / log_dir) if (root / log_dir).exists() else ():
             parsed = parse_dir_name(name)
             if parsed is not None:
@@ -113,27 +116,42 @@ def check_store(root: Path, oracle: Oracle, *, is_ordered: bool, is_thorough: bo
     """Open a store and read all; thoroughly: repair, end moves, purge, append, open it again."""
     try:
         with in_one_thread():
-            store = open_store(root)
+            names = oracle.dirs or DIRS
+            if oracle.changing is not None:
+                names = tuple(dict.fromkeys((*names, oracle.changing)))
+                is_thorough = False  # which log dirs there are is not known
+            if any(known.is_left for known in oracle.partitions.values()):
+                is_thorough = False
+            store = open_store(root, names=names)
             try:
                 _check_opened(store, oracle, is_ordered=is_ordered)
-                ends = _go_on(store, root, oracle, is_ordered) if is_thorough else {}
+                ends = _go_on(store, root, names, oracle, is_ordered) if is_thorough else {}
             finally:
                 store._abandon()
             if is_thorough:
-                _check_again(root, ends)
+                _check_again(root, names, ends)
     except LogStoreError as error:
         raise PowerCutViolation(f"{type(error).__name__}: {error}") from error
 
 
 def _check_opened(store: LogStore, oracle: Oracle, *, is_ordered: bool) -> None:
-    report = store.recovery_report
-    if is_ordered and not report.is_sound:
+    report, changing = store.recovery_report, oracle.changing
+    away = {one.path for one in report.offline_dirs}
+    is_half_way = changing is not None and all(path.endswith(changing) for path in away)
+    left = {key for key, known in oracle.partitions.items() if known.is_left}
+    incomplete = [one for one in report.incomplete if one.topic_partition not in left]
+    is_sound = not (report.problems or report.offline or incomplete or report.lost)
+    if is_ordered and not (is_sound and (is_half_way or not away)):
         raise PowerCutViolation(f"it is not sound: {report}")
+    if changing is None and store._replicas.missing_ids:
+        raise PowerCutViolation(f"log dirs are missing: {store._replicas.missing_ids}")
     for key, known in oracle.partitions.items():
         check_partition(store, key, known, is_ordered=is_ordered)
 
 
-def _go_on(store: LogStore, root: Path, oracle: Oracle, is_ordered: bool) -> dict[Key, int]:
+def _go_on(
+    store: LogStore, root: Path, names: Sequence[str], oracle: Oracle, is_ordered: bool
+) -> dict[Key, int]:
     """Work with what was opened; give where its logs ended."""
     ends: dict[Key, int] = {}
     for key in list(oracle.partitions):
@@ -156,15 +174,15 @@ def _go_on(store: LogStore, root: Path, oracle: Oracle, is_ordered: bool) -> dic
     for keeper in store._keepers.values():
         keeper.run_one("checkpoint")
     purge_all(store)
-    for key, kinds in copies(root).items():
+    for key, kinds in copies(root, names).items():
         left = {one.dir_name for one in store._replicas.superseded.values()}
         if kinds.count("live") != 1 or (len(kinds) > 1 and not left):
             raise PowerCutViolation(f"{key}: its directories are {kinds}")
     return ends
 
 
-def _check_again(root: Path, ends: dict[Key, int]) -> None:
-    store = open_store(root)
+def _check_again(root: Path, names: Sequence[str], ends: dict[Key, int]) -> None:
+    store = open_store(root, names=names)
     try:
         if not store.recovery_report.is_sound:
             raise PowerCutViolation(f"opened again: {store.recovery_report}")

@@ -7,7 +7,8 @@ all. The process may be killed and begin anew: what it had not synced is not dur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from unittest.mock import patch
 from crash.history_oracle import Key, State
 from crash.history_steps import CONFIGS, KEYS, LogSteps
 from crash.power_cut import QUIET
-from logstore import LogStore
+from logstore import LogDirError, LogStore
+from logstore.disk import bulk
 from mover import Move, MoveState, ReplicaMover
 from mover.move import Wanted
 from mover.pool import ReplicaMoveThreadPool
@@ -53,9 +55,9 @@ def in_one_thread() -> Iterator[None]:
         yield
 
 
-def open_store(root: Path, clock: Clock | None = None) -> LogStore:
-    """Open the store of a history."""
-    paths = [root / name for name in DIRS]
+def open_store(root: Path, clock: Clock | None = None, names: Sequence[str] = DIRS) -> LogStore:
+    """Open the store of a history, with the log dirs that belong to it."""
+    paths = [root / name for name in names]
     return LogStore.open(paths, config=QUIET, admin_socket=False, clock=clock)
 
 
@@ -78,11 +80,12 @@ class Machine(LogSteps):
         self.root = root
         self.counts: dict[str, int] = {}
         self.is_moving: set[Key] = set()
+        self.dirs: tuple[str, ...] = DIRS
         self.open()
 
     def open(self) -> None:
         """Open the store, and a mover that goes on with what was left."""
-        self.store = open_store(self.root, self.clock)
+        self.store = open_store(self.root, self.clock, self.dirs)
         self.gate = Gate(400)
         self.mover = ReplicaMover(self.store)
         self.mover.throttle = self.gate  # type: ignore[assignment]
@@ -122,11 +125,14 @@ class Machine(LogSteps):
     # --- steps: moves -----------------------------------------------------------------------------
 
     def step_move(self) -> None:
-        """Move a replica, with steps between the chunks; pause or cancel it now and then."""
+        """Move a replica; pause or cancel that now and then."""
+        self.move(self.rng.choice((None, None, Wanted.PAUSE, Wanted.CANCEL)))
+
+    def move(self, stop: Wanted | None) -> None:
+        """Move a replica, with steps between the chunks."""
         key, _, _ = self.any_log()
         if self.is_moving or self.offline():
             return
-        stop = self.rng.choice((None, None, Wanted.PAUSE, Wanted.CANCEL))
         after = self.gate.passed + self.rng.randint(1, 5)
         self.is_moving.add(key)
 
@@ -179,6 +185,109 @@ class Machine(LogSteps):
             for key in held:
                 self.done(key, self.states[key], "durable")
 
+    def step_remove_dir(self) -> None:
+        """Take a log dir out that holds nothing any more."""
+        held = {log_dir for key in KEYS if (log_dir := self.where(key)) is not None}
+        empty = [name for name in self.dirs if str(self.root / name) not in held]
+        if not empty or len(self.dirs) < 3 or self.is_moving or self.offline():
+            return
+        name = self.rng.choice(empty)
+        self.dirs_change(name, tuple(other for other in self.dirs if other != name))
+        try:
+            self.store.remove_dir(self.root / name)
+        except LogDirError:  # a copy, or a deletion that others are to learn of, is on it yet
+            self.dirs_change(None, self.dirs)
+            return
+        self.dirs = tuple(other for other in self.dirs if other != name)
+        self.dirs_change(None, self.dirs)
+
+    def step_lose_dir(self) -> None:
+        """Give up a log dir whose disk is gone for good, and all that it held."""
+        if len(self.dirs) < 3 or self.is_moving or self.offline():
+            return
+        name = self.rng.choice(self.dirs)
+        path = str(self.root / name)
+        if not any(self.has_copies(key) for key in KEYS if self.where(key) == path):
+            self.lose(name, ())
+
+    def step_promote(self) -> None:
+        """Give up the source of a move that is paused; promote what it copied, or delete it."""
+        if len(self.dirs) < 3 or self.is_moving or self.offline():
+            return
+        self.move(Wanted.PAUSE)
+        for move in self.mover.moves():
+            path = move.source_dir
+            held = [key for key in KEYS if self.where(key) == path and self.has_copies(key)]
+            if move.state is MoveState.PAUSED and held == [move.key]:
+                self.lose_all_but_the_copy(move.key, path)
+                return
+
+    def lose_all_but_the_copy(self, key: Key, path: str) -> None:
+        """Give up a log dir of which one replica has a copy elsewhere; promote or delete it."""
+        before = self.states[key]
+        assert before is not None
+        self.lose(os.path.relpath(path, self.root), (key,))
+        self.step_close()
+        if key not in self.store._replicas.incomplete:  # nothing was copied yet
+            self.done(key, None, "durable")
+            return
+        log = self.store.log(*key)
+        found = {record.offset: record.value for record in log}
+        after = before.until(log.log_end_offset)
+        is_prefix = log.log_start_offset == before.start <= log.log_end_offset == after.end
+        if is_prefix and found == {o: value for o, (value, _) in after.records.items()}:
+            self.store.promote(*key)
+            self.done(key, after, "durable")
+        else:  # it was copied before a truncation or a deletion
+            self.store.delete(*key)
+            self.done(key, None, "durable")
+
+    def lose(self, name: str, left: tuple[Key, ...]) -> None:
+        """Give up a log dir; of some replicas a part may be elsewhere."""
+        path = str(self.root / name)
+        held = [key for key in KEYS if self.where(key) == path]
+        keeper = self.store._keepers[path]
+        self.store.take_offline(path)
+        keeper.stop()
+        for key in held:
+            self.done(key, self.states[key], "durable")
+        rest = tuple(other for other in self.dirs if other != name)
+        for key in held:
+            self.recorder.mark(("begin", key, None, "left" if key in left else "durable"))
+        self.dirs_change(name, rest)
+        self.store.remove_dir(path, lost=True)
+        self.dirs = rest
+        self.dirs_change(None, rest)
+        for key in held:
+            if key in left:
+                self.states[key] = None
+            else:
+                self.done(key, None, "durable")
+        bulk.remove_tree(path)  # the disk
+
+    def has_copies(self, key: Key) -> bool:
+        """Tell whether there is more of a replica than its live copy."""
+        named = f"{key[0]}-{key[1]}"
+        return any(
+            name != named and name.startswith(f"{named}.")
+            for log_dir in self.dirs
+            for name in os.listdir(self.root / log_dir)
+        )
+
+    def step_add_dir(self) -> None:
+        """Take a log dir in that was taken out, or an empty one in the place of a lost one."""
+        absent = [name for name in DIRS if name not in self.dirs]
+        if absent and not self.is_moving and not self.offline():
+            name = self.rng.choice(absent)
+            self.dirs_change(name, self.dirs)
+            self.store.add_dir(self.root / name)
+            self.dirs = (*self.dirs, name)
+            self.dirs_change(None, self.dirs)
+
+    def dirs_change(self, name: str | None, dirs: tuple[str, ...]) -> None:
+        """Mark which log dirs belong to the store, and which is about to come or go."""
+        self.recorder.mark(("dirs", dirs, name))
+
     def where(self, key: Key) -> str | None:
         replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
         return None if replica is None else replica.log_dir.path
@@ -212,7 +321,18 @@ class Machine(LogSteps):
 
     def step(self, name: str) -> None:
         """Do one step, if there is something to do it on."""
-        needs_log = name not in ("create", "prefer", "offline", "close", "kill", "time", "purge")
+        needs_log = name not in (
+            "create",
+            "prefer",
+            "offline",
+            "close",
+            "kill",
+            "time",
+            "purge",
+            "remove_dir",
+            "lose_dir",
+            "add_dir",
+        )
         if needs_log and not any(s is not None and self.serves(k) for k, s in self.states.items()):
             name = "create"
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -229,6 +349,7 @@ WEIGHTS = {
     "flush": 5, "flush_store": 1, "truncate": 8, "delete_before": 5, "retain": 3, "time": 2,
     "keep_house": 4, "purge": 6, "verify": 3, "repair": 2, "create": 6, "prefer": 2, "delete": 5,
     "move": 8, "end_move": 3, "offline": 3, "cordon": 1, "close": 2, "kill": 3,
+    "remove_dir": 2, "lose_dir": 1, "add_dir": 4, "promote": 3,
 }  # fmt: skip
 BESIDE_A_MOVE = (
     "append", "extend", "extend", "flush", "truncate", "delete_before", "retain", "time",

@@ -15,6 +15,7 @@ from logstore.disk import bulk, files
 from logstore.log import flushing, retention, truncation
 from logstore.log.writer import LogWriter
 from logstore.store import background, creating
+from logstore.store.membership import Membership
 from support.crash_model import Op
 
 
@@ -47,6 +48,11 @@ def lying_point(self: LogWriter) -> int:
     return self.log_end_offset
 
 
+def untold(self: Membership, besides: object = None) -> None:
+    """Tell no other log dir which of them belong to the store."""
+    self.note_missing()
+
+
 # What is replaced, and by what.
 CHANGES: dict[str, tuple[Any, str, Any]] = {
     "a truncation does not sync what it keeps": (flushing, "sync_segments", lambda *_: None),
@@ -59,6 +65,7 @@ CHANGES: dict[str, tuple[Any, str, Any]] = {
     "files go before the log start is written": (retention, "_start_at", files_first),
     "a checkpoint says more than is flushed": (LogWriter, "recovery_point", property(lying_point)),
     "a deletion is not noted": (creating, "_note_deletion", lambda _: None),
+    "a log dir leaves unsaid": (Membership, "_tell", untold),
 }
 
 

@@ -6,6 +6,9 @@ asks the engine: the states are plain dictionaries.
     durable and not truncated or deleted since     must be there, at its offset
     anything else that is there                    was appended, and not truncated before
     deleted and acknowledged                       stays deleted, records and partitions
+    on a log dir that is given up as lost          gone with it; nothing else is
+
+A mark may also be of the log dirs: which belong to the store by then, and which comes or goes.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class Known:
     Attributes:
         states: those that it may be in: from the last one that is durable as a whole, to the last.
         pending: the state that the operation in progress makes, if there is one.
+        is_left: its disk is given up, and what a move left of it elsewhere is yet to be judged.
     """
 
     def __init__(self) -> None:
@@ -55,6 +59,7 @@ class Known:
         self.durable: State | None = None
         self.start = 0
         self.pending: list[State | None] = []
+        self.is_left = False
 
     def hear(self, kind: str, state: State | None, how: str) -> None:
         """Take in that an operation begins, or is done; `how` says what is durable then.
@@ -63,7 +68,9 @@ class Known:
         trimmed    that nothing older comes back from the end
         started    that nothing comes back from the beginning
         durable    all of it
+        left       nothing is known until it is done
         """
+        self.is_left = how == "left"
         if kind == "begin":
             self.pending = [state]
             return
@@ -93,13 +100,23 @@ class Known:
 
 
 class Oracle:
-    """What is known of all partitions of a history."""
+    """What is known of all partitions of a history.
+
+    Attributes:
+        dirs: the log dirs that belong to the store; None as long as it is the ones it began with.
+        changing: the log dir that is being taken in or out.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[Key, Known] = {}
+        self.dirs: tuple[str, ...] | None = None
+        self.changing: str | None = None
 
     def hear(self, mark: tuple[Any, ...]) -> None:
-        """Take in a mark: (kind, key, state, how)."""
+        """Take in a mark: (kind, key, state, how), or ("dirs", those that belong, what changes)."""
+        if mark[0] == "dirs":
+            _, self.dirs, self.changing = mark
+            return
         kind, key, state, how = mark
         self.partitions.setdefault(key, Known()).hear(kind, state, how)
 
@@ -108,6 +125,8 @@ class Oracle:
         return hash(
             tuple(
                 (key, len(known.states), known.start, id(known.durable), len(known.pending))
+                + (known.is_left,)
                 for key, known in self.partitions.items()
             )
+            + (self.dirs, self.changing)
         )
