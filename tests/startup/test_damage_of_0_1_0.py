@@ -133,11 +133,11 @@ def make_hole(directory: Path, bases: list[int]) -> set[int]:
 def move_start_beyond_end(directory: Path, bases: list[int]) -> set[int]:
     """Write a log start, and take the records from some way before it on."""
     change_small_file(directory / "partition.metadata", log_start_offset=START_OFFSET)
-    for base in bases:
-        if base >= START_OFFSET - 8:
-            remove_segment(directory, base)
+    left = [base for base in bases if base < START_OFFSET - 8]
+    for base in bases[len(left) :]:
+        remove_segment(directory, base)
     forget_recovery_point(directory)
-    return set(range(COUNT))
+    return set(range(bases[len(left)], COUNT))
 
 
 def let_entries_fall(directory: Path, bases: list[int]) -> set[int]:
@@ -182,6 +182,8 @@ def make_with_epochs(base: Path) -> tuple[Path, dict[int, bytes], list[int]]:
             log.leader_epoch = {5: 2, 10: 5}.get(offset, log.leader_epoch)
             log.append(value)
     directory = base / "t-0"
+    epochs = {"version": 1, "epochs": [[0, 0], [2, 5], [5, 10]]}  # it did not name its log
+    (directory / "leader-epoch-checkpoint").write_bytes(small_file(epochs))
     return directory, values, sorted(int(path.stem) for path in directory.glob("*.log"))
 
 
@@ -212,17 +214,14 @@ def test_regression_damage_is_named_and_repaired(tmp_path: Path, staged: tuple[s
     assert all(Path(row["path"]).exists() for row in rows)
     with LogStore.open(tmp_path, read_only=True) as view:
         assert named_in(str(view.verify())) == expected
-    if "start" in staged:  # what lies before the start is deleted: its damage goes with it
-        expected -= {HOLE} if "entries" in staged else {HOLE, EPOCHS}
     with LogStore.open(tmp_path, admin_socket=False) as store:
         assert named_in(str(store.recovery_report)) == expected
         if HOLE not in expected:  # it hinders no append
-            assert store.log("t", 0).append(b"goes on") == (
-                START_OFFSET if "start" in staged else COUNT
-            )
+            end = min({o for o in lost if "start" in staged}, default=COUNT)
+            assert store.log("t", 0).append(b"goes on") == end
         report = store.repair("t", 0)
         assert expected <= {*report.mended}
-        taken_out = {"hole", "batches"} & {*staged} if "start" not in staged else set()
+        taken_out = {"hole", "batches"} & {*staged}
         assert len(report.quarantined) == len(taken_out)
     check_mended(tmp_path, values, lost, staged)
 
@@ -240,12 +239,31 @@ def check_mended(
         found = {r.offset: r.value for r in log if r.value != b"goes on"}
         assert found == {o: v for o, v in values.items() if o not in lost}
         end = log.append(b"next")
-        assert end >= (START_OFFSET if "start" in staged else COUNT)
+        assert end >= (START_OFFSET - 8 if "start" in staged else COUNT)
         entries = log._epochs.entries
         rising = sorted(set(entries))
         assert entries == rising == sorted(rising, key=lambda entry: entry[1])
-        if "start" not in staged:
-            assert entries[-1][0] == log.leader_epoch == 5
+        assert entries[-1][0] == log.leader_epoch == 5
+
+
+def test_a_start_that_two_files_name_is_kept(tmp_path: Path) -> None:
+    """The records behind it were not flushed: the log begins anew, and no offset is given twice."""
+    directory, _, _ = make_with_epochs(tmp_path)
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        store.log("t", 0).delete_records_before(START_OFFSET + 1)
+    bases = sorted(int(path.stem) for path in directory.glob("*.log"))
+    assert bases[0] < START_OFFSET + 1
+    for base in bases:
+        remove_segment(directory, base)
+    (directory / f"{bases[0]:020}.log").touch()
+    forget_recovery_point(directory)
+    assert named_in(command(tmp_path, "verify").stdout) == {START}
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        assert named_in(str(store.recovery_report)) == {START}
+        assert store.recovery_report.is_sound
+        assert store.repair("t", 0).mended == [START]
+        assert store.verify().is_sound
+        assert store.log("t", 0).append(b"v") == START_OFFSET + 1
 
 
 def come_back_empty(directory: Path) -> None:

@@ -389,8 +389,7 @@ class Log(LogWriter):
         """Check every batch and how segments follow one another; give what is wrong."""
         from logstore.log.verification import verify_all
 
-        progress, findings = callback(progress, "progress"), self.recovery.findings
-        return verify_all(self, progress, findings, is_owner=True)
+        return verify_all(self, callback(progress, "progress"), is_owner=True)
 
     @uninterruptible
     def repair(self) -> RepairReport:

@@ -176,9 +176,7 @@ def load(
         log._names_changed = bool(recovered.unflushed)
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
-    epochs = _read_epochs(log) if small is None else small.epochs
-    if epochs is None:
-        entry.findings += known_damage.in_epochs(log, entry.findings)
+    epochs = _epochs_of(log, small, entry)
     is_wrong |= take_epochs(log, recovered, epochs)
     log._count_from_flushed()
     log._refusal = ""
@@ -188,6 +186,14 @@ def load(
             f"readable; `logstore repair {log.topic} {log.partition}` makes it writable"
         )
     return is_wrong
+
+
+def _epochs_of(log: Log, small: SmallFiles | None, entry: RecoveryEntry) -> LeaderEpochs | None:
+    """Give the epochs of the file; without it, name what that is a sign of."""
+    epochs = _read_epochs(log) if small is None else small.epochs
+    if epochs is None:
+        entry.findings += known_damage.in_epochs(log, entry.findings)
+    return epochs
 
 
 def _read_epochs(log: Log) -> LeaderEpochs | None:
@@ -201,15 +207,14 @@ def _start_within(log: Log, small: SmallFiles, recovered: Recovered) -> bool:
     """Start a log where it has records, if what one file alone says is behind its end."""
     start, end = log.log_start_offset, recovered.segments[-1].end_offset
     log._log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
+    told = start if small.words.metadata is None else small.words.metadata
+    found = known_damage.start_beyond_end(log.directory, recovered.segments, told)
+    if found is not None:
+        reason = f"{found.reason}: not believed; it starts at {log._log_start_offset}"
+        log.recovery.findings.append(found._replace(reason=reason))
     if log._log_start_offset == start:
         return False
     log._metadata = log._metadata._replace(log_start_offset=log._log_start_offset)
-    found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
-    if found is not None:
-        reason = f"{found.reason}: in one file only, not believed; it starts at "
-        log.recovery.findings.append(
-            found._replace(reason=f"{reason}{log._log_start_offset}")
-        )
     return True
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logstore.disk import bulk, files
 from logstore.errors import CorruptIndexError
@@ -381,19 +381,8 @@ class Recovery:
             reason = f"flushed records of offsets {expected} to {end} are missing"
             self._report(path, position, position, reason, expected, end, DamageName.HOLE)
 
-    def _report(
-        self,
-        path: str,
-        position: int,
-        end_position: int,
-        reason: str,
-        offset: int,
-        end_offset: int,
-        name: DamageName = DamageName.CORRUPTION,
-    ) -> None:
-        self.entry.problems.append(
-            Problem(path, position, end_position, reason, offset, end_offset, name)
-        )
+    def _report(self, *fields: Any) -> None:
+        self.entry.problems.append(Problem(*fields))
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:

@@ -18,7 +18,6 @@ from logstore.format import columnar, layouts
 from logstore.format.columns import Buffer
 from logstore.log import flushing
 from logstore.log.custody import held
-from logstore.log.epochs import LeaderEpochs
 from logstore.log.known_damage import falling_batch
 from logstore.log.listing import list_partition
 from logstore.log.report import DamageName
@@ -72,7 +71,8 @@ def repair(log: Log) -> RepairReport:
             if _raise_epochs(log, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
-            _settle_epochs(log, named)
+            if DamageName.RESURRECTED_PARTITION in named:
+                flushing.write_epochs(log)  # a log that has this file was not removed
             _settle_place(log, named)
         except OSError as error:
             raise log._failed(error) from error
@@ -87,14 +87,6 @@ def _settle_place(log: Log, named: Collection[DamageName]) -> None:
     """Take a copy that came back as the live one: no other one has its place."""
     if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
         log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
-
-
-def _settle_epochs(log: Log, named: Collection[DamageName]) -> None:
-    """Have the leader epochs be found in the batches; take a log without any as it is."""
-    if DamageName.RESURRECTED_PARTITION in named and not log.size_bytes:
-        LeaderEpochs(log.directory).write(log._log_dir.replacing)
-    elif named:
-        log._epochs.remove()
 
 
 def _raise_epochs(log: Log, report: RepairReport) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import bulk, files
@@ -16,7 +16,9 @@ from logstore.log.scan import Progress, Scan
 from logstore.log.segment import Segment
 
 if TYPE_CHECKING:
+    from logstore.log.log import Log
     from logstore.log.reader import LogReader
+    from logstore.log.view import LogView
 
 
 # Makes the walk over a segment, of which is known where the next one begins.
@@ -66,17 +68,15 @@ def verify(
     return problems
 
 
-def verify_all(
-    log: LogReader, progress: Progress | None, findings: Sequence[Problem], *, is_owner: bool
-) -> list[Problem]:
+def verify_all(log: Log | LogView, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
     """Give what is wrong in the batches of a log, and in the small files beside them.
 
     Args:
-        findings, is_owner: see `known_damage.in_files`.
+        is_owner: see `known_damage.in_files`.
     """
     problems = verify(log, progress)
     try:
-        return problems + known_damage.in_files(log, findings, is_owner=is_owner)
+        return problems + known_damage.in_files(log, log.recovery.findings, is_owner=is_owner)
     except FileNotFoundError:  # deleted meanwhile
         log._look_anew()
         return problems
