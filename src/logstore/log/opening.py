@@ -176,8 +176,7 @@ def load(
         log._names_changed = bool(recovered.unflushed)
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
-    epochs = _epochs_of(log, small, entry)
-    is_wrong |= take_epochs(log, recovered, epochs)
+    is_wrong |= take_epochs(log, recovered, _epochs_of(log, small, entry))
     log._count_from_flushed()
     log._refusal = ""
     if entry.problems:
