@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-batches kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts hanging-start small-files build tools clean
+.PHONY: fuzz fuzz-batches kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
 
@@ -109,7 +109,10 @@ faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load:
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
 
 interrupts: $(VENV)/stamp-test ## 10,000 times Ctrl-C at random over every operation; mutants of what copes with it
-	@LOGSTORE_INTERRUPTS=10000 $(PYTEST) tests/stress -s
+	@LOGSTORE_INTERRUPTS=10000 $(PYTEST) tests/stress/test_interrupts.py -s
+
+exhaustion: $(VENV)/stamp-test ## 4,000 programs that run short of descriptors, threads, memory, size of files
+	@LOGSTORE_EXHAUSTIONS=4000 $(PYTEST) tests/stress/test_exhaustion.py -s
 
 small-files: $(VENV)/stamp-test ## every small file replaced in every way: 4,600 stores, no record deleted
 	@LOGSTORE_SMALL_FILES=all $(PYTEST) -n auto tests/startup/test_small_files_generated.py -rP

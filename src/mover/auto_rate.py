@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from logstore.disk.threads import Thread
 from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
 from mover.throttle import RATE_BEFORE_PILOT
 
@@ -252,7 +253,7 @@ class Pilot:
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._stop.clear()
-                thread = threading.Thread(
+                thread = Thread(
                     target=self._run, args=(throttle,), name="mover-auto-rate", daemon=True
                 )
                 with suppress(RuntimeError):  # no thread can be started: the next chunk tries again

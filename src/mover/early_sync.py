@@ -10,10 +10,9 @@ fails, its own thread takes the log dir offline, whether or not a move still wai
 
 from __future__ import annotations
 
-import threading
-
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
+from logstore.disk.threads import Thread
 from logstore.errors import LogStoreError
 from logstore.log.cache import Handle
 
@@ -33,7 +32,7 @@ class EarlySync:
         self._log_dir = log_dir
         self._path = path
         self._failure: LogStoreError | None = None  # its thread writes it; read after that ended
-        self._thread = threading.Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
+        self._thread = Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from logstore.arguments import whole
-from logstore.disk.threads import start_for
+from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogDirError
 
 Task = TypeVar("Task")
@@ -50,7 +50,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
             self._wakeups += 1
             if not self._is_closed and len(self._threads) < self.count:
                 name = f"ReplicaMoveThread-{len(self._threads)}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                thread = Thread(target=self._work, name=name, daemon=True)
                 try:
                     start_for(self._path, thread)
                 except LogDirError:

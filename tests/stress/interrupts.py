@@ -24,7 +24,7 @@ from typing import Any
 from logstore import LogStore, LogStoreError
 from stress.model import Finding, Step
 from stress.mutants import MUTANTS, Mutant
-from stress.world import World
+from stress.operations import Program
 from support.places import fast_directory
 
 HANG_SECONDS = 40
@@ -90,7 +90,8 @@ def wait_for_the_rest() -> None:
 def run_world(root: Path, seed: int, count: int, counts: Counter[str]) -> int:
     """Run one program until it has met so many interrupts, or is long enough; give how many."""
     interrupter = Interrupter(seed)
-    world = World(root, seed)
+    world = Program(root, seed)
+    world.begin()
     history: list[str] = []
     try:
         for number in itertools.count(1):

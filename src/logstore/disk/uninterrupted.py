@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
 from logstore.disk.bell import Bell
-from logstore.disk.threads import start
+from logstore.disk.threads import Thread, start
 from logstore.errors import LogStoreError
 
 LOOK_SECONDS = 0.1
@@ -40,7 +40,7 @@ class Work(Generic[Result]):
         self._may_begin, self._is_over = Bell(), Bell()
         self._results: list[Result] = []
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="logstore-whole", daemon=True)
+        self._thread = Thread(target=self._run, name="logstore-whole", daemon=True)
 
     def start(self) -> None:
         """Start the thread; raises RuntimeError when the process can have no more threads."""
@@ -54,7 +54,8 @@ class Work(Generic[Result]):
         In short waits: a signal that arrives just before a wait begins does not end that one.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            pass
+            if not self._thread.is_alive():  # without memory it may end before it could begin
+                return
 
     def wait_after_interrupt(self) -> None:
         """Wait for the end of work that was begun; work that was not begun never begins."""
@@ -74,6 +75,8 @@ class Work(Generic[Result]):
         try:
             if error is not None:
                 raise error
+            if not self._results:
+                raise MemoryError("a thread ended for want of memory; its work may be done or not")
             return self._results[0]
         finally:
             del error  # its traceback holds this frame, and frames below it hold descriptors

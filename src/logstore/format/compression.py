@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from logstore.errors import UnsupportedFormatError
+from logstore.errors import LogStoreError, UnsupportedFormatError
 
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}  # Kafka's numbers
 ZSTD_WINDOW_LOG, ZSTD_WINDOW_LOG_MAX = 23, 27
 LZ4_MAGIC, LZ4_RATIO_MAX = b"\x04\x22\x4d\x18", 256
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
+
+
+# What zstd, lz4 and zlib say if they could not have the memory that they wanted.
+NO_MEMORY = (
+    "not enough memory",
+    "allocation_failed",
+    "allocation failed",
+    "out of memory",
+    "unable to create",
+)
 
 
 def _library(codec_id: int) -> Any:
@@ -33,9 +43,17 @@ def _library(codec_id: int) -> Any:
             version=name,
             reason=f"the codec {name} needs a library: pip install 'logstore[compression]'",
         ) from error
+    except OSError as error:
+        raise cannot_load(f"the codec {name}", error) from error
     raise UnsupportedFormatError(
         path="", version=name, reason=f"columnar batches have no codec number {codec_id}"
     )
+
+
+def cannot_load(what: str, error: OSError) -> LogStoreError:
+    """Make the error of an import for which the process has no descriptor or no memory."""
+    reason = f"{what} cannot be loaded ({error}): this process is short of something; try again"
+    return LogStoreError(reason=reason, retriable=True)
 
 
 def require(codec_id: int) -> None:
@@ -46,7 +64,21 @@ def require(codec_id: int) -> None:
 
 def compress(codec_id: int, data: bytes) -> bytes:
     """Compress a payload into one frame."""
-    return bytes(_library(codec_id).compress(data))
+    library = _library(codec_id)
+    try:
+        return bytes(library.compress(data))
+    except Exception as error:
+        refuse_shortage(error)
+        raise
+
+
+def refuse_shortage(error: Exception) -> None:
+    """Raise MemoryError if a codec's library had no memory: that says nothing about its bytes."""
+    if isinstance(error, MemoryError):
+        raise error
+    text = str(error).lower()
+    if any(words in text for words in NO_MEMORY):
+        raise MemoryError(str(error)) from error
 
 
 def decompressor(codec_id: int, size_bytes_max: int) -> Any:
@@ -61,7 +93,11 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
         return library.LZ4FrameDecompressor()
     window_log = min(max((size_bytes_max - 1).bit_length(), ZSTD_WINDOW_LOG), ZSTD_WINDOW_LOG_MAX)
     parameter = library.DecompressionParameter.window_log_max
-    return library.ZstdDecompressor(options={parameter: window_log})
+    try:
+        return library.ZstdDecompressor(options={parameter: window_log})
+    except Exception as error:
+        refuse_shortage(error)
+        raise
 
 
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
@@ -83,6 +119,7 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
     try:
         restored = bytes(frame.decompress(bytes(data), max_length=room_for(data, size_bytes + 1)))
     except Exception as error:  # each library has its own class for "not a frame"
+        refuse_shortage(error)
         raise ValueError(f"the payload does not decompress: {error}") from error
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):
         raise ValueError(f"the payload decompresses to {len(restored)} bytes, not {size_bytes}")

@@ -35,6 +35,8 @@ def _snappy() -> Any:
             version="snappy",
             reason="the codec snappy needs a library: pip install 'logstore[kafka]'",
         ) from error
+    except OSError as error:
+        raise compression.cannot_load("the codec snappy", error) from error
     return snappy
 
 
@@ -72,7 +74,11 @@ def compress(codec_id: int, data: bytes) -> bytes:
 
         compression.require(codec_id)
         # Java's reader refuses blocks that depend on the one before them.
-        return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
+        try:
+            return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
+        except RuntimeError as error:
+            compression.refuse_shortage(error)
+            raise
     return compression.compress(codec_id, data)
 
 
@@ -92,6 +98,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
         try:
             return b"".join(_snappy_blocks(library, data, restored_bytes_max))
         except library_errors() as error:
+            compression.refuse_shortage(error)
             raise ValueError(f"the records do not decompress: {error}") from error
     if codec_id not in CODEC_NAMES:
         reason = f"codec number {codec_id} of Kafka's batches is unknown"
@@ -109,6 +116,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
             room = compression.room_for(data, size_max + 1)
             restored = bytes(decompressor.decompress(data, max_length=room))
     except Exception as error:  # each library has its own class for "not a frame"
+        compression.refuse_shortage(error)
         raise ValueError(f"the records do not decompress: {error}") from error
     _check_size(len(restored), restored_bytes_max)
     if not decompressor.eof:

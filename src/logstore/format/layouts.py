@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import columnar, sound
+from logstore.format import columnar, compression, sound
 from logstore.format.batch import CODEC_MASK, BatchHeader, RecordBatch
 from logstore.format.columns import Buffer
 from logstore.format.expansion import EXPANSION_BYTES_MAX
@@ -63,6 +63,8 @@ def kafka_layout(path: str = "") -> ModuleType:
                 version=KAFKA_MAGIC,
                 reason=str(error),
             ) from error
+        except OSError as error:
+            raise compression.cannot_load("Kafka's layout", error) from error
         _kafka = kafka
     return _kafka
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import flag, seconds, timeout_of, whole
 from logstore.disk.bell import Bell
-from logstore.disk.threads import start_for
+from logstore.disk.threads import Thread, start_for
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogClosedError
 from logstore.format.batch import Headers
@@ -199,7 +199,7 @@ class Appender:
         """Start the clock for a batch's first record; called under the mutex."""
         self._check_open()
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="logstore-appender", daemon=True)
+            thread = Thread(target=self._run, name="logstore-appender", daemon=True)
             start_for(self._log.log_dir, thread)
             self._thread = thread
         self._has_records.ring()

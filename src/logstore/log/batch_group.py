@@ -11,10 +11,11 @@ more, and an interrupt waits until all is published.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from logstore.disk import files
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.format.columns import Buffer
 from logstore.log import rolling
 from logstore.log.cache import Handle
@@ -22,12 +23,14 @@ from logstore.log.custody import NOT_WRITING, reclaim
 from logstore.log.segment import WRITER, Segment
 
 if TYPE_CHECKING:
+    from logstore.log.log import Log
     from logstore.log.writer import LogWriter
 
 UNFLUSHED_SEGMENTS_MAX = 16
 # As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
+SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
 
 
 class PlacedBatch(NamedTuple):
@@ -118,6 +121,7 @@ def write(log: LogWriter, batches: Group) -> None:
     log._writing = position = active.size_bytes
     fresh: list[tuple[Segment, Handle, Group]] = []
     paths: list[str] = []
+    writer: Handle | None = None
     try:
         if first:
             writer = log._writer or log._take_writer(active)
@@ -140,9 +144,17 @@ def write(log: LogWriter, batches: Group) -> None:
         finally:
             del failure  # its traceback holds this frame, and the frame descriptors
     except BaseException:  # interrupted, before anything was published or after all was
+        is_half_shown = log._active is not active or active.end_offset > batches[0].base_offset
         if log._active.end_offset <= batches[-1].last_offset:
+            if is_half_shown:  # there was no memory for the rest, for long
+                log._writer = writer
             log._half_made, log._room_bytes = (*rolling.TORN, *paths), 0
             _undo(log, position, paths)
+            if is_half_shown:
+                reason = "no memory for its index: open the store again to use it"
+                cast("Log", log).detach(
+                    ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason)
+                )
         raise
     finally:
         log._writing = NOT_WRITING
@@ -173,8 +185,13 @@ def _publish_surely(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show readers what was written; if that is interrupted, do all of it again, then raise."""
+    """Show readers what was written; if that is interrupted, do all of it again, then raise.
+
+    If there is no memory for it, it is tried again for a second. A log that cannot even then show
+    all of a group takes no part in anything until it is opened again.
+    """
     interrupt: BaseException | None = None
+    shortages = 0
     while True:
         try:
             log._half_made = ()
@@ -184,6 +201,11 @@ def _publish_surely(
                 _begin(log, segment, handle)
                 _publish(log, segment, 0, group)
             break
+        except MemoryError:
+            shortages += 1
+            if shortages == SHORTAGES_MAX:
+                raise
+            time.sleep(SHORTAGE_SECONDS)
         except BaseException as error:
             if interrupt is not None and not isinstance(error, KeyboardInterrupt):
                 raise

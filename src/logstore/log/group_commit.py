@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from logstore.disk.threads import start
+from logstore.disk.threads import Thread, start
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
 from logstore.log import encode
@@ -180,11 +180,7 @@ class GroupCommit:
     def _have_led(self, group: _Group) -> None:
         """Lead a group in a thread that stands in for the interrupted one."""
         try:
-            start(
-                threading.Thread(
-                    target=self._lead, args=(group,), name="logstore-stand-in", daemon=True
-                )
-            )
+            start(Thread(target=self._lead, args=(group,), name="logstore-stand-in", daemon=True))
         except RuntimeError:  # no thread can be had
             self._lead(group)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 
 from logstore.disk.dir_lock import read_owner
 from logstore.disk.meta_properties import is_id
+from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogStoreError
 from logstore.store import admin_place
 from logstore.store.admin_protocol import decode_error, decode_line, encode_line
@@ -126,10 +126,17 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
+    asked, refusal = 0, None
     for path in paths:
-        threading.Thread(target=lambda at=path: found.put(_owner_of(at)), daemon=True).start()
+        try:
+            start_for(path, Thread(target=lambda at=path: found.put(_owner_of(at)), daemon=True))
+            asked += 1
+        except LogStoreError as error:
+            refusal = error
+    if not asked and refusal is not None:
+        raise refusal
     deadline = time.monotonic() + LOOK_SECONDS_MAX
-    for _ in paths:
+    for _ in range(asked):
         try:
             client = found.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:

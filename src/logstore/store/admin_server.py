@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from logstore.disk.threads import Thread
 from logstore.errors import LogStoreError
 from logstore.store import admin_place
 from logstore.store.admin import is_welcome
@@ -75,7 +76,7 @@ class AdminServer:
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, Connection] = {}
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="logstore-admin", daemon=True)
+        self._thread = Thread(target=self._run, name="logstore-admin", daemon=True)
 
     def start(self) -> None:
         """Start the loop."""
@@ -106,7 +107,8 @@ class AdminServer:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
-                self._turn()
+                with suppress(MemoryError):  # the next turn may have more
+                    self._turn()
         finally:
             self._end()
 
@@ -195,7 +197,7 @@ class AdminServer:
         connection.is_asked = True
         connection.deadline = None
         connection.incoming = bytearray()
-        thread = threading.Thread(
+        thread = Thread(
             target=self._work, args=(connection, line), name="logstore-admin-request", daemon=True
         )
         try:

@@ -78,14 +78,22 @@ class StoreAdministration(StoreFailures):
             if self._replicas.find_dir(resolved) is not None:
                 reason = "it is a log dir of this store already; where it is offline, reopen it"
                 raise LogDirError(path=resolved, reason=reason)
+            members = self._membership.roster
             try:
                 return bring_in(self, self._membership.admit(resolved, format_new=format_new))
-            except LogDirError as error:
+            except (LogDirError, MemoryError) as error:
                 half_added = self._replicas.find_dir(resolved)
-                is_shortage = error.retriable and type(error) is LogDirError  # no disk's fault
+                is_shortage = isinstance(error, MemoryError) or (
+                    error.retriable and type(error) is LogDirError  # no disk's fault
+                )
                 if is_shortage and half_added is not None:  # as if it had not been given
                     self._wait_for_seers(DROP_SECONDS_MAX)
+                    self._let_go_of(half_added)  # nobody else did, if no thread could be had
                     self._drop_dir(half_added)
+                if is_shortage:
+                    for id_ in self._membership.roster:
+                        if id_ not in members:
+                            self._membership.forget(id_)
                 raise
 
     @uninterruptible

@@ -18,7 +18,7 @@ from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
-from logstore.disk.threads import start_for
+from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
 from logstore.log.host import lift_recovery_point_limit, limited_metadata
@@ -34,6 +34,7 @@ PACE_INTERVAL_SECONDS = 10.0
 PROBE = "probe"
 # So often is a suspect dir probed, once the last probe is back.
 SUSPECT_PROBE_SECONDS = 1.0
+SHORTAGE_SECONDS = 0.05  # until the next turn, after one that had no memory at all
 
 # The directory of a replica to be removed, and what is called once it is gone.
 Purge = tuple[str, Callable[[], object]]
@@ -94,9 +95,7 @@ class DirKeeper:
         self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
         self._is_stopped = False
         self._is_idle = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"logstore-{log_dir.path}", daemon=True
-        )
+        self._thread = Thread(target=self._run, name=f"logstore-{log_dir.path}", daemon=True)
 
     def start(self) -> None:
         """Start the thread; it begins with copies that are covered, which may want a flush.
@@ -250,7 +249,7 @@ class DirKeeper:
             with call(path, WORKING) as work:
                 self.log_dir.check_place()  # in an empty mount point everything looks removed
                 purge_tree(path, work.beat)
-        except OSError:
+        except (OSError, MemoryError):
             self._unpurged.append(purge)
             raise
         self._replicas.doomed.pop(path, None)
@@ -294,16 +293,25 @@ class DirKeeper:
     def _run(self) -> None:
         self._guard("purge", self.purge_covered)
         while True:
-            with self._waking:
-                self._is_idle = True
-                self._wakeup.notify_all()
-                while not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
-                    seconds = self._next_due() - time.monotonic()
-                    if seconds <= 0 or self.log_dir.is_offline:
-                        break
-                    self._wakeup.wait(seconds)
-                is_over = not self._purges or self.log_dir.is_suspect
-                if self.log_dir.is_offline or (self._is_stopped and is_over):
+            try:
+                if not self._turn():
                     return
-                self._is_idle = False
-            self.run_due(time.monotonic())
+            except MemoryError:  # not even for what is written of an error: the next turn may do
+                time.sleep(SHORTAGE_SECONDS)
+
+    def _turn(self) -> bool:
+        """Wait for something that is due, and do it; False says that the thread is to end."""
+        with self._waking:
+            self._is_idle = True
+            self._wakeup.notify_all()
+            while not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
+                seconds = self._next_due() - time.monotonic()
+                if seconds <= 0 or self.log_dir.is_offline:
+                    break
+                self._wakeup.wait(seconds)
+            is_over = not self._purges or self.log_dir.is_suspect
+            if self.log_dir.is_offline or (self._is_stopped and is_over):
+                return False
+            self._is_idle = False
+        self.run_due(time.monotonic())
+        return True

@@ -12,6 +12,8 @@ from logstore.disk import bulk
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
+from logstore.disk.meta_properties import new_id
+from logstore.disk.threads import Thread
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogDirOfflineError, LogDirSuspectError, LogStoreError
 from logstore.log.flushing import unflushed_paths
@@ -173,6 +175,8 @@ def _close_good_dir(
     log_dir.check()
     farewell.wait()
     _witness(replicas, log_dir)
+    if not log_dir.start_id:
+        log_dir.begin(new_id())  # the disk was full at the start; it may have room by now
     if not failures and log_dir.is_fully_loaded and log_dir.start_id:
         log_dir.lock.mark_clean(log_dir.start_id)
     return failures
@@ -196,7 +200,7 @@ def is_suspect(log_dir: LogDir) -> bool:
 def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
     """Let go of log dirs that hang, each in a thread that nobody waits for."""
     for log_dir in log_dirs:
-        thread = threading.Thread(
+        thread = Thread(
             target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True
         )
         try:

@@ -11,10 +11,12 @@ import copy
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from logstore.config import LogConfig
 from logstore.disk import bulk, files
 from logstore.disk.calls import SYNCING, call
+from logstore.disk.failures import Verdict, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogDirError,
@@ -28,7 +30,7 @@ from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
-from logstore.names import TopicPartition, delete_dir_name, dir_name
+from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.acting import make_deleted
 from logstore.store.figures import DirFigures, allowance_bytes, choose_dir
 from logstore.store.old_copies import settle
@@ -177,25 +179,35 @@ def _create_on(
     try:
         with call(log_dir.path, SYNCING):
             log = Log.create(log_dir, metadata, environment)
+        replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except LogStoreError:
+    except BaseException:  # also for want of memory: it would be a partition after the next start
         if not log_dir.is_offline:
-            _remove_unfinished(log_dir, path)
+            _remove_unfinished(replicas, log_dir, path, key)
         raise
-    replicas.add(key, log, log_dir)
     _forget_wish(replicas, key)
     return log
 
 
-def _remove_unfinished(log_dir: LogDir, path: str) -> None:
-    """Remove what a creation left that did not come to its end."""
+def _remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
+    """Remove what a creation left that did not come to its end.
+
+    If the process has neither descriptors nor memory for that, the directory is made a stray at
+    once, which takes neither: a start would serve it. It is removed later then.
+    """
     try:
-        bulk.remove_tree(path)
+        log_dir.spare.use(partial(bulk.remove_tree, path))
     except FileNotFoundError:
         pass
-    except OSError as error:
-        raise log_dir.failed(error, path) from error
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and verdict_of(error) is not Verdict.PROCESS:
+            raise log_dir.failed(error, path) from error
+        name = stray_dir_name(key.topic, key.partition, os.urandom(16).hex())
+        doomed = os.path.join(log_dir.path, name)
+        with suppress(OSError):
+            files.rename(path, doomed)
+            replicas.purge([Doomed(log_dir, doomed)])
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
+from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError
 from logstore.store.host import StoreHost
 from logstore.store.reading import StoreReader
@@ -69,7 +70,7 @@ class StoreFailures(StoreReader):
         """Do something about a log dir in a thread; the lifecycle lock is held."""
         from logstore.store.background import warn
 
-        thread = threading.Thread(target=work, args=(log_dir,), name=name, daemon=True)
+        thread = Thread(target=work, args=(log_dir,), name=name, daemon=True)
         self._seers = [other for other in self._seers if other.is_alive()]
         try:
             thread.start()

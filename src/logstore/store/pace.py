@@ -9,9 +9,7 @@ way back is shorter than the way there, so that it does not flutter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
@@ -24,16 +22,24 @@ RETURN_PART = 0.5
 PROBES_MIN = 3
 
 
+def _median(values: Sequence[float]) -> float:
+    """Give the middle of some values; NumPy's imports a package at its first call."""
+    ordered, middle = sorted(values), len(values) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
     """Let a log dir be slow, or be so no more, by its last probes and those of the others."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
-    theirs = [float(np.median(taken)) for taken in served if taken]
+    theirs = [_median(taken) for taken in served if taken]
     if not theirs:  # nobody is left that it is slower than
         log_dir.change(Event.KEPT_UP)
     if len(own) < PROBES_MIN or not theirs:
         return
-    usual, its = float(np.median(theirs)), float(np.median(own))
+    usual, its = _median(theirs), _median(own)
     part = RETURN_PART if log_dir.is_slow else 1.0
     if its < part * max(SECONDS_MIN, FACTOR * usual):
         log_dir.change(Event.KEPT_UP)

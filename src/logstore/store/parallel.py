@@ -9,6 +9,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from logstore.disk.calls import SYNCING, call, longest_seconds, wait_awake
+from logstore.disk.threads import Thread
 
 Item = TypeVar("Item")
 
@@ -63,7 +64,7 @@ def for_each(
         run(0)
     else:
         threads = [
-            threading.Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
+            Thread(target=run, args=(number,), name=f"{name}-{number}", daemon=True)
             for number in range(len(items))
         ]
         _start_all(threads, run)
@@ -81,6 +82,11 @@ def for_each(
                 for thread, is_hopeless in lanes:
                     _wait(thread, None, is_hopeless)
             raise
+        for number, thread in enumerate(threads):
+            is_left = not thread.is_alive()  # asked before whether it finished: it may be just now
+            if is_left and number not in finished and number not in errors and not ends:
+                errors[number] = MemoryError("a thread ended for want of memory")
+                finished.add(number)
     if ends:
         raise ends[0]
     done = set(finished)

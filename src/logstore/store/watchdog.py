@@ -11,16 +11,16 @@ not run is not counted. Nothing here waits for anybody.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from logstore.disk.bell import Bell
 from logstore.disk.calls import awake_seconds, calls_under_way, wait_awake
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
-from logstore.disk.threads import start_for
+from logstore.disk.threads import Thread, start_for
 from logstore.log import host
 from logstore.log.custody import Relief, is_free
 from logstore.log.log import Log
@@ -63,7 +63,7 @@ class Watchdog:
         self._appending: dict[Log, _Appending] = {}
         self._relief: dict[LogDir, Relief] = {}
         self._stopped = Bell()
-        self._thread = threading.Thread(target=self._run, name="logstore-watchdog", daemon=True)
+        self._thread = Thread(target=self._run, name="logstore-watchdog", daemon=True)
 
     def start(self) -> None:
         """Start the thread; raises LogDirError, retriable, when there is none to be had."""
@@ -77,7 +77,8 @@ class Watchdog:
 
     def _run(self) -> None:
         while not wait_awake(self._stopped.wait, self._pause()):
-            self.look(time.monotonic())
+            with suppress(MemoryError):  # the next look may have more
+                self.look(time.monotonic())
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())

@@ -1,0 +1,88 @@
+"""Changes to the engine that a program which runs short of something must notice."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from logstore.disk import log_dir
+from logstore.disk.failures import Verdict, verdict_of
+from logstore.disk.spare import Spare
+from logstore.format import compression
+from logstore.log import appender, batch_group
+from logstore.log.writer import LogWriter
+from logstore.store import background, closing, watchdog
+from mover import pool
+
+
+class Mutant(NamedTuple):
+    """A change, what it is called, and what a program must be short of to meet it."""
+
+    name: str
+    kind: str
+    change: Callable[[], object]
+
+
+def _blame_the_disk_for(*numbers: int) -> None:
+    def verdict(error: OSError) -> Verdict:
+        return Verdict.GONE if error.errno in numbers else verdict_of(error)
+
+    log_dir.verdict_of = verdict  # type: ignore[attr-defined]
+
+
+def _no_spare_descriptor() -> None:
+    Spare.use = lambda self, work: work()  # type: ignore[method-assign]
+
+
+def _no_thread_is_no_error_of_ours() -> None:
+    for module in (background, appender, watchdog, pool):
+        module.start_for = lambda path, thread: thread.start()  # type: ignore[attr-defined]
+
+
+def _no_memory_is_damage() -> None:
+    compression.refuse_shortage = lambda error: None
+
+
+def _half_a_group_is_shown() -> None:
+    def write_one_by_one(log: Any, batches: Any) -> None:
+        for batch in batches:
+            bytearray(2 * batch.size_bytes)  # as if each were copied
+            batch_group.write(log, [batch])
+
+    LogWriter._write_batches = write_one_by_one  # type: ignore[method-assign,assignment]
+
+
+def _nothing_is_taken_back() -> None:
+    LogWriter._undo_write = lambda self, position: None  # type: ignore[method-assign]
+    batch_group._undo = lambda log, position, paths: None
+
+
+def _a_failed_flush_is_forgotten() -> None:
+    real = closing._for_logs
+
+    def for_logs(*arguments: Any) -> list[Any]:
+        real(*arguments)
+        return []
+
+    closing._for_logs = for_logs  # type: ignore[assignment]
+
+
+MUTANTS = (
+    Mutant(
+        "no descriptor: the disk is dead",
+        "descriptors",
+        lambda: _blame_the_disk_for(errno.EMFILE),
+    ),
+    Mutant(
+        "a file that may not grow: the disk is dead",
+        "file size",
+        lambda: _blame_the_disk_for(errno.EFBIG),
+    ),
+    Mutant("the spare descriptor is not used", "descriptors", _no_spare_descriptor),
+    Mutant("no thread: the bare error", "threads", _no_thread_is_no_error_of_ours),
+    Mutant("no memory: the bytes are damaged", "memory", _no_memory_is_damage),
+    Mutant("half of a group of batches is shown", "memory", _half_a_group_is_shown),
+    Mutant("what a failed append wrote stays", "file size", _nothing_is_taken_back),
+    Mutant("a close forgets a flush that failed", "file size", _a_failed_flush_is_forgotten),
+)

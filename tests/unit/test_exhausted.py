@@ -1,0 +1,247 @@
+"""What the engine does when this process runs short of something: found by random programs."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore import LogConfig, LogDirError, LogStore, LogStoreError, ReplicaOfflineError
+from logstore.disk.threads import Thread
+from logstore.disk.uninterrupted import Work
+from logstore.format import compression, kafka_codecs
+from logstore.log import batch_group
+from logstore.store import parallel
+from logstore.store.admin_client import find_owner
+from support.hanging import QUIET
+from support.shortage import no_descriptors, no_threads, small_files
+
+
+class NoMemory(Exception):
+    """What a library of a codec raises that could allocate nothing."""
+
+
+class Poor:
+    """A library of a codec in a process without memory."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*arguments: Any, **options: Any) -> Any:
+            raise NoMemory("Unable to decompress data: Allocation error : not enough memory")
+
+        return fail
+
+
+def test_regression_no_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codec without memory said that the bytes were damaged, and a repair would take them out."""
+    raw = dict.fromkeys(("lz4", "zstd"), b"")
+    for name in raw:
+        raw[name] = compression.compress(compression.CODEC_IDS[name], bytes(1000))
+    monkeypatch.setattr(compression, "decompressor", lambda *_: Poor())
+    for name, data in raw.items():
+        with pytest.raises(MemoryError):
+            compression.decompress(compression.CODEC_IDS[name], data, 1000)
+        with pytest.raises(MemoryError):
+            kafka_codecs.decompress(compression.CODEC_IDS[name], data)
+    monkeypatch.setattr(compression, "_library", lambda _: Poor())
+    with pytest.raises(MemoryError):
+        compression.compress(4, bytes(1000))
+
+
+def test_damage_stays_damage() -> None:
+    """Bytes that no codec made are a ValueError as before."""
+    for codec_id in (3, 4):
+        with pytest.raises(ValueError, match="does not decompress"):
+            compression.decompress(codec_id, b"\1\2\3\4" * 9, 100)
+
+
+def test_regression_a_thread_that_never_begins_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without memory for its first step a thread ended, and `start` waited for it for good."""
+
+    def begins_never(self: threading.Thread) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(threading.Thread, "_bootstrap", begins_never)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    before = threading.enumerate()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Thread(target=print, daemon=True).start()
+    assert threading.enumerate() == before
+
+
+def test_a_thread_starts_and_is_let_go_of() -> None:
+    """What copes with that costs a thread nothing: it runs, ends, and nothing refers to it."""
+    began = threading.Event()
+    thread = Thread(target=began.set, name="x")
+    thread.start()
+    thread.join()
+    assert began.is_set() and not thread.is_alive()
+    gone = weakref.ref(thread)
+    del thread
+    assert gone() is None
+
+
+def test_regression_work_whose_thread_died_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread may also end between its start and its work."""
+    monkeypatch.setattr(Work, "_run", lambda self: None)
+    work = Work(lambda _: 1)
+    work.start()
+    work.wait()
+    with pytest.raises(MemoryError):
+        work.outcome()
+
+
+def test_regression_a_thread_of_many_that_died_hangs_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its item has an error of its own; before, its log dir was said to hang."""
+    real = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        if thread.name != "logstore-1":
+            real(thread)
+
+    monkeypatch.setattr(threading.Thread, "run", run)
+    first, second = parallel.for_each(["a", "b"], len)
+    assert first.is_finished and first.error is None
+    assert second.is_finished and isinstance(second.error, MemoryError)
+
+
+def test_regression_a_log_dir_that_no_thread_could_be_had_for(tmp_path: Path) -> None:
+    """It kept its lock after the close, and its id stood in the roster: nothing could be created.
+
+    Whatever number of threads there are before there is none.
+    """
+    for first in range(1, 12):
+        base = tmp_path / str(first)
+        store = LogStore.open(base / "a", config=QUIET)
+        with no_threads(first):
+            try:
+                store.add_dir(base / "b")
+            except LogStoreError as error:
+                assert error.retriable, error
+                is_added = False
+            else:
+                is_added = True
+            assert store.close() == ()
+        with LogStore.open([base / "a", base / "b"][: 1 + is_added], config=QUIET) as store:
+            store.create("orders", 0)
+            assert is_added or store.add_dir(base / "b")
+
+
+def test_regression_who_asks_for_the_owner_is_told_of_threads(tmp_path: Path) -> None:
+    """It was a bare RuntimeError."""
+    with (
+        LogStore.open(tmp_path, config=QUIET),
+        no_threads(),
+        pytest.raises(LogDirError, match="cannot start a thread"),
+    ):
+        find_owner([tmp_path])
+
+
+@pytest.mark.parametrize("is_spare_gone", [False, True])
+def test_regression_a_creation_without_descriptors_leaves_nothing(
+    tmp_path: Path, is_spare_gone: bool
+) -> None:
+    """Its directory stayed, stood in the way of the next try, and was a partition after a start."""
+    for left in range(6):
+        base = tmp_path / str(left)
+        with LogStore.open(base, config=QUIET) as store:
+            if is_spare_gone:
+                for one in store._replicas.log_dirs:
+                    one.spare.empty()
+            with no_descriptors(left):
+                try:
+                    store.create("orders", 0)
+                except LogStoreError:
+                    is_there = False
+                else:
+                    is_there = True
+        with LogStore.open(base, config=QUIET) as store:
+            assert (("orders", 0) in store) is is_there
+            assert is_there or store.create("orders", 0)
+
+
+def test_regression_a_creation_without_memory_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MemoryError was no error that anything was removed for."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store._replicas), "add", fail)
+            with pytest.raises(MemoryError):
+                store.create("orders", 0)
+        store.create("orders", 0)
+
+
+def test_regression_a_store_that_was_opened_on_a_full_disk_closes_in_order(tmp_path: Path) -> None:
+    """The lock named no owner for want of room, so the next start found no orderly close."""
+    LogStore.open(tmp_path, config=QUIET).close()
+    with small_files(20):
+        store = LogStore.open(tmp_path, config=QUIET)
+    assert store.recovery_report.warnings
+    assert store.close() == ()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        assert store.recovery_report.was_clean
+
+
+def test_regression_a_group_is_shown_whole_once_there_is_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second MemoryError in a row left a part of a group in the log."""
+    monkeypatch.setattr(batch_group, "SHORTAGE_SECONDS", 0.0)
+    store = LogStore.open(tmp_path, config=QUIET)
+    source = store.create("a", 0)
+    log = store.create("b", 0, config=LogConfig(segment_bytes=1024))
+    for _ in range(9):
+        source.append(bytes(300))
+    raw = source.read_raw(0, 1 << 20)
+    log.append(b"first")
+    real, left = batch_group._begin, [5]
+
+    def begin(*arguments: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise MemoryError
+        real(*arguments)
+
+    monkeypatch.setattr(batch_group, "_begin", begin)
+    assert log.append_encoded(raw) == range(1, 10)
+    left[0] = 1000
+    with pytest.raises(MemoryError):
+        log.append_encoded(raw)
+    with pytest.raises(ReplicaOfflineError, match="open the store again"):
+        list(log)
+    with pytest.raises(ReplicaOfflineError):
+        store.close()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        assert len(list(store["b", 0])) == 10 and not store["b", 0].verify()
+
+
+def test_regression_an_import_without_descriptors_is_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The library of a codec is imported when it is needed first: that opens files."""
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.__import__", _no_import)
+        with pytest.raises(LogStoreError) as caught:
+            compression.compress(4, b"x")
+    assert "cannot be loaded" in str(caught.value)
+    assert caught.value.retriable
+
+
+def _no_import(name: str, *_: object) -> Any:
+    raise OSError(errno.EMFILE, "Too many open files", name)
