@@ -63,7 +63,7 @@ class Scarce(Program):
     def __init__(self, root: Path, seed: int, kind: str, size: Size, config: StoreConfig) -> None:
         self.syncs = Syncs()
         super().__init__(root, seed, size.configs, size.value_bytes_max, config)
-        self.kind, self.size = kind, size
+        self.kind, self.size = kind, size._replace(root=root)
         self.history: list[str] = []
         self.raised = 0
 
@@ -144,8 +144,8 @@ class Scarce(Program):
             raise Finding(f"{step.name}: {log.directory} has {written} bytes, not {log.size_bytes}")
 
     def operations(self) -> list[Callable[[], Step]]:
-        """Flush more often: that needs a descriptor at times, and then takes the spare one."""
-        return super().operations() + [self._flush] * 4
+        """Flush more often, which may take the spare descriptor, and close."""
+        return super().operations() + [self._flush] * 4 + [self._close] * 2
 
     def close_again(self) -> tuple[str, ...]:
         """Close it; what a shortage left is told once by an error, then by name: not in order."""

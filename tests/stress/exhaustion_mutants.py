@@ -12,7 +12,7 @@ from logstore.disk.spare import Spare
 from logstore.format import compression
 from logstore.log import appender, batch_group
 from logstore.log.writer import LogWriter
-from logstore.store import background, closing, watchdog
+from logstore.store import background, watchdog
 from mover import pool
 
 
@@ -53,21 +53,6 @@ def _half_a_group_is_shown() -> None:
     LogWriter._write_batches = write_one_by_one  # type: ignore[method-assign,assignment]
 
 
-def _nothing_is_taken_back() -> None:
-    LogWriter._undo_write = lambda self, position: None  # type: ignore[method-assign]
-    batch_group._undo = lambda log, position, paths: None
-
-
-def _a_failed_flush_is_forgotten() -> None:
-    real = closing._for_logs
-
-    def for_logs(*arguments: Any) -> list[Any]:
-        real(*arguments)
-        return []
-
-    closing._for_logs = for_logs  # type: ignore[assignment]
-
-
 MUTANTS = (
     Mutant(
         "no descriptor: the disk is dead",
@@ -83,6 +68,4 @@ MUTANTS = (
     Mutant("no thread: the bare error", "threads", _no_thread_is_no_error_of_ours),
     Mutant("no memory: the bytes are damaged", "memory", _no_memory_is_damage),
     Mutant("half of a group of batches is shown", "memory", _half_a_group_is_shown),
-    Mutant("what a failed append wrote stays", "file size", _nothing_is_taken_back),
-    Mutant("a close forgets a flush that failed", "file size", _a_failed_flush_is_forgotten),
 )

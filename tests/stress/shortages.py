@@ -15,6 +15,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import NamedTuple
 
 from logstore import LogConfig
@@ -29,10 +30,12 @@ class Size(NamedTuple):
     Attributes:
         value_bytes_max: of a record's value.
         configs: of the partitions.
+        root: where the log dirs are.
     """
 
     value_bytes_max: int
     configs: tuple[LogConfig, ...]
+    root: Path = Path()
 
 
 SMALL = Size(
@@ -70,10 +73,10 @@ def _memory(chance: random.Random, size: Size) -> AbstractContextManager[object]
 
 
 def _file_size(chance: random.Random, size: Size) -> AbstractContextManager[object]:
-    largest = max(config.segment_bytes for config in size.configs)
-    return small_files(
-        chance.choice([0, 1, 100, chance.randrange(2048), chance.randrange(largest)])
-    )
+    """Often a little above what a segment has: so a part of a batch is written."""
+    written = [path.stat().st_size for path in size.root.glob("*/*/*.log")] or [0]
+    near = chance.choice(written) + chance.randrange(size.value_bytes_max)
+    return small_files(chance.choice([0, 100, chance.randrange(2048), near, near, near]))
 
 
 KINDS: dict[str, Shortage] = {
