@@ -1,4 +1,4 @@
-"""Interrupt random operations on a store by a timer, as Ctrl-C does: `--count 10000 --seed 1`.
+"""Interrupt random operations on a store as Ctrl-C does: `--count 10000 --seed 1`.
 
 The signal comes at a random moment of the operation, and sometimes a second one shortly after it.
 With `--mutants` each of some changes to the engine is made in turn, and must be noticed.
@@ -13,12 +13,14 @@ import itertools
 import os
 import random
 import signal
+import struct
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from logstore import LogStore, LogStoreError
@@ -31,6 +33,62 @@ HANG_SECONDS = 40
 STEPS_A_WORLD = 150
 REOPEN_EVERY = 50
 SECONDS_MIN = 20e-6
+TRUE_EVERY = 4  # of so many programs one is interrupted from another process
+REQUEST = struct.Struct("2d")
+
+
+class Timer:
+    """Sends SIGALRM to this process after a while, and perhaps once more.
+
+    To the interpreter it is what Ctrl-C is: the kernel directs either signal at the process, either
+    ends a system call that waits, and for either the C handler only notes that it came. The main
+    thread then calls the Python handler between two instructions.
+    """
+
+    number = signal.SIGALRM
+
+    def send(self, delay: float, again: float) -> None:
+        """Send the signal after `delay` seconds, and if `again` is not 0 after as many more."""
+        signal.setitimer(signal.ITIMER_REAL, delay, again)
+
+    def stop(self) -> None:
+        """Send none any more."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def close(self) -> None:
+        """Nothing is to be let go of."""
+
+
+class Sender:
+    """Sends SIGINT from another process, as a terminal does."""
+
+    number = signal.SIGINT
+
+    def __init__(self) -> None:
+        reads, self._writes = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._writes)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            while request := os.read(reads, REQUEST.size):
+                for seconds in REQUEST.unpack(request):
+                    if seconds:
+                        time.sleep(seconds)
+                        os.kill(os.getppid(), signal.SIGINT)
+            os._exit(0)
+        os.close(reads)
+
+    def send(self, delay: float, again: float) -> None:
+        """Have it send the signal after `delay` seconds, and perhaps once more."""
+        os.write(self._writes, REQUEST.pack(delay, again))
+
+    def stop(self) -> None:
+        """Nothing: a signal that comes late is for the next step."""
+
+    def close(self) -> None:
+        """End the other process."""
+        os.close(self._writes)
+        os.waitpid(self._pid, 0)
 
 
 class Interrupter:
@@ -40,18 +98,19 @@ class Interrupter:
         hits: how many interrupts were raised.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sender: Timer | Sender) -> None:
         self.random = random.Random(seed)
         self.hits = 0
+        self.sender = sender
         self._left = 0
         self._seconds: dict[str, float] = {}
-        signal.signal(signal.SIGALRM, self._handle)
+        signal.signal(sender.number, self._handle)
 
-    def _handle(self, *_: object) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._left:
             self._left -= 1
             self.hits += 1
-            raise KeyboardInterrupt
+            signal.default_int_handler(number, frame)
 
     def run(self, step: Step) -> bool:
         """Do a step; tells whether its work returned."""
@@ -64,7 +123,7 @@ class Interrupter:
             try:
                 try:
                     self._left = 2 if again else 1
-                    signal.setitimer(signal.ITIMER_REAL, delay, again)
+                    self.sender.send(delay, again)
                     step.work()
                     is_done.append(True)
                 finally:
@@ -73,7 +132,7 @@ class Interrupter:
                 self._left = 0
         except KeyboardInterrupt:
             self._left = 0
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.sender.stop()
         seconds = time.perf_counter() - began
         if is_done:
             self._seconds[step.name] = 0.9 * usual + 0.1 * min(seconds, 0.1)
@@ -89,7 +148,7 @@ def wait_for_the_rest() -> None:
 
 def run_world(root: Path, seed: int, count: int, counts: Counter[str]) -> int:
     """Run one program until it has met so many interrupts, or is long enough; give how many."""
-    interrupter = Interrupter(seed)
+    interrupter = Interrupter(seed, Timer() if seed % TRUE_EVERY else Sender())
     world = Program(root, seed)
     world.begin()
     history: list[str] = []
@@ -117,6 +176,7 @@ def run_world(root: Path, seed: int, count: int, counts: Counter[str]) -> int:
             world.store._abandon()
         raise
     finally:
+        interrupter.sender.close()
         faulthandler.cancel_dump_traceback_later()
     return interrupter.hits
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logstore.disk import files, uninterrupted
-from logstore.log import flushing, retention, truncation
+from logstore.log import batch_group, flushing, retention, rolling, truncation
+from logstore.log.writer import LogWriter
 from logstore.store import closing
 
 
@@ -61,9 +62,26 @@ def _a_deletion_is_half_done() -> None:
     retention._is_written = lambda *arguments: False
 
 
+def _an_interrupted_flush_counts() -> None:
+    flushing._take_back = lambda *arguments: None
+
+
+def _a_torn_append_stays() -> None:
+    LogWriter._undo_write = lambda self, position: None  # type: ignore[method-assign]
+    rolling.undo = lambda log: None
+
+
+def _a_file_of_a_group_stays() -> None:
+    batch_group._undo = lambda *arguments: None
+    rolling.undo = lambda log: setattr(log, "_half_made", ())
+
+
 MUTANTS = (
     Mutant("any error under an interrupt is a failed flush", _any_error_is_a_failed_flush),
     Mutant("an interrupted truncation is left as it is", _a_truncation_stays_half_done),
     Mutant("an interrupted close counts as an orderly one", _a_close_is_never_made_up_for),
     Mutant("an interrupted deletion of records is left as it is", _a_deletion_is_half_done),
+    Mutant("an interrupted flush forgets what it was to sync", _an_interrupted_flush_counts),
+    Mutant("an interrupted append leaves a part of its batch", _a_torn_append_stays),
+    Mutant("an interrupted group leaves a file behind", _a_file_of_a_group_stays),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from logstore.disk import files
 
 Inode = tuple[int, int]
-WRITES = ("pwrite", "pwritev", "ftruncate")
+WRITES = ("pwrite", "pwritev")
 SYNCS = ("fdatasync", "fsync")
 
 
@@ -19,6 +19,14 @@ class Syncs:
     Attributes:
         unsynced: them, by device and inode.
     """
+
+    _watching: Syncs | None = None
+
+    @classmethod
+    def watch(cls) -> Syncs:
+        """Watch from the first call on, for the rest of this process."""
+        cls._watching = cls._watching or cls()
+        return cls._watching
 
     def __init__(self) -> None:
         self.unsynced: set[Inode] = set()
@@ -34,8 +42,9 @@ class Syncs:
 
     def _writing(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def write(fd: int, *arguments: Any) -> Any:
-            self.unsynced.add(_inode(fd))
-            return real(fd, *arguments)
+            written = real(fd, *arguments)
+            self.unsynced.add(_inode(fd))  # else nobody relies on what was written
+            return written
 
         return write
 

@@ -7,6 +7,7 @@ finding.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import random
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from logstore import Log, LogConfig, LogStore, StoreConfig
 from stress.model import Finding, Key, State, Step
+from stress.syncs import Syncs
 from support.hanging import QUIET
 
 SMALL = LogConfig(segment_bytes=1024, max_message_bytes=2048)
@@ -32,6 +34,7 @@ class World:
         store_config: StoreConfig = QUIET,
     ) -> None:
         self.random = random.Random(seed)
+        self.syncs = Syncs.watch()
         self.root = root
         self.dirs = [str(root / f"disk{number}") for number in range(DIRS)]
         self.configs = configs
@@ -110,8 +113,13 @@ class World:
             self.model[key] = state.plus(value)
 
     def close(self) -> tuple[str, ...]:
-        """Close the store; name what was not closed in order."""
-        return self.store.close()
+        """Close the store; name what was not closed in order. The rest is on the disk."""
+        left = self.store.close()
+        for path in set(self.dirs) - set(left):
+            for name in glob.glob(f"{path}/*-0/*.log"):
+                if self.syncs.is_unsynced(name):
+                    raise Finding(f"{name} is not synced, but {path} was closed in order")
+        return left
 
     def close_again(self) -> tuple[str, ...]:
         """Close the store after a close that broke off; name what is to be found fault with."""

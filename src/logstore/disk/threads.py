@@ -41,7 +41,8 @@ class Thread(threading.Thread):
     @property
     def _bootstrap(self) -> Callable[[], None]:
         """What the new thread runs; nobody else refers to it while it does."""
-        first_step: Callable[[], None] = partial(threading.Thread._bootstrap, self)  # type: ignore[attr-defined]
+        run: Any = vars(threading.Thread)["_bootstrap"]
+        first_step: Callable[[], None] = partial(run, self)
         self._end: Any = ref(first_step, self._ended.append)
         return first_step
 

@@ -176,6 +176,7 @@ def _create_on(
             raise LogDirError(path=log_dir.path, reason=reason)
     except OSError as error:
         raise log_dir.failed(error, path) from error
+    log: Log | None = None
     try:
         with call(log_dir.path, SYNCING):
             log = Log.create(log_dir, metadata, environment)
@@ -183,7 +184,8 @@ def _create_on(
     except PartitionExistsError:
         raise
     except BaseException:  # also for want of memory: it would be a partition after the next start
-        if not log_dir.is_offline:
+        is_known = any(log is one for one in replicas.on(log_dir))
+        if not is_known and not log_dir.is_offline:
             _remove_unfinished(replicas, log_dir, path, key)
         raise
     _forget_wish(replicas, key)
