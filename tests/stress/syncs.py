@@ -1,4 +1,4 @@
-"""Watch what is written and what is synced, so that an acknowledgement can be held against it."""
+"""Watch what is synced, so that an acknowledgement can be held against it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 from logstore.disk import files
 
 Inode = tuple[int, int]
-WRITES = ("pwrite", "pwritev")
-SYNCS = ("fdatasync", "fsync")
 
 
 class Syncs:
-    """Knows which files have bytes that no sync has made durable.
+    """Knows up to where each file was made durable.
 
     Attributes:
-        unsynced: them, by device and inode.
+        synced: the size that a file had at its last sync, less what was cut off since.
     """
 
     _watching: Syncs | None = None
@@ -29,40 +27,29 @@ class Syncs:
         return cls._watching
 
     def __init__(self) -> None:
-        self.unsynced: set[Inode] = set()
-        for name in WRITES:
-            setattr(files, name, self._writing(getattr(files, name)))
-        for name in SYNCS:
+        self.synced: dict[Inode, int] = {}
+        for name in ("fdatasync", "fsync"):
             setattr(files, name, self._syncing(getattr(files, name)))
+        files.ftruncate = self._cutting(files.ftruncate)
 
     def is_unsynced(self, path: str) -> bool:
-        """Tell whether a file has bytes that no sync has made durable."""
+        """Tell whether a file has bytes behind those that a sync has made durable."""
         facts = os.stat(path)
-        return (facts.st_dev, facts.st_ino) in self.unsynced
+        return facts.st_size > self.synced.get((facts.st_dev, facts.st_ino), 0)
 
-    def _writing(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def write(fd: int, *arguments: Any) -> Any:
-            written = real(fd, *arguments)
-            self.unsynced.add(_inode(fd))  # else nobody relies on what was written
-            return written
-
-        return write
-
-    def _syncing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _syncing(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def sync(fd: int) -> None:
-            inode = _inode(fd)
-            is_unsynced = inode in self.unsynced
-            self.unsynced.discard(inode)
-            try:
-                real(fd)
-            except BaseException:
-                if is_unsynced:
-                    self.unsynced.add(inode)
-                raise
+            facts = os.fstat(fd)
+            real(fd)
+            self.synced[facts.st_dev, facts.st_ino] = facts.st_size
 
         return sync
 
+    def _cutting(self, real: Callable[[int, int], None]) -> Any:
+        def cut(fd: int, size_bytes: int) -> None:
+            facts = os.fstat(fd)
+            inode = facts.st_dev, facts.st_ino
+            self.synced[inode] = min(size_bytes, self.synced.get(inode, 0))
+            real(fd, size_bytes)
 
-def _inode(fd: int) -> Inode:
-    facts = os.fstat(fd)
-    return facts.st_dev, facts.st_ino
+        return cut
