@@ -73,7 +73,7 @@ class Sender:
             while request := os.read(reads, REQUEST.size):
                 for seconds in REQUEST.unpack(request):
                     if seconds:
-                        time.sleep(seconds)
+                        threading.Event().wait(seconds)
                         os.kill(os.getppid(), signal.SIGINT)
             os._exit(0)
         os.close(reads)

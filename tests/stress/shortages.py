@@ -108,7 +108,7 @@ def no_memory(left_kib: int) -> Iterator[None]:
             with contextlib.suppress(MemoryError):
                 while True:
                     taken.append(bytearray(each_bytes))
-        for _ in range(min(left_kib, 256)):
+        for _ in range(min(left_kib, 256, len(taken))):
             taken.pop()
         resource.setrlimit(resource.RLIMIT_AS, limits)
         yield

@@ -82,15 +82,24 @@ def for_each(
                 for thread, is_hopeless in lanes:
                     _wait(thread, None, is_hopeless)
             raise
-        for number, thread in enumerate(threads):
-            is_left = not thread.is_alive()  # asked before whether it finished: it may be just now
-            if is_left and number not in finished and number not in errors and not ends:
-                errors[number] = MemoryError("a thread ended for want of memory")
-                finished.add(number)
+        if not ends:
+            _note_the_dead(threads, errors, finished)
     if ends:
         raise ends[0]
     done = set(finished)
     return [Outcome(item, errors.get(n), n in done) for n, item in enumerate(items)]
+
+
+def _note_the_dead(
+    threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
+) -> None:
+    """Give each thread that ended without a word an error: it had no memory even for that."""
+    for number, thread in enumerate(threads):
+        if thread.is_alive():  # asked before whether it finished: it may do so in between
+            continue
+        if number not in finished and number not in errors:
+            errors[number] = MemoryError("a thread ended for want of memory")
+            finished.add(number)
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
