@@ -8,8 +8,8 @@
         log.flush()
         print(log[offset])
 
-Importing this costs a few milliseconds: the engine, and NumPy with it, is loaded with the first of
-`LogStore`, `Log`, `Record` and `RecordBatch` that is asked for, and every extra when it is used.
+Importing this package takes a few milliseconds. The engine and NumPy are loaded when `LogStore`,
+`Log`, `Record` or `RecordBatch` is first used, and every extra when it is first used.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ _ROOMS = {
     "RecordBatch": "logstore.format.batch",
 }
 
-if not TYPE_CHECKING:  # else a checker would take any name for a public one
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name as public
 
     def __getattr__(name: str) -> object:
-        """Load the engine when one of its names is asked for (PEP 562)."""
+        """Load the engine when one of its names is first used (PEP 562)."""
         if name not in _ROOMS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

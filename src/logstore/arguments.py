@@ -1,6 +1,6 @@
-"""Check what callers hand in: say which argument is wrong, what it ought to be, and what it is.
+"""Check arguments of callers: name the wrong argument, what it should be, and what it is.
 
-TypeError: it is of another kind. ValueError: it is of the right kind, and out of its range.
+TypeError: the argument is of the wrong kind. ValueError: it is of the right kind but out of range.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kind = TypeVar("Kind")
 
 
 def shown(given: object) -> str:
-    """Write what was given in a few words, whatever it is."""
+    """Describe any argument in a few words."""
     if isinstance(given, str):
         return repr(given if len(given) <= TEXT_SHOWN_MAX else given[:TEXT_SHOWN_MAX] + "...")
     if given is None or isinstance(given, bool | float):
@@ -29,15 +29,15 @@ def shown(given: object) -> str:
 
 
 def wrong(name: str, wanted: str, given: object) -> TypeError:
-    """Make the error for an argument of another kind than wanted."""
+    """Create the error for an argument of the wrong kind."""
     return TypeError(f"{name} is {wanted}, not {shown(given)}")
 
 
 def whole(given: Any, name: str, low: int | None = None) -> int:
-    """Take a whole number, NumPy's too; no truth value, no float.
+    """Check a whole number, NumPy's included; bool and float are refused.
 
     Args:
-        low: the least that makes sense; None: any number is asked for its range elsewhere.
+        low: the least allowed value; None if the caller checks the range itself.
     """
     try:
         number = as_index(given)
@@ -51,7 +51,7 @@ def whole(given: Any, name: str, low: int | None = None) -> int:
 
 
 def timestamp_of(given: Any, name: str = "a timestamp") -> int:
-    """Take a point in time: ms since the epoch, or a datetime with a zone, rounded down to ms."""
+    """Check a point in time: ms since the epoch, or a datetime with a zone, rounded down to ms."""
     from datetime import UTC, datetime, timedelta
 
     if not isinstance(given, datetime):
@@ -69,24 +69,24 @@ def timestamp_of(given: Any, name: str = "a timestamp") -> int:
 
 
 def seconds(given: Any, name: str = "timeout") -> float:
-    """Take a time to wait: finite, and not below 0."""
+    """Check a time to wait: finite, and not below 0."""
     number: Any = given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, "a number of seconds", given)
-    if not 0 <= number <= threading.TIMEOUT_MAX:  # nor is NaN
+    if not 0 <= number <= threading.TIMEOUT_MAX:  # refuses NaN too
         raise ValueError(
-            f"{name} {shown(given)} is no time to wait: 0 to {threading.TIMEOUT_MAX:.0f} seconds"
+            f"{name} {shown(given)} is not a time to wait: 0 to {threading.TIMEOUT_MAX:.0f} seconds"
         )
     return float(number)
 
 
 def timeout_of(given: Any) -> float | None:
-    """Take a `timeout`: seconds, or None to wait for ever."""
+    """Check a `timeout`: seconds, or None to wait for ever."""
     return None if given is None else seconds(given)
 
 
 def flag(given: Any, name: str) -> bool:
-    """Take True or False; the text "false" is neither."""
+    """Check that an argument is True or False; the text "false" is refused."""
     if given is True or given is False:
         return given
     import numpy as np
@@ -97,14 +97,14 @@ def flag(given: Any, name: str) -> bool:
 
 
 def text(given: Any, name: str) -> str:
-    """Take a str."""
+    """Check a str."""
     if not isinstance(given, str):
         raise wrong(name, "text", given)
     return given
 
 
 def path_of(given: Any, name: str) -> str:
-    """Take a path, as str or PathLike."""
+    """Check a path, as str or PathLike."""
     found = given
     if not isinstance(given, str):
         try:
@@ -119,24 +119,24 @@ def path_of(given: Any, name: str) -> str:
 
 
 def instance(given: Any, kind: type[Kind], name: str) -> Kind:
-    """Take an object of one class."""
+    """Check an object of one class."""
     if not isinstance(given, kind):
         raise wrong(name, f"a {kind.__name__}", given)
     return given
 
 
 def callback(given: Any, name: str) -> Any:
-    """Take what can be called, or None."""
+    """Check that an argument is callable or None."""
     if given is not None and not callable(given):
         raise wrong(name, "a function or None", given)
     return given
 
 
 def many(given: Any, name: str, of: str) -> Iterable[Any]:
-    """Take what can be gone through, and is not one str or bytes or mapping by mistake."""
+    """Check that an argument is iterable and not a single str, bytes or mapping by mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
     try:
-        iter(() if is_one else given)  # what has items by number alone will do, too
+        iter(() if is_one else given)  # an object with only __getitem__ is accepted too
     except TypeError:
         is_one = True
     if is_one:

@@ -1,4 +1,4 @@
-"""Hand batches to Arrow and take them from it, column by column (extra `arrow`)."""
+"""Convert batches to Arrow and back, column by column (extra `arrow`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# The types whose layout is ours, and of what type the starts of their cells are.
+# The types with the same layout as ours, and the type of the starts of their cells.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,
@@ -49,7 +49,7 @@ STARTS = {
     pa.large_string().id: np.int64,
 }
 KNOWN_COLUMNS = frozenset(("value", "key", "timestamp", "headers", "offset"))
-# The stretch of offsets that batches take parts of is so many times as long as one of them.
+# A shared range of offsets is this many times as long as one batch.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers
@@ -59,15 +59,15 @@ _from_buffers = pa.Array.from_buffers
 
 
 class _Last:
-    """Keep arrays that many batches in a row have alike; Arrow's arrays never change.
+    """Keep arrays that many consecutive batches share; Arrow's arrays never change.
 
     Each is one tuple, replaced whole, so that threads need no lock.
 
     Attributes:
-        offsets: a stretch of offsets, from where to where, of which batches take parts.
-        times: one timestamp so many times.
-        starts: where so many cells of one size begin.
-        nulls: so many null keys, and so many null headers.
+        offsets: first and end offset of a range, and the array that batches take slices of.
+        times: a timestamp, a count, and an array that repeats it that often.
+        starts: a count and a size, and where that many cells of this size begin.
+        nulls: a count, and arrays of that many null keys and null headers.
     """
 
     offsets: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
@@ -77,12 +77,12 @@ class _Last:
 
 
 def _starts_of(count: int, cell_bytes: int) -> pa.Buffer:
-    """Say where cells of one size begin, as Arrow does."""
+    """Return where cells of one size begin, in Arrow's form."""
     return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(cell_bytes))
 
 
 def _binary(column: BytesColumn) -> pa.Array:
-    """Look at a column as Arrow does, in the buffer that it stands in."""
+    """View a column as an Arrow array, in its own buffer."""
     buffer, validity = pa.py_buffer(column.buffer), None
     count, cell_bytes = column.cell_count, column.cell_bytes
     if cell_bytes < VARIABLE_WITH_NULLS:
@@ -100,12 +100,12 @@ def _binary(column: BytesColumn) -> pa.Array:
 
 
 def _int64(numbers: NDArray[np.int64]) -> pa.Array:
-    """Give numbers as an Arrow array; `pa.array` takes longer to find out what they are."""
+    """Build an Arrow array of numbers; `pa.array` is slower, because it inspects them first."""
     return _from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
 def _offsets(batch: RecordBatch) -> pa.Array:
-    """Give offsets: a part of a stretch of them, where batches follow one another."""
+    """Return a batch's offsets: a slice of a shared range if batches follow one another."""
     count = batch.count
     if batch.columns.offset_deltas is not None or not count:
         return _int64(batch.offsets)
@@ -132,7 +132,7 @@ def _times(batch: RecordBatch) -> pa.Array:
 
 
 def _nulls(count: int) -> tuple[int, pa.Array, pa.Array]:
-    """Give so many null keys, and so many null headers."""
+    """Return arrays of `count` null keys and `count` null headers."""
     known = _Last.nulls
     if known[0] != count:
         known = _Last.nulls = (count, pa.nulls(count, BINARY), pa.nulls(count, HEADERS))
@@ -152,7 +152,7 @@ def _headers(batch: RecordBatch) -> pa.Array:
 
 
 def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
-    """Give a batch's records as Arrow: offset, timestamp (ms), key, value, headers."""
+    """Convert a batch's records to Arrow: offset, timestamp (ms), key, value, headers."""
     keys = batch.columns.keys
     arrays = [
         _offsets(batch),
@@ -170,7 +170,7 @@ def to_table(batches: Iterable[RecordBatch]) -> pa.Table:
 
 
 def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
-    """Give batches as an Arrow stream that is read as it is asked for."""
+    """Return batches as an Arrow stream that reads only as it is consumed."""
     return pa.RecordBatchReader.from_batches(SCHEMA, map(to_record_batch, batches))
 
 
@@ -178,7 +178,7 @@ def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
 
 
 def _as_batch(data: Any) -> pa.RecordBatch:
-    """Take anything that speaks Arrow as one RecordBatch."""
+    """Convert any object with Arrow's interface to one RecordBatch."""
     if isinstance(data, pa.RecordBatch):
         return data
     if not isinstance(data, pa.Table):
@@ -199,7 +199,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
 
 
 def _as_binary(array: pa.Array, name: str) -> pa.Array:
-    """Convert what is laid out otherwise; raises TypeError for what is no bytes and no text."""
+    """Convert an array of another layout; raise TypeError if it is neither bytes nor text."""
     kind, types = array.type, pa.types
     if types.is_fixed_size_binary(kind) or types.is_null(kind):
         return array.cast(pa.binary())
@@ -209,7 +209,7 @@ def _as_binary(array: pa.Array, name: str) -> pa.Array:
 
 
 def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
-    """Lay an Arrow column of bytes or text out as one of ours, without copying its data."""
+    """Encode an Arrow column of bytes or text as one of our columns, without copying its data."""
     kind_of_starts = STARTS.get(array.type.id)
     if kind_of_starts is None:
         array = _as_binary(array, name)
@@ -218,7 +218,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     _, starts_buffer, cells_buffer = array.buffers()
     known, cell_bytes, known_starts = _Last.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
-        # As many cells of one size as the last time: told by one comparison of all starts.
+        # The same number of cells as last time: one comparison of all starts shows equal sizes.
         size = count * cell_bytes
         if starts_buffer.slice(0, 4 * (count + 1)).equals(known_starts) and cells_buffer:
             data = memoryview(cells_buffer)[:size]
@@ -234,7 +234,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(starts)
-        if bool(lengths[~is_valid].any()):  # bytes may stand behind a null: take them out
+        if bool(lengths[~is_valid].any()):  # a null may still have bytes: remove them
             return _without_hidden_bytes(array), count
     parts = encode_arrays(data, starts - first if first else starts, is_valid)
     cell_bytes = HEAD.unpack_from(parts[0])[1]
@@ -251,7 +251,7 @@ def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
 
 def _timestamps(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type):
-        is_finer = array.type.unit in ("us", "ns")  # their rest is dropped; seconds may overflow
+        is_finer = array.type.unit in ("us", "ns")  # fractions are dropped; seconds may overflow
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=not is_finer).cast(pa.int64())
     elif pa.types.is_integer(array.type):
         array = array.cast(pa.int64())
@@ -284,7 +284,7 @@ def _header_rows(array: pa.Array) -> list[Headers]:
 
 
 def _list_of(array: pa.Array, name: str) -> list[bytes | None]:
-    """Give an Arrow column of bytes or text as a list of bytes."""
+    """Convert an Arrow column of bytes or text to a list of bytes."""
     if array.type.id not in STARTS:
         array = _as_binary(array, name)
     cells: list[bytes | None] = array.cast(pa.large_binary()).to_pylist()
@@ -294,14 +294,14 @@ def _list_of(array: pa.Array, name: str) -> list[bytes | None]:
 def build_payload(
     data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int = columnar.MAGIC
 ) -> layouts.AnyPayload:
-    """Lay out Arrow rows as one batch; raises TypeError or ValueError with what is wrong."""
+    """Encode Arrow rows as one batch; raise TypeError or ValueError with what is wrong."""
     from logstore.log.encode import encode_headers
 
     batch = _as_batch(data)
     names = batch.schema.names
     if "value" not in names or len(KNOWN_COLUMNS.intersection(names)) < len(names):
         raise ValueError(
-            f"columns are value, and if wanted key, timestamp and headers; these are {names}"
+            f"columns are value, and optionally key, timestamp and headers; these are {names}"
         )
     if magic != columnar.MAGIC:
         return _build_rows(batch, now_ms, codec_id, is_log_append_time, magic)
@@ -330,7 +330,7 @@ def build_payload(
 def _build_rows(
     batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
 ) -> layouts.AnyPayload:
-    """Lay Arrow rows out in a layout of rows."""
+    """Encode Arrow rows in a row layout."""
     from logstore.log import encode
 
     names = batch.schema.names

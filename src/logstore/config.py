@@ -2,7 +2,7 @@
 
 Sizes are whole numbers of bytes or text like "64MiB" and "1GB"; durations are whole numbers of
 milliseconds or text like "7d", "2h" and "500ms".
-A key that is not known is refused, naming the nearest one that is.
+An unknown key is refused, and the error names the nearest known one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEGMENT_BYTES_MAX = 2**31 - 1  # positions in a segment are 31 bits, as in Kafka
 
 
 class _Key:
-    """Check the value of one key, and give it as it is kept."""
+    """Check the value of one key, and return it in its stored form."""
 
     __slots__ = ("choices", "high", "is_optional", "is_size", "low")
 
@@ -64,12 +64,12 @@ class _Key:
             raise TypeError(f"{name} is text, not {value!r}")
         if value not in self.choices:
             known = ", ".join(map(repr, self.choices))
-            raise ValueError(f"{name}={value!r} is not known here; choose from {known}")
+            raise ValueError(f"{name}={value!r} is unknown; choose from {known}")
         return value
 
 
 class _Config:
-    """Hold checked settings that never change: attributes, equality, a repr of what differs."""
+    """Hold checked settings that never change; the repr shows only non-default ones."""
 
     __slots__: tuple[str, ...] = ()
     _keys: ClassVar[dict[str, _Key]]
@@ -83,10 +83,10 @@ class _Config:
             object.__setattr__(self, name, key.check(name, value) if key else value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a {type(self).__name__} does not change; make another by replace()")
+        raise AttributeError(f"a {type(self).__name__} cannot change; use replace() to copy it")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a {type(self).__name__} does not change; make another by replace()")
+        raise AttributeError(f"a {type(self).__name__} cannot change; use replace() to copy it")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -130,16 +130,17 @@ def _unknown_key(kind: str, name: str, known: list[str]) -> str:
 class LogConfig(_Config):
     """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
 
-    It is stored with the partition and wins over later defaults. None or -1 means no limit.
+    It is stored with the partition and takes precedence over later defaults. None or -1 means no
+    limit.
 
     Args:
-        segment_bytes: roll the active segment before it would grow beyond this size.
-        segment_ms: roll it at this age.
-        segment_index_bytes: roll it when its offset index has this size.
+        segment_bytes: roll the active segment before it would grow larger than this.
+        segment_ms: roll the active segment at this age.
+        segment_index_bytes: roll the active segment when its offset index has this size.
         index_interval_bytes: bytes of batches between two index entries.
         max_message_bytes: largest record batch.
-        flush_messages: flush after so many records; None leaves it to `flush` and `durable=True`.
-        flush_ms: flush what has waited this long.
+        flush_messages: flush after this many records; None: only by `flush` and `durable=True`.
+        flush_ms: flush records that have waited this long.
         retention_ms: drop sealed segments whose last record is older; None keeps them for ever.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
@@ -220,12 +221,12 @@ class LogConfig(_Config):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give every setting as a plain JSON value."""
+        """Return every setting as a plain JSON value."""
         return {name: getattr(self, name) for name in self._keys}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
-        """Make one from what `to_dict` gave, by this version or one before it."""
+        """Build a configuration from a dict that `to_dict` of this or an earlier version made."""
         return cls(**settings)
 
 
@@ -233,23 +234,23 @@ class StoreConfig(_Config):
     """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
 
     Args:
-        broker_id: this store among those that will replicate to each other.
-        num_recovery_threads_per_data_dir: logs recovered at once in each log dir at a start.
-        log_flush_scheduler_interval_ms: how often `flush_ms` is looked at.
+        broker_id: number of this store among the stores that will replicate to each other.
+        num_recovery_threads_per_data_dir: logs recovered at the same time in each log dir.
+        log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
-        log_dir_suspect_ms: a log dir with a call under way for longer is SUSPECT until it answers;
+        log_dir_suspect_ms: a log dir with a call that runs longer is SUSPECT until it answers;
             calls that wait for the disk to write may take three times as long.
-        log_dir_probe_interval_ms: how often a log dir is asked for a sign of life.
-        log_scrub_bytes_per_second: how fast the batches of each log dir that lie on its disk are
-            checked in the background; 0 turns that off.
-        log_scrub_interval_ms: rest between the end of one such pass and the next.
-        max_open_files: segment files kept open beside those in use.
+        log_dir_probe_interval_ms: how often each log dir is probed.
+        log_scrub_bytes_per_second: how fast the batches on the disk of each log dir are checked
+            in the background; 0 turns that off.
+        log_scrub_interval_ms: pause between the end of one such pass and the next.
+        max_open_files: segment files kept open besides those in use.
         read_cache_bytes: decoded batches kept for point reads.
-        record_expansion_bytes_max: memory that one record batch may need once it is decoded.
-            Appends and reads refuse a batch that needs more, before they allocate anything.
-        index_cache_bytes: indexes of sealed segments kept at hand.
-        log_config: of partitions created without one of their own.
+        record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
+            reads refuse a batch that needs more, before they allocate anything.
+        index_cache_bytes: indexes of sealed segments kept in memory.
+        log_config: for partitions that are created without a configuration of their own.
     """
 
     __slots__ = (
@@ -325,11 +326,11 @@ class StoreConfig(_Config):
         self._take(locals(), unknown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give every setting as a plain JSON value."""
+        """Return every setting as a plain JSON value."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in self._keys}
         return settings | {"log_config": self.log_config.to_dict()}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> StoreConfig:
-        """Make one from what `to_dict` gave, by this version or one before it."""
+        """Build a configuration from a dict that `to_dict` of this or an earlier version made."""
         return cls(**settings | {"log_config": LogConfig(**settings.get("log_config", {}))})

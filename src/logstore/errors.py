@@ -1,4 +1,4 @@
-"""Name everything that can go wrong, with its facts as attributes.
+"""Define every error of this library, with its facts as attributes.
 
     LogStoreError
     ├── CorruptionError(path, position, reason)
@@ -60,10 +60,10 @@ __all__ = [
 
 
 class LogStoreError(Exception):
-    """Base of every error that this library raises by itself.
+    """Serve as the base of every error that this library raises.
 
     Attributes:
-        retriable: whether the same call may succeed later; nothing was written.
+        retriable: whether the same call may succeed later; if so, nothing was written.
     """
 
     retriable = False
@@ -76,13 +76,13 @@ class LogStoreError(Exception):
             setattr(self, name, value)
         self._message = message
         text = self._text() if message is None else message
-        super().__init__(text.removeprefix(": ").rstrip())  # where no path is known
+        super().__init__(text.removeprefix(": ").rstrip())  # if no path is known
 
     def _text(self) -> str:
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception would be rebuilt from its text alone; the last item brings notes along.
+        # Exception would be rebuilt from its text alone; the last item keeps its notes.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -93,7 +93,7 @@ def _rebuild(
 
 
 class CorruptionError(LogStoreError):
-    """Tell of bytes on disk that are not what was written."""
+    """Report bytes on disk that differ from what was written."""
 
     path: str
     position: int
@@ -103,19 +103,19 @@ class CorruptionError(LogStoreError):
 
 
 class CorruptRecordBatchError(CorruptionError):
-    """Tell of a record batch that is damaged; `logstore verify` lists all, `repair` mends."""
+    """Report a damaged record batch; `logstore verify` lists all, `repair` removes them."""
 
 
 class CorruptIndexError(CorruptionError):
-    """Tell of an index that does not check out; it is made anew and nobody sees this."""
+    """Report an index with a fault; it is rebuilt, and no user sees this."""
 
 
 class CorruptCheckpointError(CorruptionError):
-    """Tell of a small file that does not check out; what it said counts as unknown."""
+    """Report a small file with a fault; its contents count as unknown."""
 
 
 class LogDirError(LogStoreError):
-    """Tell of trouble with a whole log dir."""
+    """Report a problem with a whole log dir."""
 
     path: str
     reason: str
@@ -124,23 +124,23 @@ class LogDirError(LogStoreError):
 
 
 class LogDirOfflineError(LogDirError):
-    """Tell that a log dir is offline after an I/O error (KIP-112's KafkaStorageException)."""
+    """Report that a log dir is OFFLINE after an I/O error (KIP-112's KafkaStorageException)."""
 
     _template = "log dir {path} is offline: {reason}"
 
 
 class LogDirFullError(LogDirError):
-    """Tell that a disk is full; nothing was written, and it works again when there is space."""
+    """Report that a disk is full; nothing was written, and it works again when there is space."""
 
     retriable = True
     _template = "log dir {path} is full: free some space, or try again later. {reason}"
 
 
 class LogDirSuspectError(LogDirError):
-    """Tell that a disk is slow or hangs; nothing was written, unless it is not retriable.
+    """Report that a disk is slow or hangs; nothing was written, unless `retriable` is False.
 
-    A durable append that waits for the disk when it comes to hang may stand or not: `retriable` is
-    False on its error, so that nobody appends it a second time without looking.
+    If the disk hangs during a durable append, the records may be in the log or not. Its error has
+    `retriable` False, so that a caller checks the log before appending them again.
     """
 
     retriable = True
@@ -148,7 +148,7 @@ class LogDirSuspectError(LogDirError):
 
 
 class LogDirLockedError(LogDirError):
-    """Tell that another process owns a log dir."""
+    """Report that another process owns a log dir."""
 
     pid: int | None
     _template = "log dir {path} is owned by process {pid}; stop it, or open with read_only=True"
@@ -156,11 +156,11 @@ class LogDirLockedError(LogDirError):
 
 
 class LogDirIdentityError(LogDirError):
-    """Tell that a directory is missing, foreign, swapped, or named twice."""
+    """Report that a directory is missing, foreign, swapped, or named twice."""
 
 
 class DuplicateLogError(LogDirError):
-    """Tell of two live copies of one replica."""
+    """Report two live copies of one replica."""
 
     paths: list[str]
     topic: str
@@ -172,7 +172,7 @@ class DuplicateLogError(LogDirError):
 
 
 class ReplicaError(LogStoreError):
-    """Tell of trouble with one replica; its log dir and all others are good."""
+    """Report a problem with one replica; its log dir and all others are good."""
 
     topic: str
     partition: int
@@ -182,15 +182,15 @@ class ReplicaError(LogStoreError):
 
 
 class ReplicaOfflineError(ReplicaError):
-    """Tell that this replica cannot be used as asked."""
+    """Report that this replica cannot be used as requested."""
 
 
 class ReplicaIncompleteError(ReplicaError):
-    """Tell that this replica lacks records: it is readable, not writable, until promoted."""
+    """Report that this replica lacks records: it is readable, not writable, until promoted."""
 
 
 class UnsupportedFormatError(LogStoreError):
-    """Tell of bytes in a format, version or codec that this installation cannot read."""
+    """Report bytes in a format, version or codec that this installation cannot read."""
 
     path: str
     version: Any
@@ -202,7 +202,7 @@ class UnsupportedFormatError(LogStoreError):
 class RecordExpansionError(LogStoreError, ValueError):
     """Report a record batch that would need more memory than the store allows for one batch.
 
-    Nothing was allocated for it. An append writes nothing; a read gives the batches before it.
+    Nothing was allocated for it. An append writes nothing; a read returns the batches before it.
     """
 
     size_bytes: int
@@ -218,7 +218,7 @@ class RecordExpansionError(LogStoreError, ValueError):
 
 
 class OffsetOutOfRangeError(LogStoreError, LookupError):
-    """Tell that there is no record at an offset."""
+    """Report that there is no record at an offset."""
 
     offset: int
     log_start_offset: int
@@ -239,19 +239,19 @@ class OffsetOutOfRangeError(LogStoreError, LookupError):
 
 
 class RecordTooLargeError(LogStoreError, ValueError):
-    """Tell that records do not fit into one batch."""
+    """Report that records do not fit into one batch."""
 
     size_bytes: int
     max_message_bytes: int
     _template = (
         "{size_bytes} bytes of records are more than max_message_bytes={max_message_bytes}; "
-        "append fewer at once, or raise it in the partition's LogConfig"
+        "append fewer at once, or raise the limit in the partition's LogConfig"
     )
     _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class UnknownPartitionError(LogStoreError, LookupError):
-    """Tell that a partition does not exist."""
+    """Report that a partition does not exist."""
 
     topic: str
     partition: int
@@ -260,10 +260,10 @@ class UnknownPartitionError(LogStoreError, LookupError):
 
 
 class PartitionExistsError(LogStoreError):
-    """Tell that a partition exists already, or exists with another configuration than the given.
+    """Report that a partition exists already, or exists with another configuration.
 
     Attributes:
-        differences: by key of the configuration, the value stored and the value given.
+        differences: for each key that differs, the stored value and the given one.
     """
 
     topic: str
@@ -274,7 +274,7 @@ class PartitionExistsError(LogStoreError):
 
 
 class ReadOnlyStoreError(LogStoreError):
-    """Tell that the store was opened to be read."""
+    """Report a change to a store that was opened read-only."""
 
     path: str
     _template = "the store was opened with read_only=True: {path}"
@@ -282,7 +282,7 @@ class ReadOnlyStoreError(LogStoreError):
 
 
 class LogClosedError(LogStoreError):
-    """Tell that a log or store was closed, or opened before a fork."""
+    """Report that a log or store was closed, or was opened before a fork."""
 
     reason: str
     _template = "closed: {reason}"

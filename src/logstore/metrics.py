@@ -1,10 +1,10 @@
-"""Give the gauges of a store to Prometheus (extra `metrics`).
+"""Export the gauges of a store to Prometheus (extra `metrics`).
 
-    registry.register(Collector(store))      beside what a program exports already
-    with serve(store, 9100): ...             an endpoint of its own
+    registry.register(Collector(store))      beside the program's other metrics
+    with serve(store, 9100): ...             on a separate endpoint
 
-A scrape reads memory only, so a disk that hangs does not hold it up. The names of the first two
-are KIP-112's, written as Prometheus has it.
+A scrape reads only memory, so a disk that hangs does not delay it. The first two gauges are those
+of KIP-112, with names in Prometheus' style.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STOP_SECONDS = 5.0
 
 
 class Family(NamedTuple):
-    """One figure of every log dir: its attribute in `LogDirMetrics`, its name, what it says."""
+    """Describe one figure of every log dir: attribute in `LogDirMetrics`, name, help text."""
 
     attribute: str
     name: str
@@ -49,7 +49,7 @@ FAMILIES = (
     Family(
         "longest_call_seconds",
         "longest_call_seconds",
-        "How long the oldest call to the disk has been under way.",
+        "Seconds since the oldest running call to the disk began.",
     ),
     Family("flush_count", "flushes", "Syncs of segments.", is_counter=True),
     Family("flush_seconds", "flush_seconds", "Seconds that these syncs took.", is_counter=True),
@@ -64,17 +64,17 @@ FAMILIES = (
 
 
 class Collector(Collecting):
-    """Collect the gauges of one store; of a closed one there is nothing to collect."""
+    """Collect the gauges of one store; a closed store has none."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand: a store is asked at each scrape only."""
+        """Return nothing, because the gauges are read only at a scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Take one snapshot; raises LogClosedError when the store is closed."""
+        """Take one snapshot; raise LogClosedError if the store is closed."""
         gauges = self._store.metrics()
         yield GaugeMetricFamily(
             "logstore_offline_log_directory_count",
@@ -104,20 +104,20 @@ class Collector(Collecting):
 
 
 class Endpoint:
-    """An HTTP server that answers every scrape in a thread of its own; a context manager.
+    """Run an HTTP server that answers each scrape in a new thread; a context manager.
 
     Attributes:
-        port: where it listens.
+        port: the port that it listens on.
     """
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        """Use `serve`."""
+        """Create the endpoint of a running server; callers use `serve`."""
         self._server, self._thread = server, thread
         self.port = server.server_port
         self._is_closed = False
 
     def close(self) -> None:
-        """Stop listening and end the thread; closing twice is fine."""
+        """Stop listening and end the thread; calling it again has no effect."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -126,7 +126,7 @@ class Endpoint:
         self._thread.join(STOP_SECONDS)
 
     def __enter__(self) -> Self:
-        """Give the endpoint itself."""
+        """Return the endpoint itself."""
         return self
 
     def __exit__(
@@ -135,18 +135,18 @@ class Endpoint:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the endpoint."""
         self.close()
 
 
 def serve(store: StoreReader, port: int, host: str = "127.0.0.1") -> Endpoint:
-    """Serve the gauges of a store at `http://HOST:PORT/metrics`, until it is closed.
+    """Serve the gauges of a store at `http://HOST:PORT/metrics` until the endpoint is closed.
 
     Args:
-        port: 0 takes one that is free; see `Endpoint.port`.
+        port: 0 takes a free port; see `Endpoint.port`.
 
     Raises:
-        OSError: the port is taken, or the host is none of this machine.
+        OSError: the port is taken, or the host is not an address of this machine.
     """
     registry = CollectorRegistry()
     registry.register(Collector(store))

@@ -1,4 +1,4 @@
-"""Make and read the names of replicas, their directories and their files."""
+"""Build and parse the names of replicas, their directories and their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
 KINDS = ("move", "delete", "stray")
 
-# Compiled at first use (and kept by `re`): importing this module stays cheap.
+# Patterns are compiled at first use and cached by `re`, so that importing this module is cheap.
 _TOPIC = r"[a-zA-Z0-9._-]+"
 _LIVE = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})"
 _OTHER = _LIVE + r"\.(?P<unique_id>[0-9a-f]{32})\.(?P<kind>move|delete|stray)"
@@ -30,14 +30,14 @@ class TopicPartition(NamedTuple):
 
 
 def partition_named(topic: str, partition: int) -> TopicPartition:
-    """Take a topic and a partition as a key, be there such a partition or not; raises TypeError."""
+    """Build a key from topic and partition, whether they exist or not; may raise TypeError."""
     if type(topic) is not str or type(partition) is not int:
         topic, partition = text(topic, "topic"), whole(partition, "partition")
     return TopicPartition(topic, partition)
 
 
 def key_or_none(given: object) -> TopicPartition | None:
-    """Take what was looked for in a store; None when it names no partition at all."""
+    """Convert a key looked up in a store; return None if it cannot name a partition."""
     if not isinstance(given, tuple) or len(given) != 2:
         return None
     try:
@@ -47,7 +47,7 @@ def key_or_none(given: object) -> TopicPartition | None:
 
 
 class ReplicaDirName(NamedTuple):
-    """Carry what the name of a replica's directory says.
+    """Hold the parts of the name of a replica's directory.
 
     Attributes:
         kind: "live", "move", "delete" or "stray".
@@ -61,7 +61,7 @@ class ReplicaDirName(NamedTuple):
 
 
 def validate_topic(topic: str) -> str:
-    """Check a topic's name by Kafka's rules; raises TypeError or ValueError with the reason."""
+    """Check a topic's name by Kafka's rules; raise TypeError or ValueError with the reason."""
     if text(topic, "topic") in (".", "..") or not re.fullmatch(_TOPIC, topic):
         raise ValueError(
             f"topic {topic!r} is not a legal name: letters a-z and A-Z, digits, '.', '_' and '-', "
@@ -75,7 +75,7 @@ def validate_topic(topic: str) -> str:
 
 
 def validate_partition(partition: int) -> int:
-    """Check a partition's number; raises TypeError or ValueError with the reason."""
+    """Check a partition's number; raise TypeError or ValueError with the reason."""
     partition = whole(partition, "partition")
     if not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"partition {partition} is not in 0..{PARTITION_MAX}")
@@ -91,7 +91,7 @@ def dir_name(topic: str, partition: int) -> str:
 
 
 def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
-    """Add a suffix; a long topic is cut to fit, `partition.metadata` has it whole."""
+    """Add a suffix; a long topic is cut to fit, and `partition.metadata` has its whole name."""
     tail = f"-{partition}.{unique_id}.{kind}"
     return topic[: NAME_BYTES_MAX - len(tail)] + tail
 
@@ -102,19 +102,19 @@ def move_dir_name(topic: str, partition: int, move_id: str) -> str:
 
 
 def delete_dir_name(topic: str, partition: int, unique_id: str) -> str:
-    """Name a directory that is to be purged (Kafka: -delete)."""
+    """Name a directory that will be purged (Kafka: -delete)."""
     return _suffixed(topic, partition, unique_id, "delete")
 
 
 def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
-    """Name a directory that is nobody's (Kafka: -stray)."""
+    """Name a directory that belongs to no replica (Kafka: -stray)."""
     return _suffixed(topic, partition, unique_id, "stray")
 
 
 def parse_dir_name(name: str) -> ReplicaDirName | None:
-    """Read the name of a replica's directory; None when it is not one.
+    """Parse the name of a replica's directory; return None if it is not one.
 
-    A live name ends in its partition, the others in their kind, so no name is two things.
+    A live name ends with its partition, the others with their kind, so a name has one meaning only.
     """
     match = re.fullmatch(_OTHER, name)
     if match is not None:
@@ -130,12 +130,12 @@ def parse_dir_name(name: str) -> ReplicaDirName | None:
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
-    """Name a file of the segment that begins with an offset; the suffix begins with a dot."""
+    """Name a file of the segment with this base offset; the suffix begins with a dot."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """Read a segment's file name: base offset and suffix; None when it is not one."""
+    """Parse a segment's file name into base offset and suffix; None if it is not one."""
     match = re.fullmatch(_SEGMENT, name)
     if match is None or int(match[1]) >= 2**63:
         return None

@@ -1,7 +1,7 @@
-"""Read and write what has a unit: sizes in bytes, rates in bytes per second, durations in ms.
+"""Parse and format values with units: bytes, bytes per second, and durations in ms.
 
-A whole number is taken as it is. In text a rate and a duration must name their unit, for a number
-alone may mean any; a size without one is in bytes.
+A whole number is used unchanged. As text, a rate or a duration must have a unit, because a plain
+number could mean any. A size without a unit is in bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
 
 
 def parse_size(size: int | str, name: str = "") -> int:
-    """Read a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
+    """Parse a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
 
     `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024, `KB` ... `TB` of 1000.
 
     Args:
-        name: of the argument, for the errors.
+        name: the name of the argument, for error messages.
 
     Raises:
-        TypeError: it is neither a whole number nor text.
+        TypeError: the size is neither a whole number nor text.
         ValueError: the text is not a size.
     """
     if not isinstance(size, str):
@@ -48,15 +48,15 @@ def parse_size(size: int | str, name: str = "") -> int:
 
 
 def size_of(size: int | str, name: str) -> int:
-    """Read an argument that is a size, not below 0, as `parse_size` does."""
+    """Parse an argument that is a size, not below 0, as `parse_size` does."""
     return whole(parse_size(size, name), name, 0)
 
 
 def parse_rate(rate: int | str, name: str = "") -> int:
-    """Read a rate: a whole number of bytes per second, or text with a unit, like "50MB/s".
+    """Parse a rate: a whole number of bytes per second, or text with a unit, like "50MB/s".
 
     Raises:
-        ValueError: the text is no rate, or has no unit: "50" is rarely meant as 50 bytes.
+        ValueError: the text is not a rate, or has no unit: "50" rarely means 50 bytes.
     """
     if not isinstance(rate, str):
         return parse_size(rate, name)
@@ -70,10 +70,10 @@ def parse_rate(rate: int | str, name: str = "") -> int:
 
 
 def parse_duration(duration: int | str, name: str = "") -> int:
-    """Read a duration in ms: a whole number, or text with a unit, like "7d", "2h", "500ms".
+    """Parse a duration in ms: a whole number, or text with a unit, like "7d", "2h", "500ms".
 
     Raises:
-        TypeError: it is neither a whole number nor text.
+        TypeError: the duration is neither a whole number nor text.
         ValueError: the text is not a duration, or has no unit.
     """
     if not isinstance(duration, str):
@@ -93,7 +93,7 @@ def parse_duration(duration: int | str, name: str = "") -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Write a size for people, in powers of 1024."""
+    """Format a size for people, in powers of 1024."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:

@@ -5,7 +5,7 @@ probe: a probe waits for the move's own write-back and would slow the move down 
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` while it does, the rate drops to
 `RATE_MIN`. In that time the p99 of writes and the p99 of syncs are learned. After that, each tick
-counts the slow calls: those that take longer than `factor` times such a p99 plus `APPEND_SECONDS`.
+counts the slow calls: those longer than `factor` times the sum of such a p99 and `APPEND_SECONDS`.
 As large a part of all calls as on the idle disk may be slow, plus `SLOW_PART`. The slow calls above
 that part add up to the excess, which never falls below 0. At `EXCESS_MAX` the rate falls. If many
 calls are slow it falls at once; if a few too many are, it falls after some ticks. One or two calls
@@ -40,7 +40,7 @@ QUANTILE = 0.99
 # Parts of all calls. A p99 allows one in a hundred; the rest is for the time until a fall.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
-APPEND_SECONDS = 25e-6  # the least that an append takes beside its write; only the write is timed
+APPEND_SECONDS = 25e-6  # least time of an append besides its write; only the write is timed
 
 TICK_SECONDS = 0.1
 LEARN_TICKS = 3  # chunks copied before learning still end in the first of them

@@ -250,7 +250,7 @@ class SegmentCopy:
     # --- making it durable ------------------------------------------------------------------------
 
     def _sync_early(self, ends: Ends) -> None:
-        """Start a sync beside the copying, unless one is running or little is new."""
+        """Start a sync that runs during the copying, unless one is running or little is new."""
         is_busy = self._early_sync is not None and not self._early_sync.is_over
         if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
             return

@@ -1,4 +1,4 @@
-"""Define the errors of a move, beside the errors of its log dirs and its log.
+"""Define the errors of a move; its log dirs and its log have errors of their own.
 
 MoveError(topic, partition)
 ├── IllegalTransitionError(state, wanted)
@@ -34,7 +34,7 @@ class IllegalTransitionError(MoveError):
 
 
 class TargetFullError(MoveError):
-    """Report that a move does not fit beside the others; none of its bytes was written."""
+    """Report that the target has no room for a move; none of its bytes was written."""
 
     path: str
     needed_bytes: int

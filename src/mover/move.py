@@ -260,7 +260,7 @@ class Move:
 
     @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
-        """Give the move up, remove its copy, and return when that is done; no-op after its end.
+        """Give the move up, and remove its copy before returning; no effect after its end.
 
         A FAILED move stays FAILED, but what it left is never resumed.
 

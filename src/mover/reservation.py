@@ -51,7 +51,7 @@ class Reservations:
         """Reserve room for a move; if it has room already, do nothing.
 
         Raises:
-            TargetFullError: there is not enough room beside the other reservations.
+            TargetFullError: the room left by the other reservations is too small.
             LogStoreError: the disk failed.
         """
         try:

@@ -155,7 +155,7 @@ def test_a_directory_that_cannot_be_written_is_named(
 
     monkeypatch.setattr(files, "mkdir", refuse)
     done = run("bench", "--plan", "quick")
-    said = f"error: {disks[1]}: cannot write there: Permission denied\n"
+    said = f"error: {disks[1]}: cannot write here: Permission denied\n"
     assert (done.exit_code, done.stderr) == (1, said)
     assert names_in(disks) == ["mine"]
 

@@ -49,7 +49,7 @@ def test_seconds_are_any_real_number(given: Any) -> None:
 )
 def test_what_is_no_time_to_wait_is_a_value_error(given: Any) -> None:
     """NaN compares with nothing, so a wait for it never ended."""
-    with pytest.raises(ValueError, match=r"^timeout .* is no time to wait: 0 to "):
+    with pytest.raises(ValueError, match=r"^timeout .* is not a time to wait: 0 to "):
         seconds(given)
 
 

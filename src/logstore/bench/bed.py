@@ -1,4 +1,4 @@
-"""Hold the directories under test: calibrate them, make stores in them, leave them as found."""
+"""Manage the directories under test: calibrate them, make stores in them, leave them unchanged."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ PREFIX = "logstore-bench-"
 CALIBRATION_BYTES = 32 << 20
 CALIBRATION_BYTES_MAX = 128 << 20
 CALIBRATION_SECONDS = 0.5
-BUDGET_BYTES_MAX = 1 << 30  # of one round on one dir, whatever its speed
+BUDGET_BYTES_MAX = 1 << 30  # of one round on one dir, however fast it is
 READ_CACHE_BYTES = 64 << 20
 ROOM_SHARE = 1.25  # of a round's values: headers, indexes, journals
 TOPIC = "bench"
 
 
 class Bed:
-    """Directories that the cases run on, one a disk.
+    """Manage the directories that the cases run on, one per disk.
 
     Attributes:
         log_dirs: as the user named them.
-        store_dirs: where the stores of the cases are.
-        bytes_per_second: what all of them together take, written and synced.
-        read_bytes_per_second: what all of them together give.
-        left_behind: what could not be removed, with the reason.
+        store_dirs: the directories of the cases' stores.
+        bytes_per_second: rate at which all of them together write and sync.
+        read_bytes_per_second: rate at which all of them together read.
+        left_behind: paths that could not be removed, each with the reason.
     """
 
     def __init__(self, log_dirs: list[str], bytes_per_second: float | None = None) -> None:
@@ -42,7 +42,7 @@ class Bed:
         self.bytes_per_second = self.read_bytes_per_second = bytes_per_second or 0.0
 
     def __enter__(self) -> Self:
-        """Make a directory of its own in each, and calibrate.
+        """Create a new directory in each, and calibrate.
 
         Raises:
             OSError: a directory is missing or cannot be written; none is changed then.
@@ -56,7 +56,7 @@ class Bed:
                     files.make_dir(path)
                 except OSError as error:
                     raise OSError(
-                        error.errno, f"cannot write there: {error.strerror}", named
+                        error.errno, f"cannot write here: {error.strerror}", named
                     ) from error
             if not self.bytes_per_second:
                 speeds = [self._speeds_of(path) for path in self._own]
@@ -68,11 +68,11 @@ class Bed:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """Remove what was made."""
+        """Remove everything that was created."""
         self.clear(is_end=True)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise LogDirFullError where the disk of a directory has no room for so much in each."""
+        """Raise LogDirFullError if a disk has no room for this many bytes in each directory."""
         wanted = int(size_bytes * ROOM_SHARE)
         devices = [files.stat(path).st_dev for path in self.log_dirs]
         for path, device in zip(self.log_dirs, devices, strict=True):
@@ -82,17 +82,17 @@ class Bed:
             if free < needed:
                 raise LogDirFullError(
                     path=path,
-                    reason=f"{free >> 20} MiB are free, and up to {needed >> 20} MiB are written",
+                    reason=f"{free >> 20} MiB are free, but up to {needed >> 20} MiB are written",
                 )
 
     def check_room_for(self, cases: Sequence[Case]) -> None:
-        """Raise LogDirFullError where the largest of these cases would fill a disk."""
+        """Raise LogDirFullError if the largest of these cases would fill a disk."""
         self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
 
     def _speeds_of(self, directory: str) -> tuple[float, float]:
-        """Write and sync, then read from the disk, and give bytes per second of both.
+        """Write and sync, then read from the disk; return bytes per second of both.
 
-        What a disk or a limit lets through at once counts for little after half a second.
+        A burst that a disk or a limit allows at the beginning counts little after half a second.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)
@@ -114,11 +114,11 @@ class Bed:
                 files.close(fd)
             files.unlink(path)
         except OSError as error:
-            raise OSError(error.errno, f"cannot measure there: {error.strerror}", path) from error
+            raise OSError(error.errno, f"cannot measure here: {error.strerror}", path) from error
         return size_bytes / written, size_bytes / read
 
     def budget_bytes(self, case: Case) -> int:
-        """Give how much one round of a case is to handle so that it takes `case.seconds`."""
+        """Compute how many bytes one round of a case handles, so that it takes `case.seconds`."""
         is_read = case.phase in ("read", "recover")
         rate = self.read_bytes_per_second if is_read else self.bytes_per_second
         return max(4 * case.batch_bytes, min(int(rate * case.seconds), self._budget_bytes_max))
@@ -128,7 +128,7 @@ class Bed:
         return BUDGET_BYTES_MAX * len(self._own)
 
     def open_store(self, case: Case) -> LogStore:
-        """Open the store of a case, or make it."""
+        """Open the store of a case, or create it."""
         config = LogConfig(
             segment_bytes=64 << 20,
             max_message_bytes=max(case.batch_bytes * 2, 1 << 20),
@@ -145,14 +145,14 @@ class Bed:
         )
 
     def drop_cache(self) -> None:
-        """Have the kernel forget the segments, so that reads go to the disks."""
+        """Drop the segments from the page cache, so that reads go to the disks."""
         for directory in self.store_dirs:
             for replica in files.entries(directory):
                 if replica.is_dir:
                     drop_cache_of(os.path.join(directory, replica.name))
 
     def clear(self, *, is_end: bool = False) -> None:
-        """Remove what the last case left; a disk that has failed keeps it."""
+        """Remove the files of the last case; a disk that has failed keeps them."""
         if not self._is_made:
             return
         for path in self._own if is_end else self.store_dirs:
@@ -165,6 +165,6 @@ class Bed:
 
 
 def drop_cache_of(replica: str) -> None:
-    """Have the kernel forget the files of one partition."""
+    """Drop the files of one partition from the page cache."""
     for entry in files.entries(replica):
         bulk.drop_cache(os.path.join(replica, entry.name))

@@ -1,4 +1,4 @@
-"""Say what is asked of the disks: a case is one phase with its sizes; a plan is a list of them."""
+"""Define what is measured: a case is one phase with its sizes; a plan is a list of cases."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ FLUSH_MS = 100
 
 
 class Case(NamedTuple):
-    """One measurement.
+    """Describe one measurement.
 
     Attributes:
         phase: append, read, point-read, recover, move, or beside (one disk in trouble).
         sync: none (one flush at the end, timed with the rest), interval (`flush_ms`), durable.
         writers: threads that append.
-        seconds: how long one round is meant to take.
-        detail: what the phase needs besides: a move's throttle, a disk's trouble.
+        seconds: intended time of one round.
+        detail: what else the phase needs: the throttle of a move, the trouble of a disk.
     """
 
     phase: str
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name it within its phase, for tables and keys."""
+        """The name of the case within its phase, for tables and keys."""
         words = [f"{self.record_bytes}B", f"batch{self.batch_records}", self.sync]
         words.append(f"{self.writers}w")
         if self.detail:
@@ -38,18 +38,18 @@ class Case(NamedTuple):
 
     @property
     def batch_bytes(self) -> int:
-        """Give the bytes of values in one append."""
+        """Bytes of values in one append."""
         return self.record_bytes * self.batch_records
 
 
 class Plan(NamedTuple):
-    """The cases of one run, and how long a throttled disk is to be busy with each."""
+    """Hold the cases of one run."""
 
     name: str
     cases: tuple[Case, ...]
 
 
-TROUBLES = ("healthy", "slow", "full", "failed")  # without trouble, to compare with
+TROUBLES = ("healthy", "slow", "full", "failed")  # healthy is for comparison
 MOVES = ("throttled", "auto")
 
 
@@ -84,12 +84,12 @@ PLANS = {plan.name: plan for plan in (QUICK, SHORT, FULL)}
 
 
 def moves(plan: Plan) -> tuple[Case, ...]:
-    """Give the cases with a move in the background; they need two log dirs."""
+    """Return the cases with a move in the background; they need two log dirs."""
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("move", 100, 100, "interval", 1, seconds, 1, throttle) for throttle in MOVES)
 
 
 def troubles(plan: Plan) -> tuple[Case, ...]:
-    """Give the cases with one disk in trouble; they need disks that can be put into it."""
+    """Return the cases with one disk in trouble; they need disks that can be made slow or fail."""
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

@@ -1,6 +1,7 @@
 """Fill a store and die before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
 
-It ends at once when its standard input does: with whoever started it, however that one ended.
+The process ends at once when its standard input ends. So it ends with the process that started it,
+however that one ended.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from logstore.bench.samples import Sampler
 
 
 def end_with_parent() -> None:
-    """End this process, from a thread of its own, when its standard input ends."""
+    """Start a thread that ends this process when its standard input ends."""
 
     def wait() -> None:
-        os.read(0, 1)  # not through sys.stdin, whose lock would be held at the end
+        os.read(0, 1)  # not through sys.stdin, whose lock would still be held at exit
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
 
 
 def main(size_bytes: int, store_dirs: list[str]) -> None:
-    """Append so many bytes over all log dirs and end the process where it stands."""
+    """Append `size_bytes` over all log dirs, and end the process without closing the store."""
     store = LogStore.open(store_dirs, admin_socket=False)
     case = Case("append", 100, 640)  # batches of 64 KB
     logs = make_logs(store, case)

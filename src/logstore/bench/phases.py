@@ -1,7 +1,7 @@
-"""Ask one question of the disks each: append, read, point-read, recover.
+"""Measure one property of the disks per phase: append, read, point-read, recover.
 
-Each phase is prepared, run and finished, round after round; only `run` is timed. It notes its
-operations in samplers, one a worker, and says how many bytes and records a round handled.
+Each phase is prepared, run and finished in every round; only `run` is timed. A phase records its
+operations in samplers, one per worker, and counts the bytes and records of a round.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ POINT_SEED = 20
 
 
 class Phase:
-    """One question; a subclass asks it.
+    """Serve as the base of all phases; a subclass measures one property.
 
     Attributes:
-        samplers: what was noted, of all rounds.
-        size_bytes: of values, handled by the last round.
-        records: handled by the last round.
-        seconds: how long that took, where it is not the whole of `run`.
+        samplers: the operations of all rounds.
+        size_bytes: bytes of values handled by the last round.
+        records: records handled by the last round.
+        seconds: the time of the last round, if it is not the whole of `run`.
     """
 
     name: ClassVar[str]
@@ -46,14 +46,14 @@ class Phase:
         self._stores: list[LogStore] = []
 
     def prepare(self) -> None:
-        """Get ready for a round."""
+        """Prepare a round."""
 
     def run(self) -> None:
-        """Do a round."""
-        raise AssertionError("a phase has a run of its own")
+        """Run a round."""
+        raise AssertionError("a subclass must define run")
 
     def finish(self) -> None:
-        """Clean up after a round, also after one that broke off while it was prepared."""
+        """Clean up after a round, even if its preparation failed."""
         self._close_stores()
         self.bed.clear()
 
@@ -79,21 +79,21 @@ class Phase:
 
 
 def batch_of(case: Case) -> list[bytes]:
-    """Make the values of one append; they do not compress."""
+    """Create the values of one append; they do not compress."""
     pool = os.urandom(case.batch_bytes)
     size = case.record_bytes
     return [pool[start : start + size] for start in range(0, len(pool), size)]
 
 
 def make_logs(store: LogStore, case: Case) -> list[Log]:
-    """Create as many partitions as there are writers, at least one a log dir, dir after dir."""
+    """Create a partition per writer, and at least one per log dir, spread over the log dirs."""
     dirs = store.log_dirs
     count = max(case.writers, len(dirs))
     return [store.create(TOPIC, n, log_dir=dirs[n % len(dirs)]) for n in range(count)]
 
 
 def at_once(work: Callable[[int], None], workers: int) -> None:
-    """Run a function in so many threads, and raise the first error of theirs."""
+    """Run a function in this many threads, and raise the first error of any of them."""
     errors: list[BaseException] = []
 
     def guarded(worker: int) -> None:
@@ -112,7 +112,7 @@ def at_once(work: Callable[[int], None], workers: int) -> None:
 
 
 def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) -> None:
-    """Append so many bytes in all, a thread a sampler, each to its share of the logs."""
+    """Append `size_bytes` in total: one thread per sampler, each to its share of the logs."""
     values = batch_of(case)
     rounds = max(1, size_bytes // case.batch_bytes // len(samplers))
     is_durable = case.sync == "durable"
@@ -131,17 +131,17 @@ def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) 
 
 
 class Append(Phase):
-    """How fast can be appended, until everything is on the disks?"""
+    """Measure how fast records are appended, until everything is on the disks."""
 
     name = "append"
 
     def prepare(self) -> None:
-        """Make a store with empty logs."""
+        """Create a store with empty logs."""
         self.store = self._open_store()
         self.logs = make_logs(self.store, self.case)
 
     def run(self) -> None:
-        """Append a round's bytes, and flush what is left to flush."""
+        """Append a round's bytes, and flush what is not flushed yet."""
         samplers = [Sampler(worker) for worker in range(self.case.writers)]
         fill(self.logs, self.case, self.bed.budget_bytes(self.case), samplers)
         self.store.flush()
@@ -149,10 +149,10 @@ class Append(Phase):
 
 
 class Filled(Phase):
-    """A phase on a store that was filled and closed before the first round."""
+    """Serve as the base of phases on a store that is filled before the first round."""
 
     def prepare(self) -> None:
-        """Fill the store once; forget it in the cache before every round."""
+        """Fill the store once; drop it from the page cache before every round."""
         if not getattr(self, "_is_filled", False):
             case = self.case._replace(sync="none")
             with self.bed.open_store(case) as store:
@@ -170,12 +170,12 @@ class Filled(Phase):
 
 
 class Read(Filled):
-    """How fast can all be read, from the disks, checked, in order?"""
+    """Measure how fast all logs are read from the disks, checked, in order."""
 
     name = "read"
 
     def run(self) -> None:
-        """Read every log, a thread a log dir."""
+        """Read every log, with one thread per log dir."""
         samplers = [Sampler(n) for n in range(len(self.store.log_dirs))]
 
         def read(worker: int) -> None:
@@ -190,16 +190,16 @@ class Read(Filled):
 
 
 class PointRead(Filled):
-    """How long does it take to get one record by its offset, from the disks?
+    """Measure how long it takes to read one record by its offset, from the disks.
 
-    Nothing of the segments is cached: neither here nor, at the beginning of an operation, by the
+    Nothing of the segments is cached: not in the store, and, when an operation begins, not in the
     kernel.
     """
 
     name = "point-read"
 
     def run(self) -> None:
-        """Read records at random, a thread a log dir, for the time of the case."""
+        """Read records at random for the time of the case, with one thread per log dir."""
         samplers = [Sampler(n) for n in range(len(self.store.log_dirs))]
 
         def read(worker: int) -> None:
@@ -219,12 +219,12 @@ class PointRead(Filled):
 
 
 class Recover(Phase):
-    """How long does a store take to open after its process died with nothing flushed?"""
+    """Measure how long a store takes to open after its process died with nothing flushed."""
 
     name = "recover"
 
     def prepare(self) -> None:
-        """Have a process fill a store and die."""
+        """Let a process fill a store and die."""
         size_bytes = self.bed.budget_bytes(self.case)
         words = ["-m", "logstore.bench.die", str(size_bytes), *self.bed.store_dirs]
         with subprocess.Popen(
@@ -233,11 +233,11 @@ class Recover(Phase):
             assert child.stderr is not None
             complaint = child.stderr.read().strip()
         if child.returncode:
-            raise LogStoreError(f"the process that was to fill a store and die: {complaint}")
+            raise LogStoreError(f"the process that fills a store and dies failed: {complaint}")
         self.bed.drop_cache()
 
     def run(self) -> None:
-        """Open it."""
+        """Open the store."""
         sampler = Sampler(0)
         began = time.perf_counter_ns()
         self.store = self._open_store()
@@ -248,10 +248,10 @@ class Recover(Phase):
 
 
 class Beside(Phase):
-    """What do the other disks notice while the first one is slow, full or dead?
+    """Measure how the other disks are affected while the first one is slow, full or dead.
 
-    `trouble` puts the first disk into trouble and gives what undoes it; the workers are numbered
-    by disk, so that the trace tells the sick disk from the others.
+    `trouble` makes the first disk slow, full or dead, and returns the function that undoes it. The
+    workers are numbered by disk, so that the trace shows which disk each belongs to.
     """
 
     name = "beside"
@@ -262,13 +262,13 @@ class Beside(Phase):
         self._undo: Callable[[], None] = lambda: None
 
     def prepare(self) -> None:
-        """Make a store with a log on each disk."""
+        """Create a store with a log on each disk."""
         self.store = self._open_store()
         self.logs = make_logs(self.store, self.case)
         self._undo = self._trouble()
 
     def run(self) -> None:
-        """Append to every disk for the time of the case, a thread a disk."""
+        """Append to every disk for the time of the case, with one thread per disk."""
         samplers = [Sampler(worker) for worker in range(len(self.logs))]
         values = batch_of(self.case)
         deadline = time.perf_counter() + self.case.seconds
@@ -279,9 +279,9 @@ class Beside(Phase):
                 try:
                     self.logs[worker].extend(values, durable=True)
                 except LogDirSuspectError:
-                    time.sleep(0.01)  # retriable: as a service would, without a busy loop
+                    time.sleep(0.01)  # retriable: retry as a service would, without a busy loop
                 except LogStoreError:
-                    return  # full or dead; what it took until then is in the trace
+                    return  # full or dead; what it accepted before is in the trace
                 else:
                     samplers[worker].add(began, self.case.batch_bytes, self.case.batch_records)
 
@@ -289,13 +289,13 @@ class Beside(Phase):
         self._count(samplers)
 
     def finish(self) -> None:
-        """Take the disk out of its trouble, close what can be closed, remove it."""
+        """Make the disk healthy again, close what can be closed, and remove the store."""
         self._undo()
         super().finish()
 
     def _close_stores(self) -> None:
         while self._stores:
-            with suppress(LogStoreError):  # of the dead disk: that is what was asked for
+            with suppress(LogStoreError):  # of the dead disk, which this case wants
                 self._stores.pop().close(timeout=10)
 
 

@@ -1,7 +1,7 @@
-"""Run a plan's cases on a bed, one after the other, and keep what they gave.
+"""Run a plan's cases on a bed, one after the other, and keep the results.
 
-What comes out in a directory: `trace/` (a store with every operation, see `samples`), and
-`<layout>.json` in the form of pytest-benchmark's, whose `extra_info` says what was measured on.
+The results in a directory are `trace/` (a store with every operation, see `samples`), and
+`<layout>.json` in pytest-benchmark's form, whose `extra_info` describes the disks.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from logstore.disk import files
 
 
 class Layout(NamedTuple):
-    """Say what the log dirs stand on.
+    """Describe the disks below the log dirs.
 
     Attributes:
-        devices: disks below it, all told.
-        raw_bytes: what the disks have; usable_bytes: what can be stored on them; both are 0 where
-            the disks are not the layout's own.
+        devices: number of disks in total.
+        raw_bytes: size of the disks; usable_bytes: what can be stored on them. Both are 0 if the
+            disks also hold other things.
         note: what a reader of the figures must know.
-        set_bytes_per_second: what each disk is held to; 0 where it is not.
+        set_bytes_per_second: limit set for each disk; 0 if there is none.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one case gave: seconds, bytes and records of every round."""
+    """Hold the results of one case: seconds, bytes and records of every round."""
 
     case: Case
     seconds: list[float]
@@ -57,23 +57,23 @@ class Outcome(NamedTuple):
 
     @property
     def bytes_per_second(self) -> float:
-        """Give the median of the rounds."""
+        """The median of the rounds."""
         rates = [size / took for size, took in zip(self.size_bytes, self.seconds, strict=True)]
         return float(np.median(rates))
 
     @property
     def records_per_second(self) -> float:
-        """Give the median of the rounds."""
+        """The median of the rounds."""
         rates = [count / took for count, took in zip(self.records, self.seconds, strict=True)]
         return float(np.median(rates))
 
     def latency_ms(self, percent: float) -> float:
-        """Give a percentile of the operations' latencies."""
+        """Compute a percentile of the operations' latencies."""
         return float(np.percentile(self.latency_ns, percent)) / 1e6 if len(self.latency_ns) else 0.0
 
 
 def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
-    """Run the rounds of a phase, and write its samples into the trace."""
+    """Run the rounds of a phase, and write its samples to the trace."""
     seconds: list[float] = []
     sizes: list[int] = []
     records: list[int] = []
@@ -99,7 +99,7 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
 
 
 def measurement_of(layout: Layout, case: Case) -> str:
-    """Name one measurement: the key of its samples, and its name in the JSON."""
+    """Name one measurement; the name is the key of its samples, and its name in the JSON."""
     return f"{layout.name}/{case.phase}/{case.name}"
 
 
@@ -116,9 +116,9 @@ def run_cases(
     """Run cases in order.
 
     Args:
-        make: gives the phase of a case that is not among this package's (moves, troubles).
-        own: phases of this package's that `make` is to give all the same.
-        progress: called before each case with its name, its number, and how many there are.
+        make: returns the phase of a case that this package has no class for (moves, troubles).
+        own: phases of this package that `make` must return nevertheless.
+        progress: called before each case with its name, its number, and the number of cases.
     """
     outcomes = []
     for number, case in enumerate(cases):
@@ -127,7 +127,7 @@ def run_cases(
         kind = None if case.phase in own else PHASES.get(case.phase, make)
         factory = kind or make
         if factory is None:
-            raise ValueError(f"nothing here can measure {case.phase!r}")
+            raise ValueError(f"no phase is defined for {case.phase!r}")
         phase = factory(bed, case)
         outcomes.append(measure(phase, trace, measurement_of(layout, case)))
     return outcomes
@@ -137,7 +137,7 @@ def run_cases(
 
 
 def stats_of(seconds: list[float]) -> dict[str, Any]:
-    """Give the figures that pytest-benchmark gives of rounds."""
+    """Compute pytest-benchmark's figures of some rounds."""
     data = np.array(seconds)
     low, median, high = (float(q) for q in np.percentile(data, (25, 50, 75)))
     return {
@@ -158,7 +158,7 @@ def stats_of(seconds: list[float]) -> dict[str, Any]:
 
 
 def document(layout: Layout, bed: Bed, outcomes: list[Outcome]) -> dict[str, Any]:
-    """Make pytest-benchmark's document of what one layout gave."""
+    """Build pytest-benchmark's document from the results of one layout."""
     facts = layout._asdict() | {"calibrated_bytes_per_second": int(bed.bytes_per_second)}
     facts["layout"] = facts.pop("name")
     facts["disks"] = facts.pop("devices")
@@ -197,7 +197,7 @@ def document(layout: Layout, bed: Bed, outcomes: list[Outcome]) -> dict[str, Any
 
 
 def write_document(directory: str, layout: Layout, bed: Bed, outcomes: list[Outcome]) -> str:
-    """Write the document of a layout, and give its path."""
+    """Write the document of a layout, and return its path."""
     path = os.path.join(directory, f"{layout.name}.json")
     text = json.dumps(document(layout, bed, outcomes), indent=1)
     files.write_atomically(path, text.encode())

@@ -1,4 +1,4 @@
-"""Keep what every operation took as records of a logstore topic: the engine's log is the trace.
+"""Keep the start and latency of every operation as records of a logstore topic: the trace.
 
 A record's key names the measurement, `layout/phase/case`, as pytest-benchmark's JSON does; its
 timestamp is the operation's start; its value is 32 bytes, little-endian, in this order:
@@ -6,8 +6,8 @@ timestamp is the operation's start; its value is 32 bytes, little-endian, in thi
     start_ns i64     since the epoch
     latency_ns i64
     size_bytes i64   of the records' values
-    records i32      0: what went on beside the operations, as a whole move
-    worker i32       which writer or reader; where each has a disk of its own, which disk
+    records i32      0: something that ran beside the operations, such as a whole move
+    worker i32       the writer or reader; if each has a disk of its own, the disk
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sampler:
         self.rows: list[tuple[int, int, int, int, int]] = []
 
     def add(self, began_ns: int, size_bytes: int, records: int) -> int:
-        """Note an operation that began at `began_ns` of the monotonic clock and ends now."""
+        """Record an operation that began at `began_ns` of the monotonic clock and ends now."""
         now = time.perf_counter_ns()
         self.rows.append((began_ns, now - began_ns, size_bytes, records, self.worker))
         return now
@@ -54,12 +54,12 @@ class Sampler:
         return len(self.rows)
 
     def array(self) -> NDArray[np.void]:
-        """Give the samples, their start by the monotonic clock."""
+        """Return the samples; their start is by the monotonic clock."""
         return np.array(self.rows, SAMPLE)
 
 
 def joined(samplers: list[Sampler]) -> NDArray[np.void]:
-    """Give the samples of several workers, in order of start, as time since the epoch."""
+    """Merge the samples of several workers in order of start, as time since the epoch."""
     rows = np.concatenate([sampler.array() for sampler in samplers] or [np.empty(0, SAMPLE)])
     rows["start_ns"] += time.time_ns() - time.perf_counter_ns()
     return rows[np.argsort(rows["start_ns"], kind="stable")]
@@ -90,9 +90,9 @@ class Trace:
         self._store.close()
 
     def __enter__(self) -> Self:
-        """Give the trace itself."""
+        """Return the trace itself."""
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """Close it."""
+        """Close the trace."""
         self.close()

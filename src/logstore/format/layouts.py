@@ -210,7 +210,7 @@ def check_run(
 def records_fault(
     data: Buffer, run: list[tuple[int, BatchHeader]], expansion_bytes_max: int
 ) -> Exception | None:
-    """Return what is wrong with the records of some batches, or None if nothing or unknown."""
+    """Find an error in the records of some batches; None if there is none, or it is unknown."""
     try:
         check_run(data, run, expansion_bytes_max, checks_claims=True)
     except UnsupportedFormatError as error:  # the library of a codec is not installed

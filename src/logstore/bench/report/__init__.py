@@ -1,10 +1,10 @@
-"""Make tables, plots and one page of what was measured: Spark reads the trace and the JSON.
+"""Make tables, plots and one page from the results: Spark reads the trace and the JSON.
 
-tables    Spark: the trace joined with pytest-benchmark's JSON, one row a measurement
-sheets    the questions, and which rows answer each
-plots     matplotlib: one plot a question, as PNG and SVG
-claims    what KIP-112 says of JBOD and RAID, beside what was measured
-page      one HTML file that holds it all
+tables    Spark: the trace joined with pytest-benchmark's JSON, one row per measurement
+sheets    the questions, and the rows that answer each
+plots     matplotlib: one plot per question, as PNG and SVG
+claims    KIP-112's claims about JBOD and RAID, beside the measured figures
+page      one HTML file with all of these
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEEDED = ("matplotlib", "pandas", "pyarrow", "pyspark")
 
 
 def check_extra() -> None:
-    """Make sure that the page can be made, before anything is measured for it.
+    """Check that the page can be made, before anything is measured for it.
 
     Raises:
         ImportError: the extra `bench` is not installed.

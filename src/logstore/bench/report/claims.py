@@ -1,7 +1,7 @@
-"""Hold what KIP-112 says of JBOD and RAID beside what was measured here.
+"""Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
-A claim whose layouts were not measured is not shown. The figures are ratios of medians of the same
-run, on disks of the same set speed; they say nothing of seek times, of controllers or of networks.
+If the layouts of a claim were not measured, it is not shown. The figures are ratios of medians of
+one run, on disks of the same set speed. They do not cover seek times, controllers or networks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class Claim(NamedTuple):
-    """One claim: where it stands, what it says, and what was measured."""
+    """Hold one claim: its place in KIP-112, its text, and the measured result."""
 
     source: str
     says: str
@@ -29,7 +29,7 @@ class Figures:
         self._workers = workers
 
     def rate(self, layout: str, phase: str, **facts: Any) -> float | None:
-        """Give the largest median MB/s among a layout's cases of a phase."""
+        """Return the largest median MB/s among a layout's cases of a phase."""
         rates = [
             row["mb_s"]
             for row in self._measurements
@@ -40,21 +40,21 @@ class Figures:
         return max(rates) if rates else None
 
     def ratio(self, layout: str, other: str, phase: str, **facts: Any) -> float | None:
-        """Give how many times as fast one layout is as another."""
+        """Compute how many times as fast one layout is as another."""
         ours, theirs = self.rate(layout, phase, **facts), self.rate(other, phase, **facts)
         return ours / theirs if ours is not None and theirs else None
 
     def usable(self, layout: str) -> float | None:
-        """Give the usable part of a layout's bytes."""
+        """Return the usable part of a layout's bytes."""
         for row in self._measurements:
             if row["layout"] == layout and row["raw_bytes"]:
                 return float(row["usable_bytes"] / row["raw_bytes"])
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Give how many of a layout's log dirs appended beside a failed disk, and how many it has.
+        """Return how many log dirs of a layout still appended beside a failed disk, and its total.
 
-        A dir counts when it did at least half of what it does while all disks are well.
+        A dir counts if it did at least half as much as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:
@@ -66,7 +66,7 @@ class Figures:
         return sum(beside.get(worker, 0) * 2 >= count for worker, count in well.items()), len(well)
 
     def pairs(self, layout: str, other: str, phase: str) -> list[float]:
-        """Give how many times as fast a layout is as another, for each case that both have."""
+        """Compute how many times as fast a layout is as another, for each case that both have."""
         rates: dict[str, dict[str, float]] = {layout: {}, other: {}}
         for row in self._measurements:
             if row["layout"] in rates and row["phase"] == phase:
@@ -76,7 +76,7 @@ class Figures:
 
 
 def claims(measurements: Sequence[Row], workers: Sequence[Row]) -> list[Claim]:
-    """Give every claim for which there are figures."""
+    """Return every claim for which there are figures."""
     figures = Figures(measurements, workers)
     found = [
         _space(figures),

@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 def cell(value: Any) -> str:
-    """Word one figure; what was not measured is a dash."""
+    """Format one figure; a missing one is a dash."""
     if value is None:
         return '<td class="n">-</td>'
     if isinstance(value, float):
@@ -56,7 +56,7 @@ def cell(value: Any) -> str:
 
 
 def table(rows: Sequence[Row], columns: Sequence[tuple[str, str]]) -> str:
-    """Make a table of rows."""
+    """Build an HTML table of rows."""
     head = "".join(f"<th>{html.escape(heading)}</th>" for _, heading in columns)
     body = "\n".join(
         "<tr>" + "".join(cell(row.get(key)) for key, _ in columns) + "</tr>" for row in rows
@@ -65,7 +65,7 @@ def table(rows: Sequence[Row], columns: Sequence[tuple[str, str]]) -> str:
 
 
 def figure(directory: str, plot: Plot) -> str:
-    """Put one plot into the page, whole, so that the page can be sent on by itself."""
+    """Embed one plot in the page, so that the page is a single file."""
     with open(os.path.join(directory, f"{plot.name}.svg"), "rb") as file:
         data = base64.b64encode(file.read()).decode()
     question = html.escape(plot.question)
@@ -76,7 +76,7 @@ def figure(directory: str, plot: Plot) -> str:
 
 
 def claims_table(found: Sequence[Claim]) -> str:
-    """Put the claims beside what was measured."""
+    """Build the table of claims and measured results."""
     if not found:
         return ""
     rows = [claim._asdict() for claim in found]
@@ -92,7 +92,7 @@ def page(
     measurements: Sequence[Row],
     found: Sequence[Claim],
 ) -> str:
-    """Make the page."""
+    """Build the page."""
     rows = [row | {"case": row["measurement"].rsplit("/", 1)[-1]} for row in measurements]
     sizes = ("raw_bytes", "usable_bytes")
     layouts = {row["layout"]: row | {k: row[k] or None for k in sizes} for row in rows}
@@ -117,7 +117,7 @@ def page(
 
 
 def machine_facts(json_paths: Sequence[str]) -> list[str]:
-    """Say what was measured on, from the documents themselves."""
+    """Describe the machine, from the result documents."""
     with open(json_paths[0], encoding="utf-8") as file:
         document = json.load(file)
     machine = document["machine_info"]
@@ -139,7 +139,7 @@ def make_page(
         trace_dir: the log dir of the trace.
 
     Returns:
-        the path of the page.
+        The path of the page.
     """
     from logstore.bench.report import tables
 

@@ -1,4 +1,4 @@
-"""Draw one plot a question, as PNG and SVG: dots with intervals, units on every axis."""
+"""Draw one plot per question, as PNG and SVG: dots with intervals, units on every axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PANEL_COLUMNS = 4
 
 
 class Plot(NamedTuple):
-    """One plot that was drawn: what it asks, how to read it, and its file without extension."""
+    """Describe one plot: its question, how to read it, and its file name without extension."""
 
     question: str
     reading: str
@@ -27,7 +27,7 @@ class Plot(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What the axis of the figures shows: columns of the middle and of the interval, and a unit."""
+    """Describe the axis of the figures: the columns of middle and interval, and the unit."""
 
     middle: str
     low: str
@@ -37,12 +37,12 @@ class Scale(NamedTuple):
 
 
 def in_order(words: Iterable[str]) -> list[str]:
-    """Give each word once, in the order of their first appearance."""
+    """Return each word once, in the order of first appearance."""
     return list(dict.fromkeys(words))
 
 
 def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
-    """Group rows by a word of theirs, in order of appearance."""
+    """Group rows by the word that `word` returns, in order of appearance."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(word(row), []).append(row)
@@ -50,7 +50,7 @@ def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
 
 
 def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
-    """Give how far the intervals reach below and above the middles."""
+    """Compute how far the intervals reach below and above the middles."""
     return [
         [max(row[scale.middle] - row[scale.low], 0.0) for row in rows],
         [max(row[scale.high] - row[scale.middle], 0.0) for row in rows],
@@ -103,7 +103,7 @@ class Album:
     def draw(
         self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word, line: Word
     ) -> None:  # fmt: skip
-        """Draw rows as dots with intervals; nothing where there is nothing to draw."""
+        """Draw rows as dots with intervals; without rows, draw nothing."""
         if not rows:
             return
         from matplotlib import pyplot
@@ -122,9 +122,9 @@ class Album:
         self._save(plot, figure, axes, columns=2)
 
     def draw_panels(self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word) -> None:
-        """Draw a panel a layout: the figure over the number of writers, a line a series."""
+        """Draw one panel per layout: the figure by number of writers, one line per series."""
         if len({row["writers"] for row in rows}) < 3:
-            return  # of the full form only
+            return  # only the full plan has enough writer counts
         from matplotlib import pyplot
 
         panels = grouped(rows, lambda row: str(row["layout"]))

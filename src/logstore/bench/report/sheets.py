@@ -1,4 +1,4 @@
-"""Say which questions the page answers, and which rows answer each."""
+"""Define the questions that the page answers, and the rows that answer each."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ FLUSHES = {
 }
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
-MOVE = 2  # the worker of a move's trace that is the move itself
+MOVE = 2  # the worker that stands for the move itself in a move's trace
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
 
 
 class Sheet(NamedTuple):
-    """Say which rows make a plot, and how they are drawn.
+    """Define which rows make a plot, and how they are drawn.
 
     Attributes:
         rows: chooses and shapes them from the rows of measurements and of workers.
-        label: names a row's series; a colour each.
-        line: names a row's line.
-        is_by_writers: a panel a layout, over the number of writers.
+        label: names the series of a row; each series has a colour.
+        line: names the line of a row.
+        is_by_writers: draw one panel per layout, by number of writers.
     """
 
     plot: Plot
@@ -56,33 +56,33 @@ class Sheet(NamedTuple):
 
 
 def case_of(row: Row) -> str:
-    """Give the name of a row's case."""
+    """Return the name of a row's case."""
     return str(row["measurement"]).rsplit("/", 1)[-1]
 
 
 def size_and_flush(row: Row) -> str:
-    """Say how large the records are and when they are flushed."""
+    """Describe the record size and the flush policy."""
     return f"{row['record_bytes']:,} B, {FLUSHES.get(row['sync'], row['sync'])}"
 
 
 def whole_case(row: Row) -> str:
-    """Say what was appended, how, and by how many."""
+    """Describe a case's appends: record size, flush policy, writers."""
     return f"{size_and_flush(row)}, {row['writers']} writer{'s' * (row['writers'] > 1)}"
 
 
 def batch_of(row: Row) -> str:
-    """Give how many records a batch of a row's case has."""
+    """Return the number of records in a batch of a row's case."""
     return case_of(row).split("-")[1].removeprefix("batch")
 
 
 def limited(row: Row, share: float = 1.0) -> Row:
-    """Add what the set speed of a layout's disks allows, in MB/s of values."""
+    """Add the limit that the set speed of a layout's disks allows, in MB/s of values."""
     rate = row.get("set_bytes_per_second") or 0
     return row | {"limit_mb_s": rate * row["disks"] * share / 1e6}
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Give the appends, with what the disks allow once every copy and parity is written."""
+    """Return the appends, each with its limit after every copy and parity is written."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -91,19 +91,19 @@ def appends(rows: Sequence[Row]) -> list[Row]:
 
 
 def base_appends(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Give the appends that every form measures."""
+    """Return the appends that every plan measures."""
     found = [row for row in appends(rows) if case_of(row) in BASE_APPENDS]
     return sorted(found, key=lambda row: BASE_APPENDS.index(case_of(row)))
 
 
 def by_writers(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Give the appends that differ in size, flush and writers only."""
+    """Return the appends that differ only in size, flush policy and writers."""
     found = [row for row in appends(rows) if case_of(row) in GRID_APPENDS]
     return [row for row in found if "processes" not in row["layout"]]
 
 
 def phase_rows(phase: str, *, is_limited: bool = False) -> Callable[..., list[Row]]:
-    """Give what chooses the rows of a phase."""
+    """Create the function that chooses the rows of a phase."""
 
     def choose(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
         found = [row for row in rows if row["phase"] == phase]
@@ -113,7 +113,7 @@ def phase_rows(phase: str, *, is_limited: bool = False) -> Callable[..., list[Ro
 
 
 def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Give the cases that were measured with one process for all disks and with one a disk."""
+    """Return the cases measured both with one process for all disks and with one per disk."""
     pair = {name: [row for row in rows if row["layout"] == name and row["phase"] == "append"]
             for name in ("jbod4-ext4", "jbod4-ext4-processes")}  # fmt: skip
     common = set.intersection(*({case_of(row) for row in found} for found in pair.values()))
@@ -121,7 +121,7 @@ def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Give the appends alone (of one of the two cases) and beside each kind of move."""
+    """Return the appends alone (of one of the two cases), and those during each kind of move."""
     found = [row for row in workers if row["phase"] == "move" and row["worker"] != MOVE]
     return sorted(
         (row for row in found if row["worker"] or row["detail"] == MOVES[0]),
@@ -130,7 +130,7 @@ def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Give the moves themselves, with their rate."""
+    """Return the moves themselves, with their rate."""
     return [
         row | {"moved_mb_s": row["size_bytes"] / row["ms_p50"] / 1e3}
         for row in workers
@@ -139,7 +139,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Give one row for all disks of a layout but the first: a typical median, the worst tail."""
+    """Merge all disks of a layout but the first into one row: a typical median, the worst tail."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -153,7 +153,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Give what was taken beside a trouble as a share of what was taken without one."""
+    """Compute the bytes taken during each trouble as a part of those taken without one."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -167,7 +167,7 @@ def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def costs(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Give one row a layout whose sizes are known."""
+    """Return one row per layout whose sizes are known."""
     first: dict[str, Row] = {}
     for row in rows:
         if row["raw_bytes"] and row["usable_bytes"]:
@@ -176,7 +176,7 @@ def costs(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def only(text: str) -> Word:
-    """Give one label to all rows."""
+    """Create a function that gives all rows the same label."""
     return lambda _row: text
 
 
@@ -186,7 +186,7 @@ def trouble_of(row: Row) -> str:
 
 
 def beside_of(row: Row) -> str:
-    """Say what went on beside a row's appends."""
+    """Describe what ran beside a row's appends."""
     return f"beside a move, {row['detail']}" if row["worker"] else "alone"
 
 
@@ -210,7 +210,7 @@ SHEETS = (
     Sheet(
         Plot(
             "What do more writers, larger records and each flush policy change?",
-            "A panel a layout; higher is better. Writers share the log dirs, a log each.",
+            "One panel per layout; higher is better. Writers share the log dirs, one log each.",
             "append-writers",
         ),
         MB_S_BY_WRITERS,
@@ -229,7 +229,7 @@ SHEETS = (
     Sheet(
         Plot(
             "How many MB/s does each layout give back, read in order and checked?",
-            "Further right is better. The cache was emptied first; one reading thread a log dir.",
+            "Further right is better. The cache was emptied first; one reading thread per log dir.",
             "read",
         ),
         MB_S, phase_rows("read", is_limited=True), only("read in order"),
@@ -263,16 +263,16 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "How fast does the move get on meanwhile?",
-            "Throttled: held to half of what one disk was found to write.",
+            "How fast is the move meanwhile?",
+            "Throttled: held to half of the measured write rate of one disk.",
             "move-rate",
         ),
         MOVED, moves_done, lambda row: str(row["detail"]),
     ),
     Sheet(
         Plot(
-            "What do the other disks notice while one is slow, full or dead?",
-            "Further left is better. Durable appends, a thread a disk; the median of the other "
+            "How are the other disks affected while one is slow, full or dead?",
+            "Further left is better. Durable appends, one thread per disk; the median of the other "
             "disks, and the 99th percentile of the worst of them. One log dir has no others.",
             "beside",
         ),
@@ -299,7 +299,7 @@ SHEETS = (
 
 
 def draw_all(directory: str, measurements: Sequence[Row], workers: Sequence[Row]) -> list[Plot]:
-    """Draw every plot for which something was measured."""
+    """Draw every plot for which there are figures."""
     album = Album(directory)
     for sheet in SHEETS:
         chosen = sheet.rows(measurements, workers)

@@ -31,10 +31,10 @@ SAMPLES_SCHEMA = (
 
 
 def load_runs(spark: SparkSession, json_paths: Sequence[str]) -> DataFrame:
-    """Read pytest-benchmark's documents: a row for each measurement, with its rounds."""
+    """Read pytest-benchmark's documents: one row per measurement, with its rounds."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-    # A schema of its own: inference changes types with what one run happens to have written.
+    # An explicit schema: inferred types would change with what one run happened to write.
     documents = (
         spark.read.schema(RUNS_SCHEMA)
         .option("multiLine", True)
@@ -57,7 +57,7 @@ def load_runs(spark: SparkSession, json_paths: Sequence[str]) -> DataFrame:
 
 
 def load_samples(spark: SparkSession, trace_dir: str) -> DataFrame:
-    """Read the trace with the `logstore` source, and take the records' 32 bytes apart."""
+    """Read the trace with the `logstore` source, and decode the 32 bytes of each record."""
     from logstore import spark as logstore_spark
 
     logstore_spark.register(spark)
@@ -68,7 +68,7 @@ def load_samples(spark: SparkSession, trace_dir: str) -> DataFrame:
 
 
 def _take_apart(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Decode whole batches; no record is touched by itself."""
+    """Decode whole batches, without touching single records."""
     import pyarrow as pa
 
     for batch in batches:
@@ -84,7 +84,7 @@ def _take_apart(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
 
 
 def throughput(runs: DataFrame) -> DataFrame:
-    """Give MB/s of values over the rounds of each measurement."""
+    """Compute MB/s of values over the rounds of each measurement."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rates = F.zip_with(
@@ -115,12 +115,12 @@ def _latency_columns() -> list[Any]:
 
 
 def latency(samples: DataFrame) -> DataFrame:
-    """Give an operation's milliseconds in each measurement."""
+    """Compute the milliseconds of an operation in each measurement."""
     return samples.groupBy("measurement").agg(*_latency_columns()).orderBy("measurement")
 
 
 def workers(samples: DataFrame) -> DataFrame:
-    """Give each worker's share of the bytes of its measurement, and its milliseconds."""
+    """Compute each worker's share of the bytes of its measurement, and its milliseconds."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -134,7 +134,7 @@ def workers(samples: DataFrame) -> DataFrame:
 
 
 def make(spark: SparkSession, json_paths: Sequence[str], trace_dir: str) -> dict[str, DataFrame]:
-    """Make the tables of one directory of results: `measurements` and `workers`."""
+    """Build the tables of one directory of results: `measurements` and `workers`."""
     runs, samples = load_runs(spark, json_paths), load_samples(spark, trace_dir).cache()
     operations = samples.where("records > 0")
     facts = runs.select("run_at", "measurement", "phase", "layout", "detail", "log_dirs")
