@@ -236,7 +236,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate of an earlier mover for all moves, as noted with the moves that it left."""
+    """Return the rate that an earlier mover set for all moves; the moves that it left record it."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = None if moving.moving_of(log) is None else kept_rate(moving.rates_of(log), "store")
         if rate is not None:

@@ -5,7 +5,7 @@ proportion to its capacity. Its *band* is the share plus or minus the tolerance.
 not give or receive keeps what it has, and the others share the rest. Dirs on one disk count as
 equally large.
 
-A greedy choice comes first: it moves the replica that closes the widest gap and is little larger.
+A greedy choice comes first: it moves one replica at a time, to close the widest gap.
 If there are at most `EXACT_REPLICAS_MAX` replicas, a search then looks for a cheaper answer. It
 ends when the answer is proved to be the cheapest, or after `NODES_MAX` assignments.
 """

@@ -119,7 +119,7 @@ class ReplicaMover:
             throttled_rate: bytes per second for this move alone.
 
         Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: no log can be moved.
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: there is no log to move.
             LogDirError: the store has no such log dir.
         """
         return self._submit(topic, partition, log_dir, throttled_rate, waits_for_room=False)
@@ -180,7 +180,7 @@ class ReplicaMover:
         move = Move(self, key, log.log_dir, target.path, throttle, log.size_bytes)
         move.waits_for_room = waits_for_room
         with letting_in(self, move):
-            with self._replicas.reserved_unmoved(key, f"it is to go to {target.path} now"):
+            with self._replicas.reserved_unmoved(key, f"a new move to {target.path} replaces it"):
                 source = self._replicas.lookup(topic, partition).log_dir
                 move.source_dir = source.path
                 throttle.set_dirs((source.path, target.path))
@@ -216,7 +216,7 @@ class ReplicaMover:
 
     def renew(self, move: Move) -> None:
         """Queue a move that is tried again, as its replica's only one; end it if it is there."""
-        reason = f"it is to go to {move.target_dir} now"
+        reason = f"a new move to {move.target_dir} replaces it"
         with letting_in(self, move), self._replicas.reserved_unmoved(move.key, reason):
             replica = self._replicas.opened.get(move.key)
             if replica is None or replica.log_dir.path != move.target_dir:

@@ -190,7 +190,7 @@ def _own_path(store: LogStore, path: str) -> str:
     paths = [one.path for one in store.describe_dirs().log_dirs]
     found = files.real_path(path)
     if found not in paths:
-        raise ValueError(f"{path} is no log dir of this store; it has {', '.join(paths)}")
+        raise ValueError(f"{path} is not a log dir of this store; it has {', '.join(paths)}")
     return found
 
 

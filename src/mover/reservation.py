@@ -1,7 +1,7 @@
 """Reserve room at the targets for admitted moves: two moves that fit alone may not fit together.
 
 Log dirs on one file system share its room. A reservation holds the bytes that a move still has to
-write. The bytes that it has written are missing from the free bytes already.
+write. The free bytes of the disk already exclude those that it has written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reservations:
     """Record which move may write how much to which file system."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # never held over a disk call that may hang: all ends take it
+        self._lock = threading.Lock()  # never held over a disk call: release() needs it too
         self._held: dict[Occupant, int] = {}  # the file system on which each move holds room
         self._asking: dict[int, threading.Lock] = {}  # by file system: one move asks at a time
 

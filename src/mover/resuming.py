@@ -44,7 +44,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """Describe a move that a live copy names and no thread runs; target None: no such log dir."""
+    """Describe a move that a live copy names and no thread runs; its target may be missing."""
 
     key: TopicPartition
     log: Log

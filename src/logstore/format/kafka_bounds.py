@@ -74,7 +74,7 @@ def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
 
 @cache
 def _strides() -> Numbers:
-    """Build a table from a record's first two bytes to the distance to the next record.
+    """Build a table in which a record's first two bytes give the distance to the next record.
 
     The distance is 0 if they begin no record, or if the length has more than two bytes.
     """

@@ -42,7 +42,7 @@ class Fault(NamedTuple):
 
 
 class AbortedEntry(NamedTuple):
-    """Describe an aborted transaction, and the offset below which all were decided at its end."""
+    """Describe an aborted transaction, and the last stable offset when it ended."""
 
     producer_id: int
     first_offset: int

@@ -1,6 +1,6 @@
 """Check Kafka's batches in as few steps as possible: the inner loops of recovery and of scans.
 
-They return a batch only if it is whole and sound; `layouts.fault` finds what is wrong with another.
+They return a batch only if it is whole and sound; for others `layouts.fault` gives the reason.
 Pass a memoryview: its slices are not copies.
 """
 

@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     Attributes:
         base_offset: end of the log before; this commit's batches follow it without a gap.
-        first_sequence: how many records of this commit are before that offset already.
+        first_sequence: how many records of this commit the log already has before that offset.
     """
 
     topic: str

@@ -137,7 +137,7 @@ def host_named() -> Iterator[None]:
 
 @cache
 def settle_in() -> None:
-    """Free a Spark Python worker, once, from a costly garbage collection after every task.
+    """Spare a Spark Python worker a costly garbage collection after each task; runs only once.
 
     After each task the worker looks through all objects for garbage, including those of all
     imported modules. That takes as long as reading 20 MB. Objects that exist at its first task are

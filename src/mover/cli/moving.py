@@ -71,8 +71,8 @@ def plan(
     """Show the fewest bytes to move so that every log dir holds its share.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Moves that
-    cannot be done are shown with the reason. The command ends with 1 if a replica that is to leave
-    its log dir cannot.
+    cannot be done are shown with the reason. The command ends with 1 if a replica cannot leave a
+    log dir that is to be emptied.
 
     \b
     Examples:

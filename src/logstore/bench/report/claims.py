@@ -120,10 +120,10 @@ def _failure(figures: Figures) -> Claim | None:
         return None
     return Claim(
         "Motivation",
-        "RAID-0 stops with one failed disk; with JBOD the other disks go on.",
-        f"JBOD-4: {jbod[0]} of {jbod[1]} log dirs went on taking durable appends; "
+        "RAID-0 stops with one failed disk; with JBOD the other disks continue.",
+        f"JBOD-4: {jbod[0]} of {jbod[1]} log dirs continued to take durable appends; "
         f"RAID-0 over four disks: {raid[0]} of {raid[1]}, within the seconds of the test "
-        "(a file system may hold out on a dead disk until it needs it).",
+        "(a file system may keep running on a dead disk until it needs the disk).",
     )
 
 
@@ -137,5 +137,5 @@ def _processes(figures: Figures) -> Claim | None:
         f"One process a disk appended {median(ratios) - 1:+.0%} against one for all "
         f"with as many writers (median of {len(ratios)} case{'s' * (len(ratios) > 1)}, from "
         f"{min(ratios) - 1:+.0%} to {max(ratios) - 1:+.0%}). There is no network here, and one "
-        "Python process has one interpreter lock: another comparison.",
+        "Python process has one interpreter lock, so this comparison differs from the claim's.",
     )
