@@ -78,7 +78,7 @@ def test_claims_are_ratios_of_what_was_measured() -> None:
     assert "2.00 times the usable bytes" in texts[0]
     assert "2.00 times its append rate" in texts[0]
     assert "-30% against RAID-0 in appends, -25% in reads" in texts[1]
-    assert "3 of 4 log dirs went on" in texts[2]
+    assert "3 of 4 log dirs continued" in texts[2]
     assert "RAID-0 over four disks: 0 of 1" in texts[2]
     assert "-5%" in texts[3] and "median of 1 case," in texts[3]
 
