@@ -330,6 +330,35 @@ def test_tests_say_what_is_true(path: Path) -> None:
             assert first and first[0].endswith((".", "?", "!")), f"{name_of(path)}:{node.lineno}"
 
 
+# Places whose prose is plain, and phrases that had to be read twice there. A thread or a file is
+# "it"; a thing exists, continues, comes after another; a message reports.
+PLAIN_PLACES = ["README.md", "CHANGELOG.md", "docs"]
+STILTED = re.compile(
+    r"\b(whoever|who (?:is|was) just|who (?:comes|reads on|lets go|waits|holds|gets)|so long does"
+    r"|stands? in its place|(?:that|what) stands|behind that|(?:is|are|be|been) told|cannot tell"
+    r"|so many|goes? on with|of before|of one mind|held? against|put to the same|lets? in"
+    r"|(?:is|are|was) looked at|all the same|so it is with|gone on with|taken for whole)\b",
+    re.IGNORECASE,
+)
+
+
+def prose_files() -> list[Path]:
+    """List the documents and Python files in the plain places."""
+    places = [REPOSITORY / place for place in PLAIN_PLACES]
+    inside = [
+        path for place in places for path in place.rglob("*") if path.suffix in (".md", ".py")
+    ]
+    return sorted([*inside, *(place for place in places if place.is_file())])
+
+
+@pytest.mark.parametrize("path", prose_files(), ids=name_of)
+def test_prose_is_plain(path: Path) -> None:
+    """No phrase is used whose sentence has to be read twice."""
+    text = re.sub(r"\n\s*(?:# )?", " ", path.read_text(encoding="utf-8"))
+    found = [match.group() for match in STILTED.finditer(text)]
+    assert not found, f"{name_of(path)}: say it in everyday words: {found}"
+
+
 def test_each_module_has_its_tests() -> None:
     """A test file of its own name, or a line in the test map that says where it is tested."""
     lines = tomllib.loads((REPOSITORY / "tests" / "test_map.toml").read_text(encoding="utf-8"))
