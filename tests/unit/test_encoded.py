@@ -208,21 +208,6 @@ def test_raw_reads_keep_to_the_log(leader: Log) -> None:
         leader.read_raw(19)
 
 
-def test_regression_a_follower_that_begins_anew_after_a_crash_can_be_flushed(
-    tmp_path: Path, leader: Log
-) -> None:
-    """A recovery had named the empty segment, whose file was gone: no flush worked again."""
-    raw = leader.read_raw(2, 1)
-    store = LogStore.open(tmp_path / "other", admin_socket=False)
-    store.create("follower", 0)
-    store._abandon()
-    with LogStore.open(tmp_path / "other", admin_socket=False) as store:
-        log = store.log("follower", 0)
-        assert log.append_as_follower(raw) == range(2, 4)
-        assert log.append(b"next", durable=True) == 4
-        assert log.recovery_point == 5 and log.verify() == []
-
-
 def test_a_follower_begins_anew_beside_flushes(store: LogStore, leader: Log) -> None:
     """No flush meets the file of the empty segment as it goes."""
     raw = leader.read_raw(2, 1)

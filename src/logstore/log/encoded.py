@@ -177,8 +177,6 @@ def _leave(log: Log, old: Segment, offset: int) -> None:
     log._log_start_offset = log._recovery_point = offset
     log._count_from_flushed()
     old.is_dropped = True
-    # After a kill an empty segment counts as unflushed too: the next flush would look for its file.
-    log._unflushed = [pair for pair in log._unflushed if pair[0] is not old]
     _remove_files(log, (old,))
 
 
