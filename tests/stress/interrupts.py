@@ -33,6 +33,7 @@ HANG_SECONDS = 40
 STEPS_A_WORLD = 150
 REOPEN_EVERY = 50
 SECONDS_MIN = 20e-6
+UNFINISHED = ("logstore-whole", "logstore-stand-in", "logstore-admin-request")
 TRUE_EVERY = 4  # of so many programs one is interrupted from another process
 REQUEST = struct.Struct("2d")
 
@@ -142,7 +143,7 @@ class Interrupter:
 def wait_for_the_rest() -> None:
     """Wait for what completes by itself: after a second interrupt, or for a group of appends."""
     for thread in threading.enumerate():
-        if thread.name in ("logstore-whole", "logstore-stand-in") and thread.is_alive():
+        if thread.name in UNFINISHED and thread.is_alive():
             thread.join()
 
 
