@@ -202,6 +202,18 @@ def test_regression_a_wrong_type_in_the_metadata_is_found_at_once(
     check(base, "partition.metadata a field is missing or wrong")
 
 
+@pytest.mark.parametrize("field", ["seen", "paths"])
+def test_regression_a_witness_of_no_log_dir_is_reported(tmp_path: Path, field: str) -> None:
+    """What it said of something that is not a log dir was passed over in silence."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    for _ in range(2):
+        with LogStore.open(dirs, admin_socket=False):
+            pass
+    change(dirs[0] / "log-dir-witness", **{field: {"x": 1}})
+    with LogStore.open(dirs, admin_socket=False) as store:
+        assert "log-dir-witness is not used: 'x' is not the id of a log dir" in told(store)
+
+
 def test_a_recovery_point_that_cannot_be_takes_nothing_offline(base: Path) -> None:
     """No disk loses so many flushed records; a repair would fill them up."""
     with LogStore.open(base, admin_socket=False) as store:

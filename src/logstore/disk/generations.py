@@ -153,7 +153,7 @@ class DirGeneration:
         try:
             document = self._read(self._witness_path, WITNESS_NAME)
             if document is not None:
-                self.seen = {id_: _seen(row) for id_, row in document["seen"].items() if is_id(id_)}
+                self.seen = {_id(id_): _seen(row) for id_, row in document["seen"].items()}
                 self.paths = _paths(document)
         except _NOT_BELIEVED as error:
             self.seen, self.paths = {}, {}
@@ -279,13 +279,20 @@ def last_paths(dir_path: str) -> dict[str, str]:
 def _paths(document: Mapping[str, Any]) -> dict[str, str]:
     """Read the paths of a witness, which version 0.1.0 did not write; raises `fields.WRONG`."""
     paths = document.get("paths", {})
-    return {id_: fields.text(path, "a path") for id_, path in paths.items() if is_id(id_)}
+    return {_id(id_): fields.text(path, "a path") for id_, path in paths.items()}
 
 
 def _told(error: Exception) -> str:
     if isinstance(error, (CorruptCheckpointError, UnsupportedFormatError, PermissionError)):
         return str(error)
     return fields.told(error)
+
+
+def _id(key: str) -> str:
+    """Give the key of a witness's row, which is the id of a log dir; raises ValueError."""
+    if not is_id(key):
+        raise ValueError(f"{key[:40]!r} is not the id of a log dir")
+    return key
 
 
 def _generation(row: Any) -> Generation:
