@@ -10,10 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -90,9 +88,8 @@ def _fail(fd: int) -> None:
 def syncing_early(recorder: Recorder, seed: int, fails_at: int = NEVER) -> Iterator[EarlySyncs]:
     """Have the moves of a history sync early."""
     syncs = EarlySyncs(recorder, seed, fails_at)
-    names = SimpleNamespace(**{**vars(threading), "Thread": syncs.thread})
     with (
-        patch.object(early_sync, "threading", names),
+        patch.object(early_sync, "Thread", syncs.thread),
         patch.object(copy_segments, "EARLY_SYNC_BYTES", STEP_BYTES),
     ):
         yield syncs
