@@ -19,6 +19,7 @@ from crash.history_steps import CONFIGS, KEYS, LogSteps
 from crash.power_cut import QUIET
 from logstore import LogDirError, LogStore
 from logstore.disk import bulk
+from logstore.store.background import DirKeeper
 from mover import Move, MoveState, ReplicaMover
 from mover.move import Wanted
 from mover.pool import ReplicaMoveThreadPool
@@ -51,6 +52,7 @@ def in_one_thread() -> Iterator[None]:
         nothing_behind(),
         steps_in_one_thread(),
         patch.object(ReplicaMoveThreadPool, "wake", wake),
+        patch.object(DirKeeper, "wait_idle", lambda keeper, _: keeper.run_due(0.0)),
     ):
         yield
 
