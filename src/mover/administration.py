@@ -31,17 +31,22 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS = 0.25
 
 Row = dict[str, Any]
-_COMMANDS: weakref.WeakKeyDictionary[LogStore, MoveCommands] = weakref.WeakKeyDictionary()
+# The handlers that a store has registered keep its commands, and these refer to the store.
+_COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
+    weakref.WeakKeyDictionary()
+)
 _MAKING = threading.Lock()
 
 
 def commands_of(store: LogStore) -> MoveCommands:
     """Return the commands of a store; the first call registers them."""
     with _MAKING:
-        commands = _COMMANDS.get(store)
+        entry = _COMMANDS.get(store)
+        commands = None if entry is None else entry()
         if commands is None:
-            commands = _COMMANDS[store] = MoveCommands(store)
+            commands = MoveCommands(store)
             commands.register()
+            _COMMANDS[store] = weakref.ref(commands)
     return commands
 
 

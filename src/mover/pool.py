@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from logstore.arguments import whole
 from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogDirError
 
 Task = TypeVar("Task")
+
+
+# A thread that waits looks this often whether its pool is still in use.
+IDLE_SECONDS = 5.0
 
 
 class ReplicaMoveThreadPool(Generic[Task]):
@@ -50,7 +55,9 @@ class ReplicaMoveThreadPool(Generic[Task]):
             self._wakeups += 1
             if not self._is_closed and len(self._threads) < self.count:
                 name = f"ReplicaMoveThread-{len(self._threads)}"
-                thread = Thread(target=self._work, name=name, daemon=True)
+                thread = Thread(
+                    target=_work, args=(ref(self), self._changed), name=name, daemon=True
+                )
                 try:
                     start_for(self._path, thread)
                 except LogDirError:
@@ -60,21 +67,18 @@ class ReplicaMoveThreadPool(Generic[Task]):
                     self._threads.append(thread)
             self._changed.notify_all()
 
-    def _work(self) -> None:
-        seen = -1
-        while True:
-            with self._changed:
-                while not self._is_closed and self._wakeups == seen:
-                    self._changed.wait()
-                if self._is_closed:
-                    return
-                seen = self._wakeups
-            while (task := self._take()) is not None:
-                try:
-                    self._run(task)
-                except Exception as error:  # noqa: BLE001 - the thread continues with the next task
-                    self._failed(task, error)
-                self.wake()
+    def wakeups(self) -> int | None:
+        """Say how often the threads were woken; None at the end."""
+        return None if self._is_closed else self._wakeups
+
+    def run_all(self) -> None:
+        """Run tasks until there is none that may run now."""
+        while (task := self._take()) is not None:
+            try:
+                self._run(task)
+            except Exception as error:  # noqa: BLE001 - the thread continues with the next task
+                self._failed(task, error)
+            self.wake()
 
     def close(self) -> None:
         """Take no more tasks, and wait until the running ones have stopped."""
@@ -84,3 +88,21 @@ class ReplicaMoveThreadPool(Generic[Task]):
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+
+
+def _work(entry: ref[ReplicaMoveThreadPool[Any]], changed: threading.Condition) -> None:
+    """Run tasks until the end; while this thread waits, it does not keep mover and store in use."""
+    seen = -1
+    while True:
+        with changed:
+            pool = entry()
+            wakeups = None if pool is None else pool.wakeups()
+            if wakeups is None:
+                return
+            if wakeups == seen:
+                pool = None
+                changed.wait(IDLE_SECONDS)
+            seen = wakeups if pool is not None else seen
+        if pool is not None:
+            pool.run_all()
+            pool = None

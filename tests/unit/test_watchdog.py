@@ -269,7 +269,7 @@ def test_a_follower_that_hangs_and_then_fails_says_why(
             assert disk.began.wait(60)
             scene.watch.suspect()
             scene.watch.look(6)
-            assert log._in_custody == {"_lock"}
+            assert log._in_custody == {"_flush_lock", "_lock"}
             disk.released.set()
             assert isinstance(stuck.outcome(), LogDirOfflineError)
     assert not log._in_custody

@@ -43,6 +43,7 @@ class LogEnvironment:
             with `pread` in any other, because the owner may cut a file under its map.
         record_expansion_bytes_max: memory that one batch may need once it is decoded.
         owner_pid: the process that opened the store; a forked child is another one.
+        owner: the store, which a log in use keeps open; None of one that only reads.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class LogEnvironment:
         "dirty",
         "handles",
         "indexes",
+        "owner",
         "owner_pid",
         "record_expansion_bytes_max",
         "view",
@@ -67,6 +69,7 @@ class LogEnvironment:
         self.view: View = files.read_up_to if read_only else mapped.view
         self.record_expansion_bytes_max = config.record_expansion_bytes_max
         self.owner_pid = os.getpid()
+        self.owner: object = None
 
     def check_process(self) -> None:
         """Refuse to work in a child forked from the owner (LogClosedError)."""

@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from logstore.errors import LogStoreError
 from logstore.store.admin_protocol import decode_line, encode_error, encode_line
 
 if TYPE_CHECKING:
-    from logstore.store.admin_server import AdminServer
+    from logstore.store.admin_server import AdminServer, Answer
 
 UNDERWAY_MAX = 16
 
@@ -156,7 +157,7 @@ class Admin:
         if self.path is None:
             return
         try:
-            self._server = AdminServer(self.path, self.answer)
+            self._server = AdminServer(self.path, _answer_of(ref(self)))
         except OSError as error:
             warn("no admin socket at %s: %s", self.path, error)
             self.path = None
@@ -178,6 +179,11 @@ class Admin:
         if self._server is not None:
             self._server.stop()
             self.path = None
+
+    def leave(self) -> None:
+        """Serve no more, and wait for nothing."""
+        if self._server is not None:
+            self._server.leave()
 
     def drop(self) -> None:
         """Close the descriptors in a forked child; the parent goes on serving."""
@@ -212,6 +218,20 @@ class Admin:
         finally:
             with self._lock:
                 del self._underway[place]
+
+
+def _answer_of(entry: ref[Admin]) -> Answer:
+    """Make what a server asks; the server's thread does not keep the store open by it."""
+
+    def answer(
+        line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
+    ) -> bytes:
+        admin = entry()
+        if admin is None:
+            return encode_line({"error": encode_error(LogStoreError("the store is gone"))})
+        return admin.answer(line, tell, is_abandoned)
+
+    return answer
 
 
 def is_welcome(user_id: int) -> bool:

@@ -84,12 +84,16 @@ class AdminServer:
 
     def stop(self) -> None:
         """End the loop, hang up on all clients and take the socket's name away."""
+        self.leave()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def leave(self) -> None:
+        """Have the loop do what `stop` does, and do not wait for it."""
         self._is_stopped = True
         self.wake()
         if self._thread.ident is None:
             self._end()
-        else:
-            self._thread.join()
 
     def drop(self) -> None:
         """Close this process's descriptors and leave the socket to the parent of the fork."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
+from weakref import ref
 
 from logstore.config import StoreConfig
 from logstore.disk.calls import SYNCING, WORKING, call
@@ -95,7 +96,12 @@ class DirKeeper:
         self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
         self._is_stopped = False
         self._is_idle = False
-        self._thread = Thread(target=self._run, name=f"logstore-{log_dir.path}", daemon=True)
+        self._thread = Thread(
+            target=_keep_house,
+            args=(ref(self), self._waking, self._wakeup),
+            name=f"logstore-{log_dir.path}",
+            daemon=True,
+        )
 
     def start(self) -> None:
         """Start the thread; it begins with copies that are covered, which may want a flush.
@@ -290,28 +296,44 @@ class DirKeeper:
         """Say when there is something to do: on a suspect dir only the next probe counts."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
-    def _run(self) -> None:
+    def begin(self) -> None:
+        """Ask for what is to be removed since before the thread started."""
         self._guard("purge", self.purge_covered)
-        while True:
+
+    def pause_seconds(self) -> float | None:
+        """Say how long there is nothing to do, 0.0 if there is, None at the end; under the lock."""
+        self._is_idle = True
+        self._wakeup.notify_all()
+        if not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
+            seconds = self._next_due() - time.monotonic()
+            if seconds > 0 and not self.log_dir.is_offline:
+                return seconds
+        is_over = not self._purges or self.log_dir.is_suspect
+        if self.log_dir.is_offline or (self._is_stopped and is_over):
+            return None
+        self._is_idle = False
+        return 0.0
+
+
+def _keep_house(
+    entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
+) -> None:
+    """Do what is due until the end; while this thread waits, it does not keep the store open."""
+    keeper = entry()
+    if keeper is not None:
+        keeper.begin()
+    while True:
+        with waking:
+            keeper = entry()
+            seconds = None if keeper is None else keeper.pause_seconds()
+            if seconds is None:
+                return
+            if seconds:
+                keeper = None
+                wakeup.wait(seconds)
+        if keeper is not None:
             try:
-                if not self._turn():
-                    return
+                keeper.run_due(time.monotonic())
             except MemoryError:  # not even for what is written of an error: the next turn may do
                 time.sleep(SHORTAGE_SECONDS)
-
-    def _turn(self) -> bool:
-        """Wait for something that is due, and do it; False says that the thread is to end."""
-        with self._waking:
-            self._is_idle = True
-            self._wakeup.notify_all()
-            while not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
-                seconds = self._next_due() - time.monotonic()
-                if seconds <= 0 or self.log_dir.is_offline:
-                    break
-                self._wakeup.wait(seconds)
-            is_over = not self._purges or self.log_dir.is_suspect
-            if self.log_dir.is_offline or (self._is_stopped and is_over):
-                return False
-            self._is_idle = False
-        self.run_due(time.monotonic())
-        return True
+            keeper = None

@@ -21,6 +21,7 @@ from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError
 from logstore.log import host
 from logstore.names import TopicPartition
 from logstore.store import parallel, possession
+from logstore.store.dropped_store import weakly
 from logstore.store.purging import forget_postponed
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import last_at
@@ -48,7 +49,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     try:
         _take_possession(store, admission, log_dir)
         replicas.put_dir(log_dir)
-        log_dir.report_to(store._log_dir_failed)
+        log_dir.report_to(weakly(store._log_dir_failed))
         if log_dir.is_offline:  # it failed before anybody was told of failures
             store._log_dir_failed(log_dir)
         store._membership.note_missing()

@@ -11,6 +11,7 @@ A log dir that fails takes nothing with it but its own replicas.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -34,6 +35,7 @@ from logstore.store.replicas import Replicas
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
     from logstore.log.repair import RepairReport
+    from logstore.store.dropped_store import Place
     from logstore.store.loading import Loader
     from logstore.store.opening import OpenedDirs
     from logstore.store.recovery_report import RecoveryProgress
@@ -46,6 +48,9 @@ class LogStore(StoreAdministration):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
+
+    A store that is dropped without a close gives a ResourceWarning, unlocks its log dirs and is
+    recovered by the next open. A log in use keeps its store open.
 
     Attributes:
         admin: the commands by which it is operated from outside, through its socket.
@@ -65,6 +70,7 @@ class LogStore(StoreAdministration):
         self._environment: LogEnvironment
         self._watchdog: Watchdog
         self._replicas = Replicas((), ())
+        self._opened_at: Place | None = None
 
     @classmethod
     def open(
@@ -100,6 +106,7 @@ class LogStore(StoreAdministration):
         if config is None:
             config = StoreConfig()
         instance(config, StoreConfig, "config")
+        from logstore.store.dropped_store import calling_place
         from logstore.store.forking import watch
 
         for given, name in (
@@ -124,12 +131,21 @@ class LogStore(StoreAdministration):
         store = cls(config, on_log_dir_failure)
         watch(store)
         store._open(log_dirs, format_new, admin_socket, progress, clock)
+        store._opened_at = calling_place()
         return store
 
     def __repr__(self) -> str:
         """Show the log dirs, and how many partitions are in them."""
         state = ", closed" if self._closed else ""
         return f"<LogStore {self._count()} partitions in {list(self.log_dirs)}{state}>"
+
+    def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Let go of a store that was not closed, but at the end of the process: it does so."""
+        opened_at = getattr(self, "_opened_at", None)  # None: no owner, or not opened whole
+        if opened_at is not None and self._closed is None and not _is_exiting():
+            from logstore.store.dropped_store import let_go
+
+            let_go(self, opened_at)
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -144,6 +160,7 @@ class LogStore(StoreAdministration):
         """Take possession of the log dirs and load what is in them."""
         from logstore.store import ready  # noqa: F401 - what is needed later, now
         from logstore.store.admin_commands import register_all
+        from logstore.store.dropped_store import weakly
         from logstore.store.identity import resolve
         from logstore.store.membership import Membership
         from logstore.store.opening import open_log_dirs
@@ -157,11 +174,12 @@ class LogStore(StoreAdministration):
             resolve(log_dirs, patience_seconds),
             broker_id=self.config.broker_id,
             format_new=format_new,
-            on_failure=self._log_dir_failed,
+            on_failure=weakly(self._log_dir_failed),
             admin_socket=self.admin.choose_place() if admin_socket else None,
             patience_seconds=patience_seconds,
         )
         self._environment = LogEnvironment(self.config, clock)
+        self._environment.owner = self
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._membership = Membership(self._replicas, opened.roll, patience_seconds)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
@@ -224,7 +242,7 @@ class LogStore(StoreAdministration):
                 with suppress(LogStoreError):
                     log.close(flush=False)
 
-        self._is_armed = False
+        self._is_armed, self._opened_at = False, None  # so nothing is left to be let go of
         for keeper in self._keepers.values():
             keeper.stop()
         self.admin.stop()

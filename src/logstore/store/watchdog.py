@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
+from weakref import ref
 
 from logstore.disk.bell import Bell
 from logstore.disk.calls import awake_seconds, calls_under_way, wait_awake
@@ -63,7 +64,9 @@ class Watchdog:
         self._appending: dict[Log, _Appending] = {}
         self._relief: dict[LogDir, Relief] = {}
         self._stopped = Bell()
-        self._thread = Thread(target=self._run, name="logstore-watchdog", daemon=True)
+        self._thread = Thread(
+            target=_watch, args=(ref(self), self._stopped), name="logstore-watchdog", daemon=True
+        )
 
     def start(self) -> None:
         """Start the thread; raises LogDirError, retriable, when there is none to be had."""
@@ -71,19 +74,21 @@ class Watchdog:
 
     def stop(self) -> None:
         """End the thread; while it frees those who wait for a disk that hangs, a little later."""
-        self._stopped.ring()
+        self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
 
-    def _run(self) -> None:
-        while not wait_awake(self._stopped.wait, self._pause()):
-            with suppress(MemoryError):  # the next look may have more
-                self.look(time.monotonic())
+    def leave(self) -> None:
+        """Have the thread end, and do not wait for it."""
+        self._stopped.ring()
+
+    def last_looks(self) -> None:
+        """Free those who wait for a disk that hangs, a little longer."""
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())
 
-    def _pause(self) -> float:
+    def pause(self) -> float:
         """Look often while somebody has to be freed; else often enough for the bound."""
         if self._relief:
             return RELIEF_SECONDS
@@ -146,3 +151,19 @@ class Watchdog:
             del self._relief[log_dir]
             if log_dir.change(Event.ANSWERED):
                 self._on_answered()
+
+
+def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
+    """Look every so often; while this thread waits, it does not keep the store open."""
+    watchdog = entry()
+    while watchdog is not None:
+        pause_seconds = watchdog.pause()
+        watchdog = None
+        is_over = wait_awake(stopped.wait, pause_seconds)
+        watchdog = entry()
+        if watchdog is not None and is_over:
+            watchdog.last_looks()
+            return
+        if watchdog is not None:
+            with suppress(MemoryError):  # the next look may have more
+                watchdog.look(time.monotonic())

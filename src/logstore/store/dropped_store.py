@@ -1,0 +1,75 @@
+"""See to a store that its user dropped without closing it: warn, and let go of everything.
+
+No thread of a store refers to it while that thread waits. So the garbage collector finds a store
+that nobody uses any more, in whatever thread it runs. A log refers to its store, and so do a
+mover, an appender and a reader: as long as one of them is in use, the store serves.
+
+Nothing is written: the next open recovers, as after a crash. Nothing is waited for either: the
+thread that the collector runs in may hold any lock.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from weakref import WeakMethod
+
+if TYPE_CHECKING:
+    from logstore.store.store import LogStore
+
+Arguments = ParamSpec("Arguments")
+DROPPED = "the store was dropped without a close"
+
+
+class Place(NamedTuple):
+    """A line of the user's code."""
+
+    path: str
+    line: int
+
+
+def calling_place() -> Place:
+    """Find the line outside this library that called it; reads no source, so it is cheap."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
+        frame = frame.f_back
+    return (
+        Place("<unknown>", 0) if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
+    )
+
+
+def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """Make a callback of a method; it does not keep the object, and does nothing without it."""
+    entry = WeakMethod(method)
+
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+        bound = entry()
+        if bound is not None:
+            bound(*arguments, **options)
+
+    return call
+
+
+def let_go(store: LogStore, opened_at: Place) -> None:
+    """Give back the locks, end the threads, then warn."""
+    log_dirs = store._replicas.log_dirs
+    store._closed, store._is_armed = DROPPED, False
+    for log_dir in log_dirs:
+        log_dir.release()
+    for keeper in list(store._keepers.values()):
+        keeper.stop()
+    store._watchdog.leave()
+    store.admin.leave()
+    paths = ", ".join(log_dir.path for log_dir in log_dirs)
+    warnings.warn_explicit(
+        f"the store of {paths}, opened at {opened_at.path}:{opened_at.line}, was dropped without "
+        "a close: its log dirs are unlocked, and the next open recovers them; "
+        "call close(), or open it in a with statement",
+        ResourceWarning,
+        opened_at.path,
+        opened_at.line,
+        source=store,
+    )
