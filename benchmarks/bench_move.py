@@ -32,7 +32,7 @@ from benchmarks.moving import (
 from benchmarks.report import Row, at_least, at_most
 from benchmarks.workload import Sizes
 from logstore import Log, LogConfig, LogStore
-from logstore.log import moving
+from logstore.log import relocation
 from mover import ReplicaMover
 
 MB = 1_000_000
@@ -155,7 +155,7 @@ def bench_swap_pause(
     pauses: list[float] = []
     longest: list[float] = []
     bare: list[float] = []
-    held, places = moving.held, (stand.disks.source, stand.disks.target)
+    held, places = relocation.held, (stand.disks.source, stand.disks.target)
 
     @contextmanager
     def timed(log: Log) -> Iterator[None]:
@@ -166,7 +166,7 @@ def bench_swap_pause(
             finally:
                 pauses.append(time.perf_counter() - started)
 
-    monkeypatch.setattr(moving, "held", timed)
+    monkeypatch.setattr(relocation, "held", timed)
 
     def work() -> None:
         with (

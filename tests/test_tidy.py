@@ -101,7 +101,7 @@ def module_of(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """Give the room that a module belongs to: `logstore.log` for `logstore.log.segment`."""
+    """Give the package that a module belongs to: `logstore.log` for `logstore.log.writer`."""
     parts = module.split(".")
     return parts[0] if parts[0] == "mover" else ".".join(parts[:2])
 

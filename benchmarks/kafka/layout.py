@@ -11,7 +11,7 @@ from benchmarks.kafka import java
 from benchmarks.report import Row, at_least
 from benchmarks.workload import BATCH_RECORDS, equal_values
 from logstore import LogConfig, LogStore
-from logstore.format import kafka
+from logstore.format.kafka import record_batch as kafka
 
 if TYPE_CHECKING:
     from benchmarks.kafka.__main__ import Comparison

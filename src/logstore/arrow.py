@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.arguments import wrong
-from logstore.format import columnar, layouts
-from logstore.format import payload as payloads
+from logstore.format import layouts
 from logstore.format.batch import Headers, RecordBatch
-from logstore.format.columns import (
+from logstore.format.columnar import payload as payloads
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import (
     HEAD,
     PADDING,
     VARIABLE_WITH_NULLS,
@@ -244,7 +245,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
 
 
 def _without_hidden_bytes(array: pa.Array) -> list[Buffer]:
-    from logstore.format.columns import encode_cells
+    from logstore.format.columnar.columns import encode_cells
 
     return encode_cells(array.cast(pa.large_binary()).to_pylist())
 
@@ -266,7 +267,7 @@ def _timestamps(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _header_rows(array: pa.Array) -> list[Headers]:
-    from logstore.log.encode import check_headers
+    from logstore.log.write.encode import check_headers
 
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -295,7 +296,7 @@ def build_payload(
     data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int = columnar.MAGIC
 ) -> layouts.AnyPayload:
     """Encode Arrow rows as one batch; raise TypeError or ValueError with what is wrong."""
-    from logstore.log.encode import encode_headers
+    from logstore.log.write.encode import encode_headers
 
     batch = _as_batch(data)
     names = batch.schema.names
@@ -331,7 +332,7 @@ def _build_rows(
     batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
 ) -> layouts.AnyPayload:
     """Encode Arrow rows in a row layout."""
-    from logstore.log import encode
+    from logstore.log.write import encode
 
     names = batch.schema.names
     times: encode.Timestamps = None

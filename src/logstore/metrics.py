@@ -27,7 +27,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from logstore.store.reading import StoreReader
+    from logstore.store.reader import StoreReader
 
 STOP_SECONDS = 5.0
 

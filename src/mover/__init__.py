@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     )
     from mover.move import Move, MoveProgress
     from mover.mover import ReplicaMover
-    from mover.plan import MovePlan, plan_moves
+    from mover.planning.plan import MovePlan, plan_moves
     from mover.response import ChangeReplicaDirResponse
     from mover.state import MoveState
 
@@ -26,13 +26,13 @@ _PLACES = {
     "Move": "mover.move",
     "MoveCancelledError": "mover.errors",
     "MoveError": "mover.errors",
-    "MovePlan": "mover.plan",
+    "MovePlan": "mover.planning.plan",
     "MoveProgress": "mover.move",
     "MoveState": "mover.state",
     "ReplicaMover": "mover.mover",
     "TargetFullError": "mover.errors",
     "TargetUnfitError": "mover.errors",
-    "plan_moves": "mover.plan",
+    "plan_moves": "mover.planning.plan",
 }
 
 __all__ = [

@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logstore.errors import UnknownPartitionError
-from logstore.log import moving
-from mover.plan import MovePlan, PlannedMove, plan_moves
+from logstore.log import relocation
+from mover.planning.plan import MovePlan, PlannedMove, plan_moves
+from mover.rates.throttle import HOLD_RATE, kept_rate
 from mover.state import MoveState
-from mover.throttle import HOLD_RATE, kept_rate
 
 if TYPE_CHECKING:
     from logstore import LogStore
-    from logstore.store.admin import Request
+    from logstore.store.admin.admin import Request
     from mover.move import Move
     from mover.mover import ReplicaMover
-    from mover.throttle import Rate
+    from mover.rates.throttle import Rate
 
 PROGRESS_SECONDS = 0.25
 
@@ -243,7 +243,11 @@ def facts_of(move: Move) -> Row:
 def rate_left(store: LogStore) -> Rate:
     """Return the rate that an earlier mover set for all moves; the moves that it left record it."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
-        rate = None if moving.moving_of(log) is None else kept_rate(moving.rates_of(log), "store")
+        rate = (
+            None
+            if relocation.moving_of(log) is None
+            else kept_rate(relocation.rates_of(log), "store")
+        )
         if rate is not None:
             return rate
     return None

@@ -20,18 +20,18 @@ from logstore.errors import (
     LogStoreError,
     UnknownPartitionError,
 )
-from logstore.log import moving
+from logstore.log import relocation
 from logstore.log.log import Log
 from logstore.log.metadata import Moving
 from logstore.names import TopicPartition
 from logstore.store.replicas import MoveFound, Replicas
-from mover.catch_up import copy_all
-from mover.copy_segments import Ends, StoppedError
+from mover.copying.catch_up import copy_all
+from mover.copying.copy_segments import Ends, StoppedError
+from mover.copying.target import Target
 from mover.errors import MoveCancelledError, TargetUnfitError
 from mover.move import Move, Wanted
 from mover.state import MoveState
 from mover.swap import LOCKED_BYTES_MAX, Swap
-from mover.target import Target
 
 
 def check_fit(move: Move, target: LogDir) -> None:
@@ -106,17 +106,17 @@ class Job:
         self._forget_left()
         # Until the copy is removed or live, a deletion of the replica must remove it too.
         self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
-        self.target.begin(moving.metadata_of(self.log))
+        self.target.begin(relocation.metadata_of(self.log))
         self._count()
 
     def _claim(self) -> None:
         mark = Moving(self.move.move_id, self.ends.target.directory_id)
-        rates = self.move.throttle.rates_to_keep(moving.rates_of(self.log))
-        moving.set_moving(self.log, mark, rates)
+        rates = self.move.throttle.rates_to_keep(relocation.rates_of(self.log))
+        relocation.set_moving(self.log, mark, rates)
 
     def note_rates(self) -> None:
         """Update the rates beside the mark; if the mark was cleared, it stays cleared."""
-        mark = moving.moving_of(self.log)
+        mark = relocation.moving_of(self.log)
         if mark is not None and mark.move_id == self.move.move_id:
             with suppress(LogStoreError):
                 self._claim()
@@ -164,7 +164,7 @@ class Job:
         self._count()
         self.target.let_go()
         with suppress(LogStoreError):  # the marks do no harm; the next change drops them too
-            moving.settle(self.log)
+            relocation.settle(self.log)
         self.purge(self.source, self._swap.doomed_path)
         return True
 
@@ -176,7 +176,7 @@ class Job:
         if self._swap is not None and self._swap.is_undecided:
             return
         try:
-            moving.set_moving(self.log, None)
+            relocation.set_moving(self.log, None)
         except LogDirFullError:  # the log still serves, but the mark cannot be cleared
             with suppress(LogStoreError):
                 self.target.disown()
@@ -213,7 +213,7 @@ def unmark(replicas: Replicas, key: TopicPartition) -> None:
     replica = replicas.opened.get(key)
     if replica is not None:
         with suppress(LogStoreError):
-            moving.set_moving(replica.log, None)
+            relocation.set_moving(replica.log, None)
 
 
 End = Callable[[Move, MoveState, "LogStoreError | None"], None]

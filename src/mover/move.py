@@ -20,10 +20,10 @@ from logstore.arguments import timeout_of
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError, LogStoreError
 from logstore.names import TopicPartition
-from logstore.store.forking import REASON
+from logstore.store.start.fork import REASON
 from mover.errors import IllegalTransitionError, MoveError
+from mover.rates.throttle import MoveThrottle, Rate
 from mover.state import MoveState, check_transition
-from mover.throttle import MoveThrottle, Rate
 
 RATE_SECONDS = 5.0
 SAMPLE_SECONDS = 0.1

@@ -13,25 +13,25 @@ from logstore.arguments import flag, instance, text, whole
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogStoreError, ReadOnlyStoreError
-from logstore.log import moving
+from logstore.log import relocation
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
 from mover.administration import commands_of
 from mover.admission import admit, has_room, letting_in, refuse
-from mover.auto_rate import Pilot
 from mover.errors import MoveError
 from mover.move import Move
 from mover.pool import ReplicaMoveThreadPool
+from mover.rates.auto_rate import Pilot
+from mover.rates.throttle import Rate, Throttle
 from mover.reservation import Reservations
 from mover.response import ChangeReplicaDirResponse, change_replica_dirs
-from mover.resuming import resume_left
+from mover.resume import resume_left
 from mover.state import MoveState
-from mover.throttle import Rate, Throttle
 
 if TYPE_CHECKING:
-    from mover.plan import MovePlan
+    from mover.planning.plan import MovePlan
 
 NUM_REPLICA_MOVE_THREADS = 2
 ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
@@ -131,7 +131,7 @@ class ReplicaMover:
         Raises:
             The errors of `move`; moves that were already begun continue.
         """
-        from mover.plan import MovePlan
+        from mover.planning.plan import MovePlan
 
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
@@ -236,7 +236,7 @@ class ReplicaMover:
     def abandon(self, move: Move) -> None:
         """Make sure that what a failed move left is never resumed."""
         with suppress(LogStoreError, KeyError), self._replicas.reserved(move.key):
-            mark = moving.moving_of(self._replicas.opened[move.key].log)
+            mark = relocation.moving_of(self._replicas.opened[move.key].log)
             is_run = self.is_closed or move.key in self._replicas.running_moves
             if mark is not None and not is_run:
                 move.move_id = mark.move_id  # the id before a retry that failed at once
@@ -309,7 +309,7 @@ class ReplicaMover:
 
     def _broke(self, move: Move, error: Exception) -> None:
         """Fail a move whose thread met an unexpected error; the error is logged and kept."""
-        from logstore.store.background import warn
+        from logstore.store.upkeep.keeper import warn
 
         warn("the move of %s broke off", move.key, exc_info=True)
         if not move.state.is_end:

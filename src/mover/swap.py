@@ -26,14 +26,14 @@ import os
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError, ReplicaOfflineError
-from logstore.log import moving
-from logstore.log.cache import Handle
+from logstore.log import relocation
 from logstore.log.log import Log
 from logstore.log.metadata import Moving, Superseded
+from logstore.log.segments.cache import Handle
 from logstore.names import TopicPartition, delete_dir_name
-from mover.catch_up import copy_all, is_caught_up
-from mover.copy_segments import Ends
-from mover.target import Target
+from mover.copying.catch_up import copy_all, is_caught_up
+from mover.copying.copy_segments import Ends
+from mover.copying.target import Target
 
 # Bytes that may be left to copy when the lock is asked for: a few milliseconds' worth of any disk.
 LOCKED_BYTES_MAX = 64 << 10
@@ -72,18 +72,18 @@ class Swap:
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
         target.check_vacant()
-        self._epochs = moving.epochs_of(self.log)
-        whose = moving.whose_epochs(self.log)
+        self._epochs = relocation.epochs_of(self.log)
+        whose = relocation.whose_epochs(self.log)
         target.write_epochs(self._epochs, whose)
-        generation = moving.metadata_of(self.log).generation + 1
-        moving.write_marks(
+        generation = relocation.metadata_of(self.log).generation + 1
+        relocation.write_marks(
             self.log,
             Moving(target.move_id, log_dir.directory_id),
             Superseded(generation, log_dir.directory_id),
         )
-        self._metadata = moving.metadata_of(self.log)
-        if moving.whose_epochs(self.log) != whose:  # the log start rose meanwhile
-            target.write_epochs(self._epochs, moving.whose_epochs(self.log))
+        self._metadata = relocation.metadata_of(self.log)
+        if relocation.whose_epochs(self.log) != whose:  # the log start rose meanwhile
+            target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         self._clean = target.mark_caught_up(self._metadata, self._follow())
         self._follow()
 
@@ -108,15 +108,15 @@ class Swap:
         self.prepare()
         source_names = self._open_dir(self.ends.source)
         target_names = self._open_dir(self.ends.target)
-        with moving.held(self.log):
+        with relocation.held(self.log):
             if not self._take_the_rest():
                 return False
-            moving.hide(self.log)
+            relocation.hide(self.log)
             self.is_undecided = True
             self._rename_source(source_names)
             self._rename_target(target_names, source_names)
             segments = self.target.segments(self.new_path)
-            moving.point_to(self.log, self.ends.target, self.new_path, self._clean, segments)
+            relocation.point_to(self.log, self.ends.target, self.new_path, self._clean, segments)
             self.is_undecided = False
         return True
 
@@ -129,10 +129,10 @@ class Swap:
 
     def _take_the_rest(self) -> bool:
         """Copy and sync the last bytes; return False if they are too many or the log changed."""
-        segments = moving.segments_of(self.log)
-        if moving.metadata_of(self.log) != self._metadata:
+        segments = relocation.segments_of(self.log)
+        if relocation.metadata_of(self.log) != self._metadata:
             return False  # it was truncated, or the metadata behind the mark no longer holds
-        if moving.epochs_of(self.log) != self._epochs:
+        if relocation.epochs_of(self.log) != self._epochs:
             return False  # a leader epoch began meanwhile: the file at the target misses it
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
             return False  # it rolled meanwhile: the new file's name must be durable first
@@ -176,7 +176,7 @@ class Swap:
         try:
             files.rename(self.doomed_path, self.live_path)
             files.sync_names(names.fd)
-            moving.bring_back(self.log, moving.metadata_of(self.log).generation + 2)
+            relocation.bring_back(self.log, relocation.metadata_of(self.log).generation + 2)
         except OSError as error:
             failure = source.failed(error, self.doomed_path, *self.key)
             raise failure if source.is_offline else self._lose(failure) from error
@@ -185,7 +185,7 @@ class Swap:
         self._stay()
 
     def _stay(self) -> None:
-        moving.show(self.log)
+        relocation.show(self.log)
         self.is_undecided = False
 
     def _stands(self, path: str) -> bool:

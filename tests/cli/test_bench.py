@@ -16,7 +16,7 @@ import pytest
 from logstore import LogStore
 from logstore.bench.phases import Append
 from logstore.bench.report.sheets import costs
-from logstore.cli.benching import layout_of
+from logstore.cli.bench_rows import layout_of
 from logstore.cli.output import rate_text
 from logstore.disk import bulk, files
 from mover.bench import MovePhase

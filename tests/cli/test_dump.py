@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from logstore.format.columnar import HEADER_BYTES
+from logstore.format.columnar.record_batch import HEADER_BYTES
 from support.command_line import Run, damage, segment_path
 
 BATCH_WORDS = (

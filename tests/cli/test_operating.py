@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from logstore import LogDirError, LogStore
-from logstore.cli import operating
-from logstore.store.admin_client import find_owner
+from logstore.cli.commands import operate as operating
+from logstore.store.admin.client import find_owner
 from support.command_line import Run, owner_of
 from support.moves import StagedMove
 

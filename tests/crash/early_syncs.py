@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from logstore.disk import files
-from mover import copy_segments, early_sync
+from mover.copying import copy_segments, early_sync
 from support.crash_model import Op
 from support.recorder import Recorder
 

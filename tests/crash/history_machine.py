@@ -19,7 +19,7 @@ from crash.history_steps import CONFIGS, KEYS, LogSteps
 from crash.power_cut import QUIET
 from logstore import LogDirError, LogStore
 from logstore.disk import bulk
-from logstore.store.background import DirKeeper
+from logstore.store.upkeep.keeper import DirKeeper
 from mover import Move, MoveState, ReplicaMover
 from mover.move import Wanted
 from mover.pool import ReplicaMoveThreadPool

@@ -12,10 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 from logstore.disk import bulk, files
-from logstore.log import flushing, retention, truncation
+from logstore.log.removal import retention, truncation
+from logstore.log.write import flush
 from logstore.log.writer import LogWriter
-from logstore.store import background, creating
-from logstore.store.membership import Membership
+from logstore.store import creation
+from logstore.store.dirs.membership import Membership
+from logstore.store.upkeep import keeper
 from support.crash_model import Op
 
 
@@ -55,16 +57,16 @@ def untold(self: Membership, besides: object = None) -> None:
 
 # What is replaced, and by what.
 CHANGES: dict[str, tuple[Any, str, Any]] = {
-    "a truncation does not sync what it keeps": (flushing, "sync_segments", lambda *_: None),
+    "a truncation does not sync what it keeps": (flush, "sync_segments", lambda *_: None),
     "the epochs outlive a truncation": (truncation, "_forget_epochs", lambda *_: None),
     "the removal of a directory is not synced": (bulk, "remove_tree", unsynced_tree),
-    "a purge syncs nothing": (background, "purge_tree", unsynced_tree),
-    "a deletion takes no other copy along": (creating, "companions", lambda *_: []),
+    "a purge syncs nothing": (keeper, "purge_tree", unsynced_tree),
+    "a deletion takes no other copy along": (creation, "companions", lambda *_: []),
     "a new directory's name is not synced": (files, "make_dir", unsynced_dir),
     "a small file's name is not synced": (files, "write_atomically", unsynced_replace),
     "files go before the log start is written": (retention, "_start_at", files_first),
     "a checkpoint says more than is flushed": (LogWriter, "recovery_point", property(lying_point)),
-    "a deletion is not noted": (creating, "_note_deletion", lambda _: None),
+    "a deletion is not noted": (creation, "_note_deletion", lambda _: None),
     "a log dir leaves unsaid": (Membership, "_tell", untold),
 }
 

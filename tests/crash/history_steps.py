@@ -11,8 +11,8 @@ from functools import partial
 
 from crash.history_oracle import Key, Record, State
 from logstore import Log, LogConfig, LogStore
-from logstore.log.appender import Appender
-from logstore.log.encoded import parse
+from logstore.log.write.appender import Appender
+from logstore.log.write.raw_batches import parse
 from support.clock import Clock
 from support.recorder import Recorder
 

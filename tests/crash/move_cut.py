@@ -17,12 +17,12 @@ from crash.early_syncs import count_overtaken, syncing_early
 from crash.power_cut import QUIET, History
 from logstore import Log, LogStore, TopicPartition
 from logstore.disk.log_dir import LogDir
-from logstore.log import moving
-from logstore.store.listing import purge_tree
+from logstore.log import relocation
+from logstore.store.start.listing import purge_tree
 from mover import MoveState
 from mover import job as jobs
+from mover.copying.target import Target
 from mover.move import Move, Wanted
-from mover.target import Target
 from support.crash_model import Op
 from support.gate import Gate
 from support.moving import Alone
@@ -91,7 +91,7 @@ class MovingHistory(History):
     @contextmanager
     def busy_swap(self, target: Target) -> Iterator[None]:
         """Do something behind the caught-up mark, and append right before the lock is taken."""
-        mark, held = target.mark_caught_up, moving.held
+        mark, held = target.mark_caught_up, relocation.held
 
         def mark_and_step(*arguments: Any) -> Any:
             clean = mark(*arguments)
@@ -106,7 +106,7 @@ class MovingHistory(History):
 
         with (
             patch.object(target, "mark_caught_up", mark_and_step),
-            patch.object(moving, "held", append_and_hold),
+            patch.object(relocation, "held", append_and_hold),
         ):
             yield
 

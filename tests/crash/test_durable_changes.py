@@ -14,8 +14,8 @@ import pytest
 from crash.history_machine import in_one_thread, purge_all
 from crash.power_cut import QUIET
 from logstore import LogConfig, LogDirError, LogStore, UnknownPartitionError
-from logstore.log import flushing
 from logstore.log.epochs import LeaderEpochs
+from logstore.log.write import flush
 from mover import MoveState, ReplicaMover
 from support.crash_model import Change, CrashModel
 from support.gate import gated
@@ -209,7 +209,7 @@ def test_regression_a_start_written_by_a_killed_process_is_durable_first(base: P
         log.flush()
         ops = recorder.ops
         count = len(ops)
-        with patch("logstore.log.retention._remove_files", die), pytest.raises(Killed):
+        with patch("logstore.log.removal.retention._remove_files", die), pytest.raises(Killed):
             log.delete_records_before(15)
         last = max(i for i, op in enumerate(ops) if op[0] == "rename")
         assert last > count
@@ -240,7 +240,7 @@ def test_regression_epochs_do_not_outlive_the_records_of_a_truncation(base: Path
     leave(store)
     store = open_store(root)
     log = store.log("t", 0)
-    with patch.object(flushing, "write_epochs"):  # killed between the data and the epochs
+    with patch.object(flush, "write_epochs"):  # killed between the data and the epochs
         log.extend(values_of(10), durable=True)
     leave(store)
     with open_store(root) as store:

@@ -20,8 +20,8 @@ from crash.move_cut import MovingHistory, open_store
 from crash.power_cut import replay
 from logstore import LogDirOfflineError, LogStoreError
 from logstore.disk import files
-from mover.copy_segments import SegmentCopy
-from mover.early_sync import EarlySync
+from mover.copying.copy_segments import SegmentCopy
+from mover.copying.early_sync import EarlySync
 from support.crash_model import CrashModel, Image
 from support.places import fast_directory
 from support.recorder import Recorder

@@ -16,9 +16,9 @@ from crash.move_cut import record
 from crash.move_mutants import MUTANTS
 from crash.power_cut import UNSEEN
 from logstore.log.metadata import PartitionMetadata
-from mover.copy_segments import Ends, SegmentCopy
+from mover.copying.copy_segments import Ends, SegmentCopy
+from mover.copying.target import Target
 from mover.swap import Swap
-from mover.target import Target
 from support.crash_model import Op
 from support.places import fast_directory
 

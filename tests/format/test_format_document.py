@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from logstore.disk import checkpoint
-from logstore.disk.meta_properties import encode_meta
-from logstore.format import columnar, columns, prefix
-from logstore.format import payload as payloads
-from logstore.log import offset_index, time_index, trailer
+from logstore.disk.documents import checkpoint
+from logstore.disk.documents.meta_properties import encode_meta
+from logstore.format import prefix
+from logstore.format.columnar import columns
+from logstore.format.columnar import payload as payloads
+from logstore.format.columnar import record_batch as columnar
+from logstore.log.segments import offset_index, time_index, trailer
 from support import reader
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()

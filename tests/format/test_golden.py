@@ -13,9 +13,9 @@ import pytest
 
 from format.write_golden import GOLDEN, WRITERS, rows_of
 from logstore import CorruptRecordBatchError, LogDirOfflineError, LogStore, TopicPartition
-from logstore.disk.catalog_file import CATALOG_NAME, decode_catalog
-from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
-from logstore.disk.settings import DirSettings, read_settings
+from logstore.disk.documents.catalog_file import CATALOG_NAME, decode_catalog
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from logstore.disk.documents.settings import DirSettings, read_settings
 from logstore.log.epochs import LeaderEpochs
 from support.moves import directory_id_of
 from support.places import environment

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.format import columnar, compression, layouts
-from logstore.log import encode
+from logstore.format import compression, layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.log.write import encode
 from support import reader
 
 CELLS = st.one_of(st.none(), st.binary(max_size=20), st.just(b"12345678"))

@@ -12,10 +12,13 @@ import pytest
 from crc32c import crc32c
 
 from logstore import CorruptRecordBatchError, LogStore
-from logstore.format import compression, kafka, kafka_codecs
+from logstore.format import compression
 from logstore.format.compression import CODEC_IDS
-from logstore.format.kafka_encode import KafkaPayload
-from logstore.log import cursor, reader
+from logstore.format.kafka import codecs as kafka_codecs
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka.encode import KafkaPayload
+from logstore.log import reader
+from logstore.log.read import cursor
 
 META = "version=1\nnode.id=1\ncluster.id=x\n"
 GIB = 1 << 30

@@ -20,10 +20,11 @@ from logstore import (
     UnknownPartitionError,
     UnsupportedFormatError,
 )
-from logstore.format import kafka
-from logstore.store import kafka_listing, kafka_view
-from logstore.store.kafka_adopting import adopt
-from logstore.store.kafka_broker import registered_dirs
+from logstore.format.kafka import record_batch as kafka
+from logstore.store.kafka import broker_listing as kafka_listing
+from logstore.store.kafka import broker_view as kafka_view
+from logstore.store.kafka.adoption import adopt
+from logstore.store.kafka.broker import registered_dirs
 from support.kafka_golden import GOLDEN, given, log_dirs
 
 

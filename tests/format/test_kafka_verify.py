@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from logstore import LogStore, TopicPartition
-from logstore.format import kafka, kafka_sound
-from logstore.format.kafka_files import ABORTED_ENTRY, INDEX_ENTRY, TIME_ENTRY
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka import sound as kafka_sound
+from logstore.format.kafka.files import ABORTED_ENTRY, INDEX_ENTRY, TIME_ENTRY
 from logstore.format.prefix import walk
-from logstore.log.offset_index import OffsetIndex
-from logstore.log.scan import Scan
-from logstore.log.time_index import TimeIndex
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.time_index import TimeIndex
 from support.kafka_golden import log_dirs
 
 META = "version=1\nnode.id=1\ncluster.id=x\n"

@@ -11,9 +11,9 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.format import layouts
-from logstore.log.report import Problem
-from logstore.log.retention import AHEAD_MS_MAX
-from logstore.log.verification import verify_segment
+from logstore.log.recovery.report import Problem
+from logstore.log.recovery.verification import verify_segment
+from logstore.log.removal.retention import AHEAD_MS_MAX
 from support.clock import NOW_MS, Clock
 from support.hostile import kafka_batch, kafka_stored, plant, row
 

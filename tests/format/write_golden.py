@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from logstore import LogConfig, LogStore, TopicPartition
-from logstore.disk.settings import DirSettings, write_settings
-from logstore.format import columnar
+from logstore.disk.documents.settings import DirSettings, write_settings
+from logstore.format.columnar import record_batch as columnar
 from support.moves import StagedMove, directory_id_of
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from logstore import LogDirOfflineError, LogStore
-from mover import MoveState, ReplicaMover, copy_segments
-from mover.early_sync import EarlySync
+from mover import MoveState, ReplicaMover
+from mover.copying import copy_segments
+from mover.copying.early_sync import EarlySync
 from support.dropped_pages import DroppedPages
 from support.gate import SECONDS_MAX, gated
 from support.moving import CONFIG, check_whole, fill

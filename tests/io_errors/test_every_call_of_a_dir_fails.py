@@ -24,9 +24,9 @@ from io_errors import scenarios
 from io_errors.dir_scenarios import DIR_SCENARIOS, DirScenario, DirSession
 from io_errors.scenarios import CONFIG, IS_WHOLE, QUIET
 from logstore import LogStore, LogStoreError, ReplicaError
-from logstore.disk.checkpoint import read_document
+from logstore.disk.documents.checkpoint import read_document
 from logstore.disk.failures import PROCESS_IS_FULL
-from logstore.store.background import DirKeeper
+from logstore.store.upkeep.keeper import DirKeeper
 from support.expectation import Expectation
 from support.faulty import (
     FAULTS,

@@ -21,7 +21,8 @@ import pytest
 from io_errors import scenarios
 from io_errors.scenarios import CONFIG, QUIET, without_frames
 from logstore import LogDirOfflineError, LogStore, LogStoreError
-from mover import MoveState, ReplicaMover, copy_segments, early_sync
+from mover import MoveState, ReplicaMover
+from mover.copying import copy_segments, early_sync
 from support.expectation import Expectation
 from support.faulty import FAULTS, Fault, FaultyFiles, no_descriptor_leaks
 from support.gate import SECONDS_MAX, Gate

@@ -11,8 +11,8 @@ import pytest
 
 from logstore import Log, LogStore, LogStoreError, ReplicaIncompleteError
 from logstore.disk import bulk
-from mover import copy_segments
-from mover.early_sync import EarlySync
+from mover.copying import copy_segments
+from mover.copying.early_sync import EarlySync
 from support.dropped_pages import DroppedPages
 from support.gate import SECONDS_MAX, gated
 from support.moving import CONFIG, fill

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore, LogStoreError
-from logstore.disk import checkpoint
+from logstore.disk.documents import checkpoint
 from support.faulty import FAULTS, FaultyFiles
 from support.keepers import wait_for_keepers
 from support.places import fast_directory

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from logstore import LogConfig, LogStore, StoreConfig, TopicPartition
 from logstore.disk import files
-from logstore.store import parallel
-from logstore.store.background import DirKeeper
+from logstore.store.dirs import parallel
+from logstore.store.upkeep.keeper import DirKeeper
 from support.moves import StagedMove
 
 CONFIG = LogConfig(segment_bytes=1024, index_interval_bytes=256)

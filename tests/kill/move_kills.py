@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from logstore import LogConfig, LogStore, TopicPartition
 from logstore.disk import files
-from logstore.store.listing import purge_tree
+from logstore.store.start.listing import purge_tree
 from mover import MoveState, ReplicaMover
 from mover import job as jobs
 from mover.move import Move

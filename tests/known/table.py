@@ -19,7 +19,7 @@ STAGED = "media/test_staged_segments.py::"
 TAILS = "media/test_staged_tails.py::"
 MEMBERS = "startup/test_membership.py::"
 PLAYED = "known/test_rows.py::"
-SEALING = "unit/test_sealing.py::"
+SEALING = "unit/test_seal.py::"
 TABLE = "startup/test_startup_table.py::"
 NO_ISR = "replicas on several brokers, leaders and in-sync sets are not part of this engine"
 NO_TRANSACTIONS = "there are no transactions: no producer state, snapshots or markers are kept"
@@ -81,7 +81,7 @@ DISKS: dict[int, Row] = {
     50: Row("a full disk in recovery, and a clean marker all the same", (CALLS,)),
     51: Row(
         "a close among rolls and retention marks the dir offline",
-        ("unit/test_creating.py::test_a_close_among_appends_and_rolls_is_an_orderly_one",),
+        ("unit/test_creation.py::test_a_close_among_appends_and_rolls_is_an_orderly_one",),
     ),
     52: Row(
         "one failed close skips the others",
@@ -287,7 +287,7 @@ LOGS: dict[int, Row] = {
     99: Row("a tombstone goes too early or never", reason=NO_COMPACTION),
     100: Row(
         "one bad log ends the housekeeping of all",
-        ("unit/test_background.py::test_a_keeper_outlives_every_exception",),
+        ("unit/test_keeper.py::test_a_keeper_outlives_every_exception",),
     ),
     101: Row(
         "the log's start beyond its high watermark",
@@ -299,7 +299,7 @@ LOGS: dict[int, Row] = {
     ),
     103: Row(
         "a checkpoint while the logs are loaded",
-        ("unit/test_background.py::test_checkpoints_say_what_is_durable",),
+        ("unit/test_keeper.py::test_checkpoints_say_what_is_durable",),
     ),
     104: Row("an I/O error in recovery cuts the log", (CALLS,)),
     105: Row("one unreadable sector stops the broker", (CALLS, START)),

@@ -39,9 +39,9 @@ from logstore import (
 from logstore.arrow import to_record_batch
 from logstore.format import layouts
 from logstore.format.batch import BatchHeader, RecordBatch, WrongMaxTimestampError
-from logstore.format.kafka_header import CONTROL
-from logstore.log.encoded import parse
-from logstore.spark.columns import SPARK_TYPES, ArrowColumns
+from logstore.format.kafka.header import CONTROL
+from logstore.log.write.raw_batches import parse
+from logstore.spark.read.columns import SPARK_TYPES, ArrowColumns
 from support.hanging import QUIET
 from support.hostile import plant
 from support.mutants import mutant, seeds

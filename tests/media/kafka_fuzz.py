@@ -31,7 +31,8 @@ def decode(data: bytes) -> None:
     from crc32c import crc32c
 
     from logstore.errors import UnsupportedFormatError
-    from logstore.format import kafka, layouts
+    from logstore.format import layouts
+    from logstore.format.kafka import record_batch as kafka
     from logstore.format.prefix import walk
 
     if not data:
@@ -59,7 +60,7 @@ def one_round(arguments: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["logstore"]):
-        from logstore.format import kafka, kafka_codecs  # noqa: F401
+        from logstore.format.kafka import record_batch as kafka  # noqa: F401
     atheris.Setup([sys.argv[0], *arguments], decode)
     atheris.Fuzz()
 

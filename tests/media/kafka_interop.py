@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from logstore import LogConfig, LogStore, TopicPartition
-from logstore.store.kafka_adopting import adopt
-from logstore.store.kafka_exporting import export
+from logstore.store.kafka.adoption import adopt
+from logstore.store.kafka.export import export
 from mover import ReplicaMover
 from support.kafka_golden import row_of
 from support.kafka_peer import Broker, Client, client_of, dump_log_segments, missing_tools

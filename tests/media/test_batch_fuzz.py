@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from logstore.format import columns
+from logstore.format.columnar import columns
 from media import batch_fuzz
 from support.hostile import UNREADABLE
 from support.places import environment
@@ -49,6 +49,6 @@ def test_the_fuzzer_sees_starts_that_wrap(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_fuzzer_sees_a_check_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """If an append does not look at records, what it takes cannot be read."""
     data = UNREADABLE["Kafka: deltas that fall"]()
-    monkeypatch.setattr("logstore.format.kafka.check_many", lambda *_, **__: None)
+    monkeypatch.setattr("logstore.format.kafka.record_batch.check_many", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         batch_fuzz.look_at(data, random.Random(1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import CorruptRecordBatchError, LogStore
-from logstore.log.scan import Scan
+from logstore.log.segments.scan import Scan
 
 
 @pytest.mark.timeout(20)

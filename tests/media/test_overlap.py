@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from logstore import LogConfig, LogStore
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 
 
 def test_regression_an_overlapping_batch_costs_no_record_of_the_next_segment(

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from logstore import LogConfig, LogStore, OffsetOutOfRangeError, Record
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 from support.places import SHARED_MEMORY
 from support.reader import batches, read_partition
 from support.samples import facts

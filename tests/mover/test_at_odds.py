@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore, TopicPartition
-from logstore.log import moving
+from logstore.log import relocation
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import PartitionMetadata
-from logstore.store.kafka_adopting import adopt
+from logstore.store.kafka.adoption import adopt
 from mover import MoveError, MoveState, ReplicaMover, job
+from mover.copying.target import Target
 from mover.move import Move
-from mover.target import Target
 from support.gate import SECONDS_MAX, gated
 from support.kafka_golden import given, log_dirs
 from support.moving import check_whole, fill, replica_dirs, settle
@@ -130,7 +130,7 @@ def test_an_epoch_that_begins_before_the_lock(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epochs at the target are those of the log, also one that came at the last moment."""
-    write_marks = moving.write_marks
+    write_marks = relocation.write_marks
 
     def write_and_append(one: Log, *marks: object) -> None:
         write_marks(one, *marks)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_an_epoch_that_begins_before_the_lock(
             one.leader_epoch = 7
             one.append(b"600:x", durable=True)
 
-    monkeypatch.setattr(moving, "write_marks", write_and_append)
+    monkeypatch.setattr(relocation, "write_marks", write_and_append)
     with ReplicaMover(store) as mover:
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
     known = log._epochs.entries

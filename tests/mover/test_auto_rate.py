@@ -12,8 +12,8 @@ import pytest
 
 from logstore import LogConfig, LogStore
 from logstore.log.latency import BOUNDS, STEP, Latencies, count_above, quantile, unwatch, watch
-from mover.auto_rate import RATE_MIN, TICK_SECONDS, AutoRate, Pilot
-from mover.throttle import AUTOMATIC, Throttle
+from mover.rates.auto_rate import RATE_MIN, TICK_SECONDS, AutoRate, Pilot
+from mover.rates.throttle import AUTOMATIC, Throttle
 
 MB = 1_000_000
 FAST, SLOW = 20e-6, 900e-6

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mover.balance import Assignment, DirFacts, ReplicaFacts, bands, bytes_on, choose
+from mover.planning.balance import Assignment, DirFacts, ReplicaFacts, bands, bytes_on, choose
 
 GIB = 1 << 30
 

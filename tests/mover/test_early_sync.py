@@ -13,7 +13,8 @@ import pytest
 from logstore import Log, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.disk.states import Event
-from mover import MoveState, copy_segments
+from mover import MoveState
+from mover.copying import copy_segments
 from support.faulty import fd_path, no_thread_leaks
 from support.gate import SECONDS_MAX, gated
 from support.moving import check_whole, replica_dirs, settle

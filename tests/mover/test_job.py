@@ -10,9 +10,9 @@ import pytest
 from logstore import Log, LogClosedError, LogStore, LogStoreError, UnknownPartitionError
 from logstore.disk.states import Event
 from logstore.errors import LogDirFullError, LogDirOfflineError, LogDirSuspectError
-from logstore.log import moving
+from logstore.log import relocation
 from mover import MoveCancelledError, MoveState
-from mover.copy_segments import StoppedError
+from mover.copying.copy_segments import StoppedError
 from mover.errors import TargetUnfitError
 from mover.job import Job, check_fit, run, without_frames
 from mover.move import Wanted
@@ -41,7 +41,7 @@ def test_each_step_leaves_what_the_next_begins_with(
     job.begin()
     assert replica_dirs(base) == ["a/orders-0", name]
     assert job.target.path in store._replicas.begun
-    assert (moved := moving.metadata_of(log).moving) and moved.move_id == job.move.move_id
+    assert (moved := relocation.metadata_of(log).moving) and moved.move_id == job.move.move_id
     assert (job.move.state, job.move.bytes_done) == (MoveState.COPYING, 0)
 
     job.copy()
@@ -79,7 +79,7 @@ def test_a_target_that_takes_nothing_is_refused(
         check_fit(job.move, job.ends.target)
     with pytest.raises(REFUSALS[event]):
         job.run()
-    assert moving.metadata_of(log).moving is None
+    assert relocation.metadata_of(log).moving is None
     assert replica_dirs(base) == ["a/orders-0"]
 
 
@@ -102,7 +102,7 @@ def test_a_job_that_gives_up_leaves_nothing(
     job.copy()
     job.give_up(is_cancelled=True)
     assert replica_dirs(base) == ["a/orders-0"] and not purges
-    assert moving.metadata_of(log).moving is None
+    assert relocation.metadata_of(log).moving is None
     assert (job.move.bytes_done, store._replicas.begun) == (0, {})
     fill(log, 1)
     check_whole(log, base, "a")

@@ -14,10 +14,10 @@ import pytest
 
 from logstore import Log, LogDirOfflineError, LogStore, ReplicaOfflineError
 from logstore.disk.states import Event
-from logstore.log import moving
+from logstore.log import relocation
 from mover import Move, MoveState, ReplicaMover, plan_moves
 from mover.administration import left_moves
-from mover.resuming import resume_left
+from mover.resume import resume_left
 from support.gate import SECONDS_MAX, Gate, gated
 from support.moving import CONFIG, check_whole, fill, replica_dirs, settle
 
@@ -282,7 +282,7 @@ def test_a_source_without_room_for_the_note_is_no_reason_to_resume(
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
         with monkeypatch.context() as patch:
-            patch.setattr(moving, "set_moving", full)
+            patch.setattr(relocation, "set_moving", full)
             move.cancel()
         assert move.state is CANCELLED
         assert replica_dirs(base) == ["a/orders-0"]
@@ -320,8 +320,8 @@ def test_a_source_that_is_away_by_itself_leaves_the_copy(
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
         with monkeypatch.context() as patch:
-            patch.setattr(moving, "segments_of", away)
-            patch.setattr(moving, "set_moving", away)
+            patch.setattr(relocation, "segments_of", away)
+            patch.setattr(relocation, "set_moving", away)
             gate.open()
             assert move.wait(SECONDS_MAX) is FAILED
             assert temporary(store) == [("b", True)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mover.ordering import Transfer, in_order
+from mover.planning.ordering import Transfer, in_order
 
 DISKS = ["a", "b", "c"]
 

@@ -17,7 +17,7 @@ from logstore.names import move_dir_name
 from mover import Move, MovePlan, MoveState, ReplicaMover
 from mover.administration import commands_of
 from mover.errors import TargetFullError
-from mover.plan import PlannedMove
+from mover.planning.plan import PlannedMove
 from mover.reservation import Reservations
 from support.gate import SECONDS_MAX, Gate, gated
 from support.moving import CONFIG, check_whole, fill, replica_dirs

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from logstore import LogStore
 from mover import plan_moves
-from mover.balance import DirFacts, ReplicaFacts
-from mover.plan import MovePlan, plan_of
+from mover.planning.balance import DirFacts, ReplicaFacts
+from mover.planning.plan import MovePlan, plan_of
 
 from .test_balance import a_dir, small_stores
 

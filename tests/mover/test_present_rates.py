@@ -10,7 +10,7 @@ import pytest
 
 from logstore import Log, LogStore
 from mover import Move, MoveState, ReplicaMover
-from mover.throttle import MoveThrottle, Throttle
+from mover.rates.throttle import MoveThrottle, Throttle
 from support.gate import SECONDS_MAX
 
 RATES = {"a": 900 << 20, "b": 700 << 20, "c": 800 << 20}

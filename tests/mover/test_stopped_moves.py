@@ -20,8 +20,8 @@ from mover import (
     MoveState,
     ReplicaMover,
 )
+from mover.copying.target import bytes_standing
 from mover.reservation import Reservations
-from mover.target import bytes_standing
 from support.gate import SECONDS_MAX, Gate, gated
 from support.moving import CONFIG, check_whole, fill, replica_dirs, settle
 

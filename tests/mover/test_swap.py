@@ -12,7 +12,7 @@ import pytest
 
 from logstore import Log, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.log import moving
+from logstore.log import relocation
 from mover.job import Job
 from mover.swap import LOCKED_BYTES_MAX, Swap
 from support.moving import check_whole, fill, job_of, replica_dirs
@@ -115,14 +115,14 @@ def test_a_rename_that_is_refused_leaves_the_log_where_it_was(
     log: Log, base: Path, job: Job, monkeypatch: pytest.MonkeyPatch, which: str, number: int
 ) -> None:
     """The source has its name, and outranks the copy where that was to be live already."""
-    before, generation = list(log), moving.metadata_of(log).generation
+    before, generation = list(log), relocation.metadata_of(log).generation
     swap, refusing = swap_of(job), Refusing(monkeypatch, number)
     refusing.paths = [swap.live_path if which == "source" else job.target.path]
     with pytest.raises(LogStoreError):
         swap.run()
     assert refusing.refused == refusing.paths
     assert (log.log_dir, swap.is_undecided) == (str(base / "a"), False)
-    raised = moving.metadata_of(log).generation - generation
+    raised = relocation.metadata_of(log).generation - generation
     assert raised == (2 if which == "target" else 0)
     monkeypatch.undo()
     assert list(log) == before

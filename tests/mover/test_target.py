@@ -11,13 +11,13 @@ import pytest
 from logstore import Log, LogStore
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError
-from logstore.log import moving
+from logstore.log import relocation
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import CAUGHT_UP, COPYING, MoveRecord, PartitionMetadata
 from logstore.names import TopicPartition
-from mover.catch_up import copy_all, is_caught_up
-from mover.copy_segments import Ends
-from mover.target import NOBODYS, Target, bytes_standing
+from mover.copying.catch_up import copy_all, is_caught_up
+from mover.copying.copy_segments import Ends
+from mover.copying.target import NOBODYS, Target, bytes_standing
 from support.gate import Gate
 from support.moving import CONFIG, fill, records_on_disk, replica_dirs
 
@@ -53,18 +53,18 @@ def record_of(target: Target) -> MoveRecord:
 def test_a_copy_is_marked_before_it_has_a_byte(log: Log, ends: Ends) -> None:
     """Its mark names the move and the source, its generation outranks the log's."""
     target = target_of(ends)
-    target.begin(moving.metadata_of(log))
+    target.begin(relocation.metadata_of(log))
     assert record_of(target) == (MOVE_ID, ends.source.directory_id, COPYING, 0)
     metadata = PartitionMetadata.read(target.path)
     assert metadata is not None
-    assert metadata.generation == moving.metadata_of(log).generation + 1
+    assert metadata.generation == relocation.metadata_of(log).generation + 1
     assert (target.copied_bytes, bytes_standing(ends.target, KEY, MOVE_ID)) == (0, 0)
 
 
 def test_a_copy_follows_truncation_retention_and_appends(log: Log, ends: Ends) -> None:
     """After each pass the bytes that stand there are the log's, of every segment."""
     target = target_of(ends)
-    target.begin(moving.metadata_of(log))
+    target.begin(relocation.metadata_of(log))
     changes: list[Callable[[], object]] = [
         list,
         lambda: log.truncate_to(333),
@@ -77,12 +77,12 @@ def test_a_copy_follows_truncation_retention_and_appends(log: Log, ends: Ends) -
         change()
         copy_all(log, target, ends)
         target.sync()
-        assert is_caught_up(moving.segments_of(log), target)
+        assert is_caught_up(relocation.segments_of(log), target)
         assert target.copied_bytes == log.size_bytes
         assert bytes_standing(ends.target, KEY, MOVE_ID) == log.size_bytes
     made = target.segments(target.path)
     assert [one.end_offset for one in made][-1] == log.log_end_offset
-    assert [one.base_offset for one in made] == [s.base_offset for s in moving.segments_of(log)]
+    assert [one.base_offset for one in made] == [s.base_offset for s in relocation.segments_of(log)]
     found = [row for row in records_on_disk(Path(target.path)) if row[0] >= log.log_start_offset]
     assert found == [(record.offset, record.value) for record in log]
 
@@ -93,11 +93,11 @@ def test_a_copy_that_was_left_is_taken_up_only_if_it_is_of_this_log(
 ) -> None:
     """Bytes of another generation of the log are removed; others are not copied again."""
     first = target_of(ends)
-    first.begin(moving.metadata_of(log))
+    first.begin(relocation.metadata_of(log))
     copy_all(log, first, ends)
     first.sync()
     first.let_go()
-    metadata = moving.metadata_of(log)
+    metadata = relocation.metadata_of(log)
     if changes_generation:
         metadata = metadata._replace(generation=metadata.generation + 1)
     second = target_of(ends)
@@ -112,11 +112,11 @@ def test_other_moves_of_the_same_replica_are_removed(
     """Copies of other partitions stay, also of one whose name begins the same way."""
     store.create("orders", 1, log_dir=base / "a")
     other = target_of(ends, "cd" * 16, TopicPartition("orders", 1))
-    other.begin(moving.metadata_of(store["orders", 1]))
+    other.begin(relocation.metadata_of(store["orders", 1]))
     earlier = target_of(ends, "ef" * 16)
-    earlier.begin(moving.metadata_of(log))
+    earlier.begin(relocation.metadata_of(log))
     target = target_of(ends)
-    target.begin(moving.metadata_of(log))
+    target.begin(relocation.metadata_of(log))
     found = [str(base / name) for name in replica_dirs(base) if name.startswith("b/")]
     assert found == sorted([other.path, target.path])
 
@@ -134,11 +134,11 @@ def test_a_place_that_is_taken_is_left_alone(log: Log, base: Path, ends: Ends) -
 def test_a_mark_says_how_far_the_copy_has_come(log: Log, ends: Ends) -> None:
     """The metadata that is given is that of the copy once it is live: without marks."""
     target = target_of(ends)
-    target.begin(moving.metadata_of(log))
+    target.begin(relocation.metadata_of(log))
     copy_all(log, target, ends)
     target.sync()
-    target.write_epochs([(0, 0), (7, 600)], moving.whose_epochs(log))
-    clean = target.mark_caught_up(moving.metadata_of(log), log.log_end_offset)
+    target.write_epochs([(0, 0), (7, 600)], relocation.whose_epochs(log))
+    clean = target.mark_caught_up(relocation.metadata_of(log), log.log_end_offset)
     assert record_of(target) == (MOVE_ID, ends.source.directory_id, CAUGHT_UP, log.log_end_offset)
     assert (clean.move_record, clean.moving) == (None, None)
     epochs = LeaderEpochs.read(target.path)
@@ -149,7 +149,7 @@ def test_a_copy_is_disowned_and_removed(log: Log, ends: Ends) -> None:
     """Disowned it is nobody's; removed, also twice, nothing of it is left."""
     target = target_of(ends)
     target.disown()  # there is none yet
-    target.begin(moving.metadata_of(log))
+    target.begin(relocation.metadata_of(log))
     copy_all(log, target, ends)
     target.disown()
     assert record_of(target).move_id == NOBODYS

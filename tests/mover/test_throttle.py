@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mover.throttle import (
+from mover.rates.throttle import (
     BURST_SECONDS,
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logstore import Log, LogStore
-from logstore.spark.commits import read_records
+from logstore.spark.write.commits import read_records
 
 KILLS = int(os.environ.get("LOGSTORE_SPARK_KILLS", "20"))
 BATCH = 300

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from logstore.format import kafka
 from logstore.format.batch import RecordBatch
-from logstore.spark.columns import BYTES_MIN, ArrowColumns
+from logstore.format.kafka import record_batch as kafka
+from logstore.spark.read.columns import BYTES_MIN, ArrowColumns
 
 CELL = bytes(BYTES_MIN // 2)
 

@@ -14,8 +14,8 @@ import pytest
 
 from logstore import LogConfig, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.spark.commits import CommitLog, commit, read_records
-from logstore.spark.staging import Run, Stage
+from logstore.spark.write.commits import CommitLog, commit, read_records
+from logstore.spark.write.staging import Run, Stage
 
 CALLS = ("pwritev", "pwrite", "fsync", "fdatasync", "rename", "unlink", "open_file", "mkdir")
 # `make spark-kill` cuts at every call.
@@ -180,7 +180,7 @@ def cut_first_commit(base: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("logstore.spark.commits.append_part", killed)
+        patched.setattr("logstore.spark.write.commits.append_part", killed)
         commit(store, QUERY, 0, runs)
     die(store)
     return runs

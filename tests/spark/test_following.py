@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from logstore import LogStore, LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
-from logstore.spark import streaming, views
 from logstore.spark.options import ReadOptions, read_options
-from logstore.spark.planning import survey
-from logstore.spark.streaming import StreamReader
-from logstore.spark.views import forget
+from logstore.spark.read import stream, views
+from logstore.spark.read.read_plan import survey
+from logstore.spark.read.stream import StreamReader
+from logstore.spark.read.views import forget
 
 ALL = ReadAllAvailable()
 
@@ -153,7 +153,7 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(
 ) -> None:
     """As in Kafka's source: the first one does not, nor a stream that ends with what is there."""
     now = 100.0
-    monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now))
     reader = follow(subscribe="t", minOffsetsPerTrigger="3", maxTriggerDelay="20s")
     first = reader.latestOffset(reader.initialOffset(), ALL)
     store["t", 0].extend([b"new"] * 2)
@@ -181,7 +181,7 @@ def test_an_open_transaction_takes_no_stream_back(store: LogStore, follow: Any) 
         return {key: span._replace(end=2) for key, span in survey(options).items()}
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(streaming, "survey", surveyed)
+        patched.setattr(stream, "survey", surveyed)
         assert reader.latestOffset(end, ALL) == end
         assert reader.latestOffset(start, ALL)["t"] == {"0": 2, "1": 2}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from logstore import TopicPartition
-from logstore.spark.offsets import Reached, from_document, limited, same, short_id, to_document
+from logstore.spark.read.offsets import Reached, from_document, limited, same, short_id, to_document
 
 KEYS = [TopicPartition("t", number) for number in range(12)]
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from logstore import LogDirLockedError, LogStore
-from logstore.spark import writing
+from logstore.spark.write import sink
 
 
 class Clock:
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Make the sink's pauses take no time."""
     clock = Clock()
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)
-    monkeypatch.setattr(writing, "time", time)
+    monkeypatch.setattr(sink, "time", time)
     return clock
 
 
@@ -44,7 +44,7 @@ def test_a_commit_waits_for_another_one(tmp_path: Path, clock: Clock) -> None:
     """That of a driver that was killed goes on for a while, and ends."""
     other = LogStore.open(tmp_path, admin_socket=False)
     clock.at_pause = {40: other.close}
-    with writing.own((str(tmp_path),)) as store:
+    with sink.own((str(tmp_path),)) as store:
         assert store.log_dirs
     assert clock.pauses == 40
 
@@ -52,13 +52,13 @@ def test_a_commit_waits_for_another_one(tmp_path: Path, clock: Clock) -> None:
 def test_a_commit_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
     """Who does not end is named."""
     with LogStore.open(tmp_path, admin_socket=False), pytest.raises(LogDirLockedError) as caught:
-        writing.own((str(tmp_path),))
-    assert clock.now > 100 + writing.LOCK_SECONDS_MAX
+        sink.own((str(tmp_path),))
+    assert clock.now > 100 + sink.LOCK_SECONDS_MAX
     assert "Spark can write to a store only while no other process owns it" in str(caught.value)
 
 
 def test_a_commit_does_not_wait_for_an_owner_that_stays(tmp_path: Path, clock: Clock) -> None:
     """An owner with an admin socket is no commit."""
     with LogStore.open(tmp_path), pytest.raises(LogDirLockedError):
-        writing.own((str(tmp_path),))
+        sink.own((str(tmp_path),))
     assert clock.pauses == 0

@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql.types import BinaryType, StructType
 
 from logstore import LogDirLockedError, LogStore, LogStoreError, UnknownPartitionError
-from logstore.spark import views
 from logstore.spark.checks import check_segment
 from logstore.spark.options import Place, read_options
-from logstore.spark.planning import pieces_of, survey
-from logstore.spark.reading import read_piece
+from logstore.spark.read import views
+from logstore.spark.read.read_plan import pieces_of, survey
+from logstore.spark.read.read_task import read_piece
 from logstore.spark.source import LogStoreSource
-from logstore.spark.staging import StagedFile
-from logstore.spark.writing import BatchWriter, WriteOptions
+from logstore.spark.write.sink import BatchWriter, WriteOptions
+from logstore.spark.write.staging import StagedFile
 
 VALUE = StructType().add("value", BinaryType())
 FORMAT_ADVICE = ("format_new", "logstore format", "open it for writing")
@@ -43,7 +43,9 @@ def dirs(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 def without_crc32c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be a worker without the extra `kafka`."""
-    for name in [name for name in sys.modules if name.startswith("logstore.format.kafka")]:
+    for name in [
+        name for name in sys.modules if name.startswith("logstore.format.kafka.record_batch")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "crc32c", None)
 

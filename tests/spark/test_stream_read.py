@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from logstore import LogStore
-from logstore.spark.offsets import short_id, to_document
+from logstore.spark.read.offsets import short_id, to_document
 from support.spark_data import rows_of
 
 Start = Callable[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.log.metadata import CAUGHT_UP, COPYING, MoveRecord, Moving, Superseded
-from logstore.store.startup import Act, Decision, ReplicaFacts
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 from startup.cases import Case, Outcome, live_copies
 
 NAMED, OTHER = "a" * 32, "b" * 32

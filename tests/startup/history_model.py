@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from logstore.log.metadata import COPYING
-from logstore.store.startup import Act, Decision, ReplicaFacts
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 from startup.partition_world import (
     BEGINNING,
     RULES,

@@ -7,7 +7,7 @@ import sys
 import types
 from typing import NamedTuple
 
-from logstore.store import startup
+from logstore.store.start import startup_table
 
 
 class Mutant(NamedTuple):
@@ -105,13 +105,15 @@ MUTANTS = (
 
 def changed_table(mutant: Mutant) -> types.ModuleType:
     """Make the table with one rule changed."""
-    source = inspect.getsource(startup)
+    source = inspect.getsource(startup_table)
     assert source.count(mutant.old) == 1, mutant.name
     module = types.ModuleType("startup_changed")
     sys.modules["startup_changed"] = module
     code = compile(source.replace(mutant.old, mutant.new), "startup_changed", "exec")
     exec(code, module.__dict__)
     module.__dict__.update(
-        Act=startup.Act, Decision=startup.Decision, ReplicaFacts=startup.ReplicaFacts
+        Act=startup_table.Act,
+        Decision=startup_table.Decision,
+        ReplicaFacts=startup_table.ReplicaFacts,
     )
     return module

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from logstore.log.metadata import CAUGHT_UP, COPYING, MoveRecord, Moving, Superseded
-from logstore.store.startup import Decision, ReplicaFacts, decide, is_covered
+from logstore.store.start.startup_table import Decision, ReplicaFacts, decide, is_covered
 
 DISKS = 3
 APPENDS_MAX, EVENTS_MAX = 2, 3

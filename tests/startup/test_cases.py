@@ -28,7 +28,7 @@ from logstore.log.metadata import (
     Superseded,
 )
 from logstore.names import parse_dir_name
-from logstore.store.startup import decide, is_covered
+from logstore.store.start.startup_table import decide, is_covered
 from startup.cases import Case, all_cases, expected, live_copies
 from startup.decided_cases import decided
 from support.keepers import wait_for_keepers

@@ -208,8 +208,8 @@ def test_foreign_names_in_every_place_are_reported_and_survive(dirs: list[str]) 
 
 def test_a_log_start_offset_behind_the_end_is_not_believed(dirs: list[str]) -> None:
     """A checkpoint that would delete everything keeps everything."""
-    from logstore.disk import checkpoint
-    from logstore.disk.meta_properties import decode_meta
+    from logstore.disk.documents import checkpoint
+    from logstore.disk.documents.meta_properties import decode_meta
     from logstore.names import TopicPartition
 
     for one in dirs:

@@ -15,8 +15,8 @@ from logstore import LogDirError, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
 from logstore.log.log import Log
-from logstore.store import parallel, watchdog
-from logstore.store.background import DirKeeper
+from logstore.store.dirs import parallel, watchdog
+from logstore.store.upkeep.keeper import DirKeeper
 from support.hanging import LATE, QUIET, Caller
 from support.places import fast_directory
 

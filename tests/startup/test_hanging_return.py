@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logstore import LogDirError, LogStore
-from logstore.store import watchdog
+from logstore.store.dirs import watchdog
 from support.faulty import no_thread_leaks
 from support.hanging import QUIET, Caller, DeadDisk
 from support.places import fast_directory

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logstore import LogDirOfflineError, LogStore
-from logstore.disk import checkpoint
-from logstore.disk.generations import WITNESS_NAME, last_paths
+from logstore.disk.documents import checkpoint
+from logstore.disk.documents.generations import WITNESS_NAME, last_paths
 from support.moves import directory_id_of
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyfakefs.fake_filesystem import FakeFilesystem
 
-from logstore.disk import checkpoint
+from logstore.disk.documents import checkpoint
 from logstore.disk.log_dir import LogDir
 from logstore.log.metadata import DELETED_BY_USER, DELETION
-from logstore.store.listing import (
+from logstore.store.start.listing import (
     list_log_dir,
     purge_tree,
     remove_leftovers,

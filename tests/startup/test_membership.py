@@ -10,10 +10,10 @@ import pytest
 
 from logstore import LogDirIdentityError, LogDirOfflineError, LogStore
 from logstore.disk import files
+from logstore.disk.documents.meta_properties import MetaProperties, decode_meta
 from logstore.disk.log_dir import LogDir
-from logstore.disk.meta_properties import MetaProperties, decode_meta
 from logstore.names import TopicPartition
-from logstore.store.membership import Admission, Membership
+from logstore.store.dirs.membership import Admission, Membership
 from support.moves import directory_id_of
 
 

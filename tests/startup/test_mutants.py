@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logstore.store.startup import decide, is_covered
+from logstore.store.start.startup_table import decide, is_covered
 from startup.cases import all_cases, expected
 from startup.decided_cases import decided
 from startup.history_model import search

@@ -13,7 +13,7 @@ import pytest
 
 from logstore import LogStore
 from logstore.disk import files
-from logstore.disk.generations import GENERATION_NAME, WITNESS_NAME
+from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME
 from logstore.errors import LogStoreError, ReplicaIncompleteError, ReplicaOfflineError
 from support.hanging import QUIET
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyfakefs.fake_filesystem import FakeFilesystem
 
 from logstore.config import StoreConfig
-from logstore.disk import checkpoint
+from logstore.disk.documents import checkpoint
 from logstore.disk.log_dir import LogDir
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import (
     CAUGHT_UP,
@@ -26,12 +26,12 @@ from logstore.log.metadata import (
     PartitionMetadata,
     Superseded,
 )
-from logstore.store import settling
-from logstore.store.listing import purge_tree, with_metadata
-from logstore.store.parallel import Outcome
+from logstore.store.dirs.parallel import Outcome
 from logstore.store.replicas import Replicas
-from logstore.store.settling import settle
-from logstore.store.startup import Act, Decision, ReplicaFacts
+from logstore.store.start import reconcile
+from logstore.store.start.listing import purge_tree, with_metadata
+from logstore.store.start.reconcile import settle
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 from support.fake_disk import fake_disk, refusing
 
 Fake = tuple[FakeFilesystem, list[str]]
@@ -79,7 +79,7 @@ def in_turn(
 def fake() -> Iterator[Fake]:
     """Give one fake file system to all examples."""
     with fake_disk() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling, "for_each", in_turn)
+        patch.setattr(reconcile, "for_each", in_turn)
         yield made
 
 

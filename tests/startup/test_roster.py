@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from logstore.disk.meta_properties import Hint, MetaProperties
+from logstore.disk.documents.meta_properties import Hint, MetaProperties
 from logstore.errors import LogDirIdentityError
-from logstore.store.roster import DirFacts, Found, Roll, decide
+from logstore.store.start.roster import DirFacts, Found, Roll, decide
 
 NO_HINT = Hint(None, None)
 STORE, OTHER = "5" * 32, "0" * 32

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logstore import LogConfig, LogStore
-from logstore.disk import checkpoint
+from logstore.disk.documents import checkpoint
 from logstore.log.epochs import LeaderEpochs
 from startup.small_files import encode
 

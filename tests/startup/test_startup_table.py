@@ -15,7 +15,7 @@ from logstore.errors import (
 )
 from logstore.log.metadata import CAUGHT_UP, COPYING, MoveRecord, Moving, Superseded
 from logstore.names import TopicPartition
-from logstore.store.startup import Act, Decision, ReplicaFacts, decide, is_covered
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, decide, is_covered
 
 KEY = TopicPartition("orders", 0)
 MOVE_ID = "0123456789abcdef" * 2

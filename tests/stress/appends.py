@@ -11,8 +11,8 @@ from typing import Any
 
 from logstore import Log, LogStoreError
 from logstore.format import layouts
-from logstore.log import encode
-from logstore.log.appender import Appender
+from logstore.log.write import encode
+from logstore.log.write.appender import Appender
 from stress.model import Key, State, Step
 from stress.world import World
 

@@ -46,11 +46,11 @@ BUSY = StoreConfig(
     log_dir_suspect_ms=QUIET.log_dir_suspect_ms,
 )
 WARM = (
-    "logstore.format.kafka",
-    "logstore.format.kafka_sound",
-    "logstore.store.ready",
+    "logstore.format.kafka.record_batch",
+    "logstore.format.kafka.sound",
+    "logstore.store.preload",
     "logstore.store.view",
-    "logstore.format.kafka_decode",
+    "logstore.format.kafka.decode",
     "mover",
 )
 ALLOWED = (LogStoreError, MemoryError)

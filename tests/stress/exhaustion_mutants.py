@@ -10,9 +10,10 @@ from logstore.disk import log_dir
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.disk.spare import Spare
 from logstore.format import compression
-from logstore.log import appender, batch_group
+from logstore.log.write import appender, batch_group
 from logstore.log.writer import LogWriter
-from logstore.store import background, watchdog
+from logstore.store.dirs import watchdog
+from logstore.store.upkeep import keeper
 from mover import pool
 
 
@@ -36,7 +37,7 @@ def _no_spare_descriptor() -> None:
 
 
 def _no_thread_is_no_error_of_ours() -> None:
-    for module in (background, appender, watchdog, pool):
+    for module in (keeper, appender, watchdog, pool):
         module.start_for = lambda path, thread: thread.start()  # type: ignore[attr-defined]
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logstore.disk import files, uninterrupted
-from logstore.log import batch_group, flushing, retention, rolling, truncation
+from logstore.log.removal import retention, truncation
+from logstore.log.write import batch_group, flush, roll
 from logstore.log.writer import LogWriter
-from logstore.store import closing
+from logstore.store.dirs import shutdown
 
 
 class Mutant(NamedTuple):
@@ -28,7 +29,7 @@ def _any_error_is_a_failed_flush() -> None:
         return None
 
     _work_in_the_main_thread()
-    for module in (flushing, truncation, retention):
+    for module in (flush, truncation, retention):
         module.hidden_failure = hidden_failure  # type: ignore[attr-defined]
 
 
@@ -46,15 +47,15 @@ def _a_truncation_stays_half_done() -> None:
 
 def _a_close_is_never_made_up_for() -> None:
     _work_in_the_main_thread()
-    real = closing.Closing._close
+    real = shutdown.Closing._close
 
-    def close(self: closing.Closing, store: Any, timeout: float | None) -> None:
+    def close(self: shutdown.Closing, store: Any, timeout: float | None) -> None:
         try:
             real(self, store, timeout)
         finally:
             self._left = self._left or ()
 
-    closing.Closing._close = close  # type: ignore[method-assign]
+    shutdown.Closing._close = close  # type: ignore[method-assign]
 
 
 def _a_deletion_is_half_done() -> None:
@@ -63,17 +64,17 @@ def _a_deletion_is_half_done() -> None:
 
 
 def _an_interrupted_flush_counts() -> None:
-    flushing._take_back = lambda *arguments: None
+    flush._take_back = lambda *arguments: None
 
 
 def _a_torn_append_stays() -> None:
     LogWriter._undo_write = lambda self, position: None  # type: ignore[method-assign]
-    rolling.undo = lambda log: None
+    roll.undo = lambda log: None
 
 
 def _a_file_of_a_group_stays() -> None:
     batch_group._undo = lambda *arguments: None
-    rolling.undo = lambda log: setattr(log, "_half_made", ())
+    roll.undo = lambda log: setattr(log, "_half_made", ())
 
 
 MUTANTS = (

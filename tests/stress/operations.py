@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore import LogStore, LogStoreError
-from logstore.store.admin_client import find_owner
+from logstore.store.admin.client import find_owner
 from stress.appends import Appends
 from stress.model import Finding, State, Step
 from stress.world import DIRS

@@ -19,7 +19,8 @@ import sys
 from pathlib import Path
 from stress.operations import Program
 from support.places import fast_directory
-import logstore.format.kafka, logstore.store.view, mover.mover  # with the first use of each
+# These come with the first use of each.
+import logstore.format.kafka.record_batch, logstore.store.view, mover.mover
 
 with fast_directory() as root:
     world = Program(root, 1)

@@ -14,7 +14,7 @@ import pytest
 from logstore import StoreConfig
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
-from logstore.store import parallel, watchdog
+from logstore.store.dirs import parallel, watchdog
 from logstore.store.store import LogStore
 from support.faulty import CALLS, fd_path
 

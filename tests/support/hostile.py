@@ -14,12 +14,14 @@ from crc32c import crc32c
 from xxhash import xxh3_64_digest
 
 from logstore import Log
-from logstore.format import columnar, compression, kafka, layouts
-from logstore.format.columns import VARIABLE, append_padded, encode_cells, raw
+from logstore.format import compression, layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import VARIABLE, append_padded, encode_cells, raw
+from logstore.format.columnar.payload import HAS_DELTAS, HAS_HEADERS, HAS_KEYS, HAS_TIMESTAMPS
 from logstore.format.compression import CODEC_IDS
-from logstore.format.kafka_codecs import compress
-from logstore.format.payload import HAS_DELTAS, HAS_HEADERS, HAS_KEYS, HAS_TIMESTAMPS
-from logstore.log import encoded
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka.codecs import compress
+from logstore.log.write import raw_batches
 
 HEADER_BYTES = columnar.HEADER_BYTES
 FIELDS = (
@@ -257,7 +259,7 @@ def unguarded() -> Iterator[None]:
     """Let appends take what stands in batches unseen, as a disk does."""
     with (
         patch.object(layouts, "check_run", lambda *_, **__: None),
-        patch.object(encoded, "CODEC_NAMES", range(8)),
+        patch.object(raw_batches, "CODEC_NAMES", range(8)),
     ):
         yield
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from logstore.disk.meta_properties import decode_meta
+from logstore.disk.documents.meta_properties import decode_meta
 from logstore.log.metadata import (
     CAUGHT_UP,
     COPYING,

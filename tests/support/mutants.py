@@ -8,9 +8,12 @@ import struct
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import columnar, compression, kafka, kafka_codecs
-from logstore.format.kafka_header import CONTROL
-from logstore.format.payload import HAS_DELTAS, HAS_HEADERS, HAS_KEYS, HAS_TIMESTAMPS
+from logstore.format import compression
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.payload import HAS_DELTAS, HAS_HEADERS, HAS_KEYS, HAS_TIMESTAMPS
+from logstore.format.kafka import codecs as kafka_codecs
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka.header import CONTROL
 from support.hostile import (
     BOMBS,
     FIELDS,

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
-from logstore.store import parallel
-from logstore.store.background import DirKeeper
-from logstore.store.watchdog import Watchdog
+from logstore.store.dirs import parallel
+from logstore.store.dirs.watchdog import Watchdog
+from logstore.store.upkeep.keeper import DirKeeper
 
 
 class _AtOnce:

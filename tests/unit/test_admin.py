@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from logstore import LogStoreError, UnknownPartitionError
-from logstore.store.admin import UNDERWAY_MAX, Admin, Arguments, Request
-from logstore.store.admin_protocol import decode_line, encode_line
+from logstore.store.admin.admin import UNDERWAY_MAX, Admin, Arguments, Request
+from logstore.store.admin.protocol import decode_line, encode_line
 
 
 def ask(admin: Admin, command: object, **arguments: object) -> dict[str, object]:

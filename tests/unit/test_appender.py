@@ -12,7 +12,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogClosedError, LogDirOfflineError, RecordTooLargeError
-from logstore.log.appender import Appender, AppendFuture
+from logstore.log.write.appender import Appender, AppendFuture
 
 FOR_EVER = 3600.0
 

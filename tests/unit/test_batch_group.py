@@ -14,10 +14,13 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogDirError, LogDirFullError, LogStoreError
-from logstore.format import columnar, kafka, layouts
-from logstore.format.payload import LOG_APPEND_TIME
-from logstore.log import batch_group, encoded, writer
-from logstore.log.encoded import parse
+from logstore.format import layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.payload import LOG_APPEND_TIME
+from logstore.format.kafka import record_batch as kafka
+from logstore.log import writer
+from logstore.log.write import batch_group, raw_batches
+from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.hostile import column, columnar_batch, kafka_batch, row
 from support.interrupts import InterruptAt
@@ -156,7 +159,7 @@ def test_regression_an_interrupt_leaves_all_or_nothing(count: int) -> None:
                 before = state(log)
                 with (
                     suppress(KeyboardInterrupt),
-                    InterruptAt(number, batch_group, encoded, writer) as it,
+                    InterruptAt(number, batch_group, raw_batches, writer) as it,
                 ):
                     log.append_encoded(batches(count, 3))
                 was_hit = it.was_hit

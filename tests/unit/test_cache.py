@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logstore.disk import files
-from logstore.log.cache import Cache, Handle
+from logstore.log.segments.cache import Cache, Handle
 
 
 def test_the_weight_stays_within_the_capacity() -> None:

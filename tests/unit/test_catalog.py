@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore import LogDirOfflineError, LogStore, PartitionExistsError, UnknownPartitionError
-from logstore.disk.catalog_file import (
+from logstore.disk.documents.catalog_file import (
     CATALOG_NAME,
     DELETED,
     Place,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore.disk import checkpoint
-from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.documents import checkpoint
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_digest
 
-from logstore.format import columnar, layouts
-from logstore.format.columns import encode_cells
-from logstore.format.payload import Payload, build_payload, payload_of
+from logstore.format import layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import encode_cells
+from logstore.format.columnar.payload import Payload, build_payload, payload_of
 from logstore.format.sound import sound_header
-from logstore.log.encode import BATCH_OVERHEAD_BYTES, check_headers, encode_headers, size_max
-from logstore.log.encoded import parse
+from logstore.log.write.encode import BATCH_OVERHEAD_BYTES, check_headers, encode_headers, size_max
+from logstore.log.write.raw_batches import parse
 
 CELLS = st.one_of(st.none(), st.binary(max_size=20), st.just(b"12345678"))
 TIMES = st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.format.columns import (
+from logstore.format.columnar.columns import (
     HEAD,
     BytesColumn,
     decode_column,

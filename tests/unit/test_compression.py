@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import kafka_codecs
 from logstore.format.compression import compress, decompress, require
+from logstore.format.kafka import codecs as kafka_codecs
 
 CODECS = st.sampled_from([3, 4])
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from logstore import LogConfig, LogStore
-from logstore.log import trailer as trailers
-from logstore.log.offset_index import OffsetIndex
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.offset_index import OffsetIndex
 
 COUNT = 60
 

@@ -15,8 +15,8 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.log import moving
-from logstore.log.segment import Segment
+from logstore.log import relocation
+from logstore.log.segments.segment import Segment
 from mover import MoveState, ReplicaMover
 from support.faulty import fd_path, open_below
 from support.gate import SECONDS_MAX
@@ -101,7 +101,7 @@ def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_p
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old disk fails as the log points to the new one: what is appended there is synced."""
-    leave, point_to = Segment.leave, moving.point_to
+    leave, point_to = Segment.leave, relocation.point_to
     begun, appended, threads = threading.Event(), threading.Event(), list[threading.Thread]()
 
     def leave_late(segment: Segment, environment: Any) -> None:
@@ -123,7 +123,7 @@ def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_p
     with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
         log = store.create("orders", 0, log_dir=tmp_path / "a")
         log.extend([b"a", b"b"], durable=True)
-        monkeypatch.setattr(moving, "point_to", detach_first)
+        monkeypatch.setattr(relocation, "point_to", detach_first)
         monkeypatch.setattr(Segment, "leave", leave_late)
         with ReplicaMover(store) as mover:
             assert mover.move("orders", 0, tmp_path / "b").wait(SECONDS_MAX) is MoveState.DONE

@@ -17,7 +17,7 @@ import pytest
 
 from logstore import LogStore, StoreConfig
 from logstore.disk.dir_lock import DirLock
-from logstore.store.watchdog import LOOK_SECONDS_MAX
+from logstore.store.dirs.watchdog import LOOK_SECONDS_MAX
 from mover import ReplicaMover
 from support.faulty import no_thread_leaks, open_below
 from support.places import fast_directory

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore import Record
-from logstore.format import columnar, kafka
-from logstore.format.payload import Payload
-from logstore.log import encode
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.payload import Payload
+from logstore.format.kafka import record_batch as kafka
+from logstore.log.write import encode
 
 CELLS = st.none() | st.binary(max_size=60)
 HEADERS = st.lists(st.tuples(st.text(max_size=9), CELLS), max_size=4).map(tuple)

@@ -14,10 +14,11 @@ import pytest
 from logstore import LogConfig, LogDirError, LogStore, LogStoreError, ReplicaOfflineError
 from logstore.disk.threads import Thread
 from logstore.disk.uninterrupted import Work
-from logstore.format import compression, kafka_codecs
-from logstore.log import batch_group
-from logstore.store import parallel
-from logstore.store.admin_client import find_owner
+from logstore.format import compression
+from logstore.format.kafka import codecs as kafka_codecs
+from logstore.log.write import batch_group
+from logstore.store.admin.client import find_owner
+from logstore.store.dirs import parallel
 from support.hanging import QUIET
 from support.shortage import no_descriptors, no_threads, small_files
 

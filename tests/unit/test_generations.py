@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logstore.disk import checkpoint
-from logstore.disk.generations import (
+from logstore.disk.documents import checkpoint
+from logstore.disk.documents.generations import (
     GENERATION_NAME,
     STARTS_KEPT,
     WITNESS_NAME,
@@ -16,7 +16,7 @@ from logstore.disk.generations import (
     Generation,
     Seen,
 )
-from logstore.disk.meta_properties import new_id
+from logstore.disk.documents.meta_properties import new_id
 from logstore.names import TopicPartition
 
 KEY = TopicPartition("orders", 0)

@@ -13,7 +13,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogDirOfflineError, RecordTooLargeError
-from logstore.log import group_commit
+from logstore.log.write import group_commit
 
 WAIT_SECONDS = 60
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from logstore.disk import files
+from logstore.disk.documents.settings import SETTINGS_NAME, DirSettings
 from logstore.disk.log_dir import LogDir
-from logstore.disk.settings import SETTINGS_NAME, DirSettings
 from logstore.disk.states import Event
 from logstore.errors import (
     LogDirError,

@@ -13,9 +13,10 @@ import pytest
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogClosedError, LogStoreError
-from logstore.log import appender as appenders
-from logstore.log import group_commit, writer
 from logstore.log import log as logs
+from logstore.log import writer
+from logstore.log.write import appender as appenders
+from logstore.log.write import group_commit
 from support.interrupts import InterruptAt
 
 WAIT_SECONDS = 60

@@ -14,10 +14,11 @@ import pytest
 
 from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.log import retention, writer
+from logstore.log import writer
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.removal import retention
 from logstore.log.replica import Replica
-from logstore.log.segment import Segment
+from logstore.log.segments.segment import Segment
 from support.hanging import QUIET
 from support.interrupts import InterruptAt, in_own_thread
 from support.places import fast_directory

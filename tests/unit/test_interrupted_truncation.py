@@ -16,7 +16,9 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore, LogStoreError, ReplicaOfflineError
 from logstore.disk import files
-from logstore.log import opening, truncation, writer
+from logstore.log import writer
+from logstore.log.recovery import open_log
+from logstore.log.removal import truncation
 from support.hanging import QUIET, Caller
 from support.interrupts import InterruptAt, in_own_thread
 from support.places import fast_directory
@@ -95,7 +97,7 @@ def test_regression_readers_end_after_two_interrupts(
     log.flush()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(files, "rename", rename)
-        patch.setattr(opening, "reopen", interrupted)
+        patch.setattr(open_log, "reopen", interrupted)
         log.truncate_to(1)
     reads: list[Callable[[], Any]] = [lambda: log[8], lambda: log.read_raw(8), lambda: log[0]]
     for read in reads:
@@ -118,7 +120,7 @@ def test_a_truncation_is_whole_at_every_line() -> None:
                 with (
                     suppress(KeyboardInterrupt),
                     place(),
-                    InterruptAt(line, truncation, writer, files, opening) as it,
+                    InterruptAt(line, truncation, writer, files, open_log) as it,
                 ):
                     log.truncate_to(5)
                 assert 5 <= len(log) <= 12

@@ -14,13 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore import UnsupportedFormatError
-from logstore.format import kafka, kafka_codecs, kafka_decode, kafka_encode, layouts
+from logstore.format import layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.compression import CODEC_IDS
-from logstore.format.kafka_decode import read_headers
-from logstore.format.kafka_encode import encode_alike, encode_rows, equal_size
-from logstore.format.kafka_encode import varint as written
-from logstore.format.kafka_varints import varint
+from logstore.format.kafka import codecs as kafka_codecs
+from logstore.format.kafka import decode as kafka_decode
+from logstore.format.kafka import encode as kafka_encode
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka.decode import read_headers
+from logstore.format.kafka.encode import encode_alike, encode_rows, equal_size
+from logstore.format.kafka.encode import varint as written
+from logstore.format.kafka.varints import varint
 
 CELLS = st.one_of(st.none(), st.binary(max_size=80))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), CELLS), max_size=3).map(tuple)

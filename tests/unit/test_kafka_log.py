@@ -17,8 +17,8 @@ from logstore import (
     ReplicaOfflineError,
     UnsupportedFormatError,
 )
-from logstore.format import kafka
 from logstore.format.compression import CODEC_IDS
+from logstore.format.kafka import record_batch as kafka
 from support.samples import read_everything
 
 CODECS = sorted(CODEC_IDS)

@@ -19,10 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore import CorruptRecordBatchError, LogStore, UnsupportedFormatError
-from logstore.format import kafka, kafka_codecs, kafka_decode, kafka_varints
 from logstore.format.batch import BatchHeader, RecordBatch
-from logstore.format.kafka_encode import varint as written
-from logstore.format.kafka_header import CODEC_MASK, CONTROL, HEADER_BYTES
+from logstore.format.kafka import codecs as kafka_codecs
+from logstore.format.kafka import decode as kafka_decode
+from logstore.format.kafka import record_batch as kafka
+from logstore.format.kafka import varints as kafka_varints
+from logstore.format.kafka.encode import varint as written
+from logstore.format.kafka.header import CODEC_MASK, CONTROL, HEADER_BYTES
 from logstore.format.prefix import walk
 from support.kafka_golden import GOLDEN
 
@@ -87,10 +90,8 @@ def by_aiokafka(segment: bytes, position: int, header: BatchHeader) -> list[tupl
     if not header.record_count or header.attributes & CONTROL:
         return []  # it takes no batch without records
     data = segment[position : position + header.size_bytes]
-    return [
-        (row.offset, row.timestamp, row.key, row.value, tuple(row.headers))
-        for row in DefaultRecordBatch(data)
-    ]
+    rows = DefaultRecordBatch(data)
+    return [(row.offset, row.timestamp, row.key, row.value, tuple(row.headers)) for row in rows]
 
 
 def rows_of(batches: Iterator[RecordBatch]) -> list[list[tuple[Any, ...]]]:
@@ -380,8 +381,7 @@ def test_regression_records_that_a_lying_batch_is_taken_for_are_not_lost_unseen(
         path.write_bytes(b"".join(b"".join(each) for each in framed))
         paths.append(path)
     data = bytearray(paths[number].read_bytes())
-    places = [span.position for span in walk(bytes(data))]
-    struct.pack_into(">q", data, places[liar], claim)
+    struct.pack_into(">q", data, [span.position for span in walk(bytes(data))][liar], claim)
     if not is_open:
         paths[number].write_bytes(data)
     with LogStore.open_kafka(tmp_path) as store:

@@ -12,7 +12,7 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore, Record
 from logstore.errors import LogClosedError, RecordTooLargeError
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 from support.clock import NOW_MS, Clock
 
 

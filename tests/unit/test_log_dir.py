@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from logstore.disk import files
+from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, decode_meta
+from logstore.disk.documents.settings import SETTINGS_NAME, DirSettings
 from logstore.disk.log_dir import LogDir, LogDirState
-from logstore.disk.meta_properties import FILE_NAME, MetaProperties, decode_meta
-from logstore.disk.settings import SETTINGS_NAME, DirSettings
 from logstore.errors import (
     LogDirError,
     LogDirFullError,

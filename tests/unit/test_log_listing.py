@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.log.listing import list_partition
+from logstore.log.segments.listing import list_partition
 from logstore.names import segment_file_name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.disk.meta_properties import (
+from logstore.disk.documents.meta_properties import (
     Hint,
     MetaProperties,
     decode_meta,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logstore.disk import checkpoint
+from logstore.disk.documents import checkpoint
 from logstore.errors import CorruptCheckpointError
 from logstore.log.metadata import (
     CAUGHT_UP,

@@ -13,7 +13,7 @@ import pytest
 from logstore import LogStore
 from logstore.disk import calls
 from logstore.disk.calls import NAP_SECONDS_MIN, awake_seconds, call, longest_seconds, wait_awake
-from logstore.store import returning
+from logstore.store.dirs import dir_return
 from support.hanging import LATE, QUIET, Caller, Watch, hang
 
 
@@ -103,14 +103,14 @@ def test_a_return_that_was_stopped_goes_on_waiting(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The calls of before have as much time to come back as if there had been no nap."""
-    monkeypatch.setattr(returning, "time", clock)
+    monkeypatch.setattr(dir_return, "time", clock)
     looks = iter([True, True, False])
-    monkeypatch.setattr(returning, "calls_to", lambda path: next(looks))
+    monkeypatch.setattr(dir_return, "calls_to", lambda path: next(looks))
     store = SimpleNamespace(
         patience_seconds=10.0, _replicas=SimpleNamespace(find_dir=lambda path: None)
     )
     clock.late = 100.0
-    returning._wait_until_quiet(cast(LogStore, store), "/disk")
+    dir_return._wait_until_quiet(cast(LogStore, store), "/disk")
     assert next(looks, None) is None
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logstore.disk import files
-from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
-from logstore.disk.offset_checkpoints import OffsetCheckpoints
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.documents.offset_checkpoints import OffsetCheckpoints
 from logstore.names import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.log.offset_index import ENTRY_BYTES, OffsetIndex
+from logstore.log.segments.offset_index import ENTRY_BYTES, OffsetIndex
 
 ENTRIES = st.lists(st.integers(1, 1000), max_size=50)
 

@@ -12,9 +12,9 @@ import pytest
 
 from logstore import LogStore
 from logstore.disk import files
-from logstore.disk.generations import GENERATION_NAME, WITNESS_NAME, DirGeneration
+from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME, DirGeneration
 from logstore.errors import PartitionExistsError, ReplicaIncompleteError, ReplicaOfflineError
-from logstore.store import old_copies
+from logstore.store.dirs import old_copies
 from support.hanging import QUIET
 
 ORDERS, PAYMENTS = ("orders", 0), ("payments", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from logstore.store.parallel import for_each
+from logstore.store.dirs.parallel import for_each
 
 
 def test_all_items_are_worked_on_at_once() -> None:

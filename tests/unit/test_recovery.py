@@ -9,7 +9,7 @@ import pytest
 
 from logstore import LogConfig, LogStore
 from logstore.errors import ReplicaOfflineError
-from logstore.log.trailer import TRAILER_BYTES
+from logstore.log.segments.trailer import TRAILER_BYTES
 from support.reader import batches
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from logstore.format import columnar
-from logstore.log import scan as scans
-from logstore.log.offset_index import OffsetIndex
-from logstore.log.scan import Scan, find_batch
-from logstore.log.time_index import TimeIndex
+from logstore.format.columnar import record_batch as columnar
+from logstore.log.segments import scan as scans
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.scan import Scan, find_batch
+from logstore.log.segments.time_index import TimeIndex
 
 COUNT, VALUE_BYTES = 40, 200
 

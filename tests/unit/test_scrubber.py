@@ -14,10 +14,11 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore, StoreConfig
 from logstore.disk import files
-from logstore.format import columnar, layouts
+from logstore.format import layouts
 from logstore.format.batch import BatchHeader
-from logstore.store.background import DirKeeper
-from logstore.store.scrubber import OPEN_BYTES, QUIET_MS
+from logstore.format.columnar import record_batch as columnar
+from logstore.store.upkeep.keeper import DirKeeper
+from logstore.store.upkeep.scrubber import OPEN_BYTES, QUIET_MS
 from mover import ReplicaMover
 from support.clock import Clock
 from support.hanging import QUIET

@@ -9,7 +9,7 @@ import pytest
 
 from logstore import CorruptRecordBatchError, LogConfig, LogStore, StoreConfig
 from logstore.log.environment import LogEnvironment
-from logstore.log.segment import Segment
+from logstore.log.segments.segment import Segment
 
 
 @pytest.fixture

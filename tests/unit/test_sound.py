@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 from logstore.format.sound import sound_header, sound_run
 
 START = 4096  # where the buffer begins in its file

@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.log.time_index import ENTRY_BYTES, TimeIndex
+from logstore.log.segments.time_index import ENTRY_BYTES, TimeIndex
 
 TIMES = st.lists(st.integers(0, 500), max_size=60)
 

@@ -9,7 +9,7 @@ import pytest
 
 from logstore import LogConfig, LogStore
 from logstore.errors import CorruptIndexError
-from logstore.log import trailer as trailers
+from logstore.log.segments import trailer as trailers
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from crc32c import crc32c
 
 from logstore import Log, LogConfig, LogStore
-from logstore.format import kafka
-from logstore.log import transactions
+from logstore.format.kafka import record_batch as kafka
+from logstore.log.read import transactions
+from logstore.log.read.transactions import CONTROL, TRANSACTIONAL, Event
 from logstore.log.reader import LogReader
-from logstore.log.segment import Segment
-from logstore.log.transactions import CONTROL, TRANSACTIONAL, Event
+from logstore.log.segments.segment import Segment
 
 CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogStore
-from logstore.log.verification import SegmentCheck, SegmentDamage, verify, verify_segment
+from logstore.log.recovery.verification import SegmentCheck, SegmentDamage, verify, verify_segment
 from support.reader import batches
 
 COUNT = 60

@@ -22,8 +22,8 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.names import TopicPartition
-from logstore.store import listing
 from logstore.store import view as views
+from logstore.store.start import listing
 from logstore.store.store import LogStore
 from mover import MoveState, ReplicaMover
 

@@ -12,7 +12,7 @@ from logstore import LogConfig, LogDirOfflineError, LogDirSuspectError, LogStore
 from logstore.disk import calls, files
 from logstore.disk.calls import call, under_way
 from logstore.log.log import Log
-from logstore.store.watchdog import GOOD_PROBES
+from logstore.store.dirs.watchdog import GOOD_PROBES
 from support.hanging import LATE, QUIET, Caller, Hang, Watch, hang
 from support.interrupts import InterruptAt
 

@@ -10,7 +10,7 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
-from logstore.format import columnar
+from logstore.format.columnar import record_batch as columnar
 from support.clock import Clock
 
 

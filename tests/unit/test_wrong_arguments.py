@@ -18,8 +18,8 @@ import pyarrow
 import pytest
 
 from logstore import Log, LogStore, LogStoreError
-from logstore.log.appender import Appender, AppendFuture
-from logstore.log.slice import LogSlice
+from logstore.log.read.slice import LogSlice
+from logstore.log.write.appender import Appender, AppendFuture
 from mover import ChangeReplicaDirResponse, Move, MovePlan, ReplicaMover, plan_moves
 from support.hanging import QUIET
 

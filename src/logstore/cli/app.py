@@ -11,7 +11,11 @@ from typing import Any, NoReturn
 import click
 
 from logstore import __version__
-from logstore.cli import appending, bench, checking, dirs, dump, operating, reading, topics
+from logstore.cli.commands import append as appending
+from logstore.cli.commands import bench, dirs, dump, topics
+from logstore.cli.commands import check as checking
+from logstore.cli.commands import operate as operating
+from logstore.cli.commands import read as reading
 from logstore.cli.demo import command as demo
 from logstore.cli.options import log_dirs_option
 from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStoreError
@@ -20,7 +24,7 @@ EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 13
 
 # Commands that are imported when they are used: module, and line in the list of commands.
 ELSEWHERE = {
-    "kafka": ("logstore.cli.kafka", "Read, adopt and hand back a Kafka broker's disks."),
+    "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),
 }

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logstore.disk import files
-from logstore.format import columnar, layouts
+from logstore.format import layouts
+from logstore.format.columnar import record_batch as columnar
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
-from logstore.log.scan import find_batch, magic_of
+from logstore.log.segments.scan import find_batch, magic_of
 
 
 class Found(NamedTuple):

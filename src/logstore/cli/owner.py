@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import click
 
 from logstore.cli.options import named_log_dirs, store_as_owner
-from logstore.store.admin_client import AdminClient, find_owner
+from logstore.store.admin.client import AdminClient, find_owner
 
 
 class Operator(Protocol):

@@ -20,13 +20,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from logstore.disk import files, gates
-from logstore.disk.checkpoint import (
+from logstore.disk.documents.checkpoint import (
     VERSION,
     decode_document,
     encode_document,
     read_document,
 )
-from logstore.disk.meta_properties import Hint, is_id
+from logstore.disk.documents.meta_properties import Hint, is_id
 from logstore.errors import CorruptionError, LogDirLockedError, UnsupportedFormatError
 
 LOCK_NAME = ".lock"

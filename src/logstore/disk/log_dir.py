@@ -20,13 +20,18 @@ from logstore.config import format_size
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
+from logstore.disk.documents.generations import DirGeneration
+from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, encode_meta
+from logstore.disk.documents.offset_checkpoints import OffsetCheckpoints
+from logstore.disk.documents.settings import (
+    SETTINGS_NAME,
+    DirSettings,
+    read_settings,
+    write_settings,
+)
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.gates import Change, LetGoError
-from logstore.disk.generations import DirGeneration
 from logstore.disk.health import Health
-from logstore.disk.meta_properties import FILE_NAME, MetaProperties, encode_meta
-from logstore.disk.offset_checkpoints import OffsetCheckpoints
-from logstore.disk.settings import SETTINGS_NAME, DirSettings, read_settings, write_settings
 from logstore.disk.spare import Spare
 from logstore.disk.states import Conditions, Event, LogDirState
 from logstore.errors import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format.columns import BytesColumn, column_of_own, encode_arrays
+from logstore.format.columnar.columns import BytesColumn, column_of_own, encode_arrays
 from logstore.format.expansion import expansion_bytes
 
 if TYPE_CHECKING:

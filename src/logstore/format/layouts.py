@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import columnar, compression, sound
+from logstore.format import compression, sound
 from logstore.format.batch import CODEC_MASK, BatchHeader, RecordBatch
-from logstore.format.columns import Buffer
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import Buffer
+from logstore.format.columnar.payload import Payload, payload_of
 from logstore.format.expansion import EXPANSION_BYTES_MAX
-from logstore.format.payload import Payload, payload_of
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
     LENGTH_OVERHEAD_BYTES,
@@ -25,8 +26,8 @@ from logstore.format.prefix import (
 )
 
 if TYPE_CHECKING:
-    from logstore.format.kafka import KafkaPayload
-    from logstore.format.kafka_sound import SoundHeaders
+    from logstore.format.kafka.record_batch import KafkaPayload
+    from logstore.format.kafka.sound import SoundHeaders
 
 AnyPayload = Union[Payload, "KafkaPayload"]
 
@@ -56,7 +57,7 @@ def kafka_layout(path: str = "") -> ModuleType:
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
         try:
-            from logstore.format import kafka
+            from logstore.format.kafka import record_batch as kafka
         except ImportError as error:
             raise UnsupportedFormatError(
                 path=path,

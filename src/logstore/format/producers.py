@@ -11,8 +11,9 @@ import struct
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from logstore.format import columnar, layouts
-from logstore.format.payload import CHECKSUM_BYTES
+from logstore.format import layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.payload import CHECKSUM_BYTES
 
 PRODUCER_POSITION = 48
 _FIELDS = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence

@@ -11,9 +11,9 @@ import struct
 from xxhash import xxh3_64_intdigest
 
 from logstore.format.batch import BatchHeader, new_tuple
-from logstore.format.columnar import HEADER, MAGIC, VERSION
-from logstore.format.columns import Buffer
-from logstore.format.payload import CHECKSUM_BYTES, KNOWN_ATTRIBUTES, OVERHEAD_BYTES
+from logstore.format.columnar.columns import Buffer
+from logstore.format.columnar.payload import CHECKSUM_BYTES, KNOWN_ATTRIBUTES, OVERHEAD_BYTES
+from logstore.format.columnar.record_batch import HEADER, MAGIC, VERSION
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
 
 _unpack_header = HEADER.unpack_from

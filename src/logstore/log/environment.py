@@ -10,7 +10,7 @@ from typing import Protocol
 from logstore.config import StoreConfig
 from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
-from logstore.log.cache import Cache
+from logstore.log.segments.cache import Cache
 
 View = Callable[[int, int, int], "bytes | memoryview"]
 

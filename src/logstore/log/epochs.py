@@ -15,7 +15,8 @@ from bisect import bisect_right
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from logstore.disk import checkpoint, fields, files
+from logstore.disk import files
+from logstore.disk.documents import checkpoint, fields
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 
 FILE_NAME = "leader-epoch-checkpoint"

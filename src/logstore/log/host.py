@@ -1,7 +1,7 @@
 """Give the packages above what they may use of a log beside its public methods.
 
-The store, the mover and the Spark source use these functions, and `log/moving` for a swap; none of
-them touches a private attribute of a log.
+The store, the mover and the Spark source use these functions, and `log/relocation` for a swap;
+none of them touches a private attribute of a log.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
-from logstore.log.cache import Handle
-from logstore.log.cursor import Cursor
-from logstore.log.custody import NOT_WRITING
-from logstore.log.custody import held as kept
 from logstore.log.metadata import (
     RECOVERY_POINT_LIMIT,
     PartitionMetadata,
     without_recovery_point_limit,
 )
-from logstore.log.segment import Segment
+from logstore.log.read.cursor import Cursor
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.segment import Segment
+from logstore.log.write.hung_locks import NOT_WRITING
+from logstore.log.write.hung_locks import held as kept
 
 if TYPE_CHECKING:
     from logstore.log.log import Log

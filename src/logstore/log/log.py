@@ -10,21 +10,21 @@ from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError, LogStoreError
-from logstore.format import columnar
 from logstore.format.batch import Record
-from logstore.log import encode, encoded, rolling, sealing
+from logstore.format.columnar import record_batch as columnar
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
+from logstore.log.write import encode, raw_batches, roll, seal
 from logstore.log.writer import NEVER, LogWriter
 
 if TYPE_CHECKING:
     from logstore.format.layouts import AnyPayload
-    from logstore.log.appender import Appender
-    from logstore.log.group_commit import GroupCommit
-    from logstore.log.repair import RepairReport
-    from logstore.log.report import Problem
+    from logstore.log.recovery.repair import RepairReport
+    from logstore.log.recovery.report import Problem
     from logstore.log.small_files import Checkpointed
+    from logstore.log.write.appender import Appender
+    from logstore.log.write.group_commit import GroupCommit
 
 
 class Log(LogWriter):
@@ -40,7 +40,7 @@ class Log(LogWriter):
         cls, log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
     ) -> Log:
         """Make an empty log in a log dir, durably; raises LogStoreError."""
-        from logstore.log.opening import create
+        from logstore.log.recovery.open_log import create
 
         return create(cls, log_dir, metadata, environment)
 
@@ -58,7 +58,7 @@ class Log(LogWriter):
         topic_ids: tuple[bytes | None, bytes | None] = (None, None),
     ) -> Log:
         """Open the log in the directory `name` of a log dir; raises LogStoreError."""
-        from logstore.log.opening import open_log
+        from logstore.log.recovery.open_log import open_log
 
         return open_log(
             cls,
@@ -91,7 +91,7 @@ class Log(LogWriter):
         if flush and not self._log_dir.is_offline:
             if self._half_made:
                 with self._lock:
-                    rolling.undo(self)
+                    roll.undo(self)
             self.flush()
             self.checkpoint(is_closing=True)
             self.is_closed_whole = True
@@ -254,7 +254,7 @@ class Log(LogWriter):
                 all that was appended before it. If the sync fails, every future of the batch
                 raises; `close` waits for the syncs.
         """
-        from logstore.log.appender import Appender
+        from logstore.log.write.appender import Appender
 
         return Appender(self, linger, parse_size(max_bytes, "max_bytes"), durable)
 
@@ -268,7 +268,7 @@ class Log(LogWriter):
             RecordExpansionError: one needs more memory than the store allows for a batch.
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
         """
-        return encoded.append_as_follower(self, raw)
+        return raw_batches.append_as_follower(self, raw)
 
     def append_encoded(self, raw: bytes) -> range:
         """Append whole encoded batches, giving them this log's next offsets and epoch.
@@ -282,7 +282,7 @@ class Log(LogWriter):
             RecordExpansionError: one needs more memory than the store allows for a batch.
             RecordTooLargeError: one is larger than `max_message_bytes`.
         """
-        return encoded.append_encoded(self, raw)
+        return raw_batches.append_encoded(self, raw)
 
     def _build(
         self,
@@ -317,7 +317,7 @@ class Log(LogWriter):
 
     def _group_commit(self) -> GroupCommit:
         if self._commit is None:
-            from logstore.log.group_commit import GroupCommit
+            from logstore.log.write.group_commit import GroupCommit
 
             with self._lock:
                 if self._commit is None:
@@ -346,7 +346,7 @@ class Log(LogWriter):
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
         """Write down what is flushed, so that an open after a crash need not scan it."""
-        sealing.checkpoint(self, is_closing=is_closing)
+        seal.checkpoint(self, is_closing=is_closing)
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` is there; False when the time is over first."""
@@ -365,7 +365,7 @@ class Log(LogWriter):
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or behind the log end.
         """
-        from logstore.log.truncation import truncate_to
+        from logstore.log.removal.truncation import truncate_to
 
         truncate_to(self, whole(offset, "offset"))
 
@@ -375,25 +375,25 @@ class Log(LogWriter):
         Raises:
             OffsetOutOfRangeError: the offset is behind the log end.
         """
-        from logstore.log.retention import delete_records_before
+        from logstore.log.removal.retention import delete_records_before
 
         delete_records_before(self, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
         """Drop sealed segments by `retention_ms` and `retention_bytes`; give how many went."""
-        from logstore.log.retention import apply_retention
+        from logstore.log.removal.retention import apply_retention
 
         return apply_retention(self)
 
     def verify(self, progress: Any = None) -> list[Problem]:
         """Check every batch and how segments follow one another; give what is wrong."""
-        from logstore.log.verification import verify_all
+        from logstore.log.recovery.verification import verify_all
 
         return verify_all(self, callback(progress, "progress"), is_owner=True)
 
     @uninterruptible
     def repair(self) -> RepairReport:
         """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
-        from logstore.log.repair import repair
+        from logstore.log.recovery.repair import repair
 
         return repair(self)

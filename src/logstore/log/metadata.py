@@ -18,7 +18,8 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
 from logstore.config import LogConfig
-from logstore.disk import checkpoint, fields, files
+from logstore.disk import files
+from logstore.disk.documents import checkpoint, fields
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"

@@ -16,10 +16,10 @@ from logstore.config import size_of
 from logstore.errors import CorruptRecordBatchError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch, new_tuple
-from logstore.log.cursor import batches, corrupt, load_block
+from logstore.log.read.cursor import batches, corrupt, load_block
+from logstore.log.read.slice import LogSlice, slice_of
 from logstore.log.replica import Replica
-from logstore.log.segment import INDEX, Block, Segment
-from logstore.log.slice import LogSlice, slice_of
+from logstore.log.segments.segment import INDEX, Block, Segment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -219,7 +219,7 @@ class LogReader(Replica):
             raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
         if isolation_level == ISOLATION_LEVELS[0]:
             return self._range(offset, end_offset, **options)
-        from logstore.log.transactions import committed
+        from logstore.log.read.transactions import committed
 
         return committed(self, offset, end_offset, options)
 
@@ -290,7 +290,7 @@ class LogReader(Replica):
 
         Gives one batch at least, then as many as fit into `max_bytes`; nothing at the log's end.
         """
-        from logstore.log.encoded import read_raw
+        from logstore.log.write.raw_batches import read_raw
 
         return read_raw(self, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
 
@@ -330,7 +330,7 @@ class LogReader(Replica):
         Args:
             timestamp: ms since the epoch, or a datetime with a zone.
         """
-        from logstore.log.seeking import first_offset_at
+        from logstore.log.read.time_search import first_offset_at
 
         self._check()
         self._refresh()

@@ -14,10 +14,10 @@ from typing import Any
 from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
-from logstore.log.cursor import corrupt
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.segment import Segment
+from logstore.log.read.cursor import corrupt
+from logstore.log.segments.segment import Segment
 
 View = tuple[tuple[Segment, ...], list[int]]
 SWAP_PAUSE_SECONDS = 0.0005
@@ -45,7 +45,7 @@ class Replica:
         self._directory = directory
         self._environment = environment
         self._log_start_offset = metadata.log_start_offset
-        # What is known of Kafka's transactions, by segment and its size; see `log/transactions`.
+        # What is known of Kafka's transactions, by segment and its size (`log/read/transactions`).
         self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
         self._view: View = ((), [])
         self._unavailable: Callable[[], LogStoreError] | None = None

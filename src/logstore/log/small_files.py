@@ -12,19 +12,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from logstore.disk.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.errors import CorruptCheckpointError, ReplicaOfflineError
 from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
 from logstore.log.epochs import LeaderEpochs
-from logstore.log.listing import SegmentFiles
-from logstore.log.log_start import (
+from logstore.log.metadata import FILE_NAME, PartitionMetadata
+from logstore.log.recovery.log_start import (
     LogStart,
     Words,
     choose,
     choose_topic_id,
     topic_ids_of_segments,
 )
-from logstore.log.metadata import FILE_NAME, PartitionMetadata
+from logstore.log.segments.listing import SegmentFiles
 from logstore.names import ReplicaDirName, TopicPartition
 
 

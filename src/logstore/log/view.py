@@ -35,16 +35,16 @@ from logstore.errors import (
 )
 from logstore.format.batch import Record
 from logstore.log import small_files
-from logstore.log import trailer as trailers
-from logstore.log.encode import TIMESTAMP_MAX
 from logstore.log.environment import LogEnvironment
-from logstore.log.listing import SegmentFiles, list_partition
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.reader import LogReader
+from logstore.log.recovery.report import Problem, RecoveryEntry
 from logstore.log.replica import View, view_of
-from logstore.log.report import Problem, RecoveryEntry
-from logstore.log.scan import Progress, Scan
-from logstore.log.segment import Segment
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.listing import SegmentFiles, list_partition
+from logstore.log.segments.scan import Progress, Scan
+from logstore.log.segments.segment import Segment
+from logstore.log.write.encode import TIMESTAMP_MAX
 from logstore.names import parse_dir_name, segment_file_name
 
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -364,7 +364,7 @@ class LogView(LogReader):
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Check every batch and how segments follow one another; give what is wrong."""
-        from logstore.log.verification import verify_all
+        from logstore.log.recovery.verification import verify_all
 
         return verify_all(self, callback(progress, "progress"), is_owner=False)
 

@@ -20,25 +20,26 @@ from logstore.disk import files
 from logstore.disk.bell import Bell
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError, ReplicaOfflineError
-from logstore.format import columnar, compression, layouts
-from logstore.format.columns import Buffer
+from logstore.format import compression, layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import Buffer
 from logstore.format.expansion import expansion_bytes
-from logstore.log import batch_group, encode, flushing, rolling
-from logstore.log.batch_group import POSITION_MAX, RELATIVE_OFFSET_MAX, UNFLUSHED_SEGMENTS_MAX
-from logstore.log.cache import Handle
-from logstore.log.custody import NOT_WRITING, held, keeping, reclaim
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
+from logstore.log.recovery.report import RecoveryEntry
 from logstore.log.replica import view_of
-from logstore.log.report import RecoveryEntry
-from logstore.log.scan import magic_of
-from logstore.log.segment import WRITER, Segment
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.scan import magic_of
+from logstore.log.segments.segment import WRITER, Segment
+from logstore.log.write import batch_group, encode, flush, roll
+from logstore.log.write.batch_group import POSITION_MAX, RELATIVE_OFFSET_MAX, UNFLUSHED_SEGMENTS_MAX
+from logstore.log.write.hung_locks import NOT_WRITING, held, keeping, reclaim
 
 if TYPE_CHECKING:
     from logstore.format.layouts import AnyPayload
-    from logstore.log.group_commit import GroupCommit
+    from logstore.log.write.group_commit import GroupCommit
 
 NEVER = 2**63
 
@@ -80,7 +81,7 @@ class LogWriter(LogReader):
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
-        # Where an append is writing, and the locks that `custody` holds for somebody who hangs.
+        # Where an append is writing, and the locks that `hung_locks` holds for a hung thread.
         self._writing = NOT_WRITING
         self._in_custody: set[str] = set()
         self._keepers: set[ref[keeping]] = set()
@@ -100,7 +101,7 @@ class LogWriter(LogReader):
         self._roll_at_ms = NEVER
         self._indexed_position = 0
         self._names_changed = False
-        self._unflushed: list[flushing.Unflushed] = []
+        self._unflushed: list[flush.Unflushed] = []
         self._checkpointed_bytes = 0
         self._recovery_point = 0
         self._flush_at = NEVER
@@ -205,7 +206,7 @@ class LogWriter(LogReader):
             finally:
                 del failure  # its traceback holds this frame, and the frame a descriptor
         except BaseException:  # interrupted: nobody is to find what was not published
-            self._half_made, self._room_bytes = rolling.TORN, 0  # calls nothing
+            self._half_made, self._room_bytes = roll.TORN, 0  # calls nothing
             self._undo_write(position)
             raise
         finally:
@@ -270,7 +271,7 @@ class LogWriter(LogReader):
     def _make_room(self, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
         """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
         if self._half_made:
-            rolling.undo(self)
+            roll.undo(self)
         active = self._active
         index = active.index
         assert index is not None
@@ -293,11 +294,11 @@ class LogWriter(LogReader):
         segment = Segment(self._directory, base_offset)
         try:
             if self._half_made:
-                rolling.undo(self)
+                roll.undo(self)
             # Room for no record: the next append, however small, asks `_make_room`, which tidies.
             self._half_made, self._room_bytes = (segment.log_path,), 0
             with held(self, "_lock"):
-                writer = Handle(rolling.create_file(segment.log_path))
+                writer = Handle(roll.create_file(segment.log_path))
             self._environment.handles.put(segment.cached, WRITER, writer, 1)
             self._names_changed = True
             if self._active.size_bytes:
@@ -370,7 +371,7 @@ class LogWriter(LogReader):
     def _flush_to(self, offset: int) -> None:
         """Sync in order of offset whatever is not durable below `offset`; share a running sync."""
         if self._recovery_point < offset or self._names_changed:
-            flushing.flush_to(self, offset)
+            flush.flush_to(self, offset)
 
     def _flush_appended(self, offset: int) -> None:
         """Make what was just appended durable; no error of this is one to append it again for."""
@@ -394,4 +395,4 @@ class LogWriter(LogReader):
 
     def _set_metadata(self, **changes: Any) -> None:
         """Replace `partition.metadata` durably; raises LogStoreError."""
-        flushing.set_metadata(self, changes)
+        flush.set_metadata(self, changes)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logstore.errors import LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
-from logstore.log.verification import SegmentDamage, verify_segment
+from logstore.log.recovery.verification import SegmentDamage, verify_segment
 from logstore.spark.options import Place, read_options
-from logstore.spark.views import find, forget, host_named, view_of
+from logstore.spark.read.views import find, forget, host_named, view_of
 from logstore.store.store import LogStore
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> 
     """
     from pyspark.sql import functions as f
 
-    from logstore.spark.planning import select
+    from logstore.spark.read.read_plan import select
 
     place = place_of(log_dirs, is_kafka)
     options = {

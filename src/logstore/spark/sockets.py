@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from logstore.disk import bulk, files
-from logstore.store.admin_place import ADDRESS_BYTES_MAX, private_dir
+from logstore.store.admin.place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
 NAME_BYTES = 48  # of the names that Spark gives to sockets

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from logstore.spark.columns import schema_text
 from logstore.spark.options import ReadOptions, read_options
-from logstore.spark.planning import (
+from logstore.spark.read.columns import schema_text
+from logstore.spark.read.read_plan import (
     Piece,
     check_order,
     ends_of,
@@ -23,9 +23,9 @@ from logstore.spark.planning import (
     starts_of,
     survey,
 )
-from logstore.spark.reading import read_piece
-from logstore.spark.streaming import StreamReader
-from logstore.spark.writing import BatchWriter, StreamWriter, prepare, write_options
+from logstore.spark.read.read_task import read_piece
+from logstore.spark.read.stream import StreamReader
+from logstore.spark.write.sink import BatchWriter, StreamWriter, prepare, write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,14 +23,14 @@ from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition, validate_partition, validate_topic
-from logstore.store.failing import FailureCallback, StoreFailures
+from logstore.store.dir_failures import FailureCallback, StoreFailures
 
 if TYPE_CHECKING:
-    from logstore.store.admin import Admin
-    from logstore.store.background import DirKeeper
-    from logstore.store.loading import Loader
-    from logstore.store.membership import Membership
+    from logstore.store.admin.admin import Admin
+    from logstore.store.dirs.membership import Membership
     from logstore.store.recovery_report import RecoveryReport
+    from logstore.store.start.loader import Loader
+    from logstore.store.upkeep.keeper import DirKeeper
 
 StrPath = str | os.PathLike[str]
 
@@ -70,7 +70,7 @@ class StoreAdministration(StoreFailures):
             LogDirOfflineError: its disk failed on the way; the store is what it was.
             LogDirError: retriable: this process is short of descriptors or memory.
         """
-        from logstore.store.returning import bring_in
+        from logstore.store.dirs.dir_return import bring_in
 
         flag(format_new, "format_new")
         self._check_owner()
@@ -113,7 +113,7 @@ class StoreAdministration(StoreFailures):
 
     def _reopen_dir(self, path: StrPath, *, format_new: bool, may_lose: bool) -> RecoveryReport:
         """Do what `reopen_dir` does; unless replicas may be lost by it, refuse that by name."""
-        from logstore.store.returning import bring_in, replace
+        from logstore.store.dirs.dir_return import bring_in, replace
 
         flag(format_new, "format_new")
         flag(may_lose, "may_lose")
@@ -134,8 +134,8 @@ class StoreAdministration(StoreFailures):
     @uninterruptible
     def take_offline(self, path: StrPath) -> None:
         """Flush a log dir and let go of it, so that its disk can be unmounted; see `reopen_dir`."""
-        from logstore.store.background import warn
-        from logstore.store.closing import flush_dir
+        from logstore.store.dirs.shutdown import flush_dir
+        from logstore.store.upkeep.keeper import warn
 
         self._check_owner()
         log_dir = self._dir_named(path)
@@ -253,7 +253,7 @@ class StoreAdministration(StoreFailures):
 
     def _remove_empty(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
         """Take a log dir out that holds nothing any more; no replica comes onto it meanwhile."""
-        from logstore.store.returning import refuse_unless_empty
+        from logstore.store.dirs.dir_return import refuse_unless_empty
 
         if log_dir.is_offline:
             reason = f"{log_dir.offline_reason}; what is on it cannot be told: reopen it, or, if it"
@@ -284,7 +284,7 @@ class StoreAdministration(StoreFailures):
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
         """Make the one that keeps house in a log dir; others may ask it for things from here on."""
-        from logstore.store.background import DirKeeper
+        from logstore.store.upkeep.keeper import DirKeeper
 
         keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
         self._replicas.figures[log_dir.path].weigh(self._replicas.on(log_dir))
@@ -293,7 +293,7 @@ class StoreAdministration(StoreFailures):
 
     def _loader(self, report: RecoveryReport) -> Loader:
         """Make the one that opens logs."""
-        from logstore.store.loading import Loader
+        from logstore.store.start.loader import Loader
 
         return Loader(
             self._replicas,
@@ -309,8 +309,8 @@ class StoreAdministration(StoreFailures):
 
     def _resolved(self, path: StrPath) -> str:
         """Give the one name of a directory that may not be there yet."""
-        from logstore.store.identity import resolve
-        from logstore.store.possession import does_not_work
+        from logstore.store.dirs.takeover import does_not_work
+        from logstore.store.start.identity import resolve
 
         configured = resolve(path_of(path, "path"), self.patience_seconds)
         for resolved, reason in configured.bad.items():

@@ -1,7 +1,8 @@
 """Remember which replica lives in which log dir, so that a disk that is away is missed by name.
 
-Every log dir carries the catalog of the whole store (`disk/catalog_file`). What changes is noted in
-memory and written by each log dir's own keeper with its checkpoints: nobody waits for a sick disk.
+Every log dir carries the catalog of the whole store (`disk/documents/catalog_file`). Changes are
+noted in memory. The keeper of each log dir writes them with its checkpoints, so nothing waits for
+a sick disk.
 Where the catalog and the directories disagree, the directories are right, and it is reported.
 
 Threads: entries change one by one under the lock; lookups take none.
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from logstore.disk.calls import SYNCING, call
-from logstore.disk.catalog_file import (
+from logstore.disk.documents.catalog_file import (
     CATALOG_NAME,
     DELETED,
     CatalogFile,
@@ -28,7 +29,7 @@ from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
-from logstore.store.parallel import for_each
+from logstore.store.dirs.parallel import for_each
 
 # A file is written anew once it has so many lines more than twice its entries.
 SPARE_LINES = 1000

@@ -15,7 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.store.replicas import Replicas
 
 if TYPE_CHECKING:
-    from logstore.store.failing import StoreFailures
+    from logstore.store.dir_failures import StoreFailures
 
 Callback = Callable[[], object]
 

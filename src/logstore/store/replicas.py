@@ -16,9 +16,9 @@ from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, Unkn
 from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.catalog import Catalog
-from logstore.store.figures import DirFigures
-from logstore.store.reserving import ReplicaReservations
-from logstore.store.startup import ReplicaFacts
+from logstore.store.reservations import ReplicaReservations
+from logstore.store.start.startup_table import ReplicaFacts
+from logstore.store.usage import DirFigures
 
 # Of a member of the store that stands at no path: what is to be done about it.
 NOT_GIVEN = "no such dir was given: add it, or if its disk is gone for good, remove it as lost"

@@ -27,19 +27,19 @@ from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.administration import StoreAdministration
-from logstore.store.failing import FailureCallback
-from logstore.store.reading import CLOSED
+from logstore.store.dir_failures import FailureCallback
+from logstore.store.reader import CLOSED
 from logstore.store.replicas import Replicas
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
-    from logstore.log.repair import RepairReport
-    from logstore.store.dropped_store import Place
-    from logstore.store.loading import Loader
-    from logstore.store.opening import OpenedDirs
+    from logstore.log.recovery.repair import RepairReport
+    from logstore.store.dirs.dropped_store import Place
+    from logstore.store.dirs.watchdog import Watchdog
     from logstore.store.recovery_report import RecoveryProgress
-    from logstore.store.watchdog import Watchdog
+    from logstore.store.start.loader import Loader
+    from logstore.store.start.open_dirs import OpenedDirs
 
 StrPath = str | os.PathLike[str]
 
@@ -58,8 +58,8 @@ class LogStore(StoreAdministration):
 
     def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
-        from logstore.store.admin import Admin
-        from logstore.store.closing import Closing
+        from logstore.store.admin.admin import Admin
+        from logstore.store.dirs.shutdown import Closing
         from logstore.store.recovery_report import RecoveryReport
 
         super().__init__(on_log_dir_failure)
@@ -106,8 +106,8 @@ class LogStore(StoreAdministration):
         if config is None:
             config = StoreConfig()
         instance(config, StoreConfig, "config")
-        from logstore.store.dropped_store import calling_place
-        from logstore.store.forking import watch
+        from logstore.store.dirs.dropped_store import calling_place
+        from logstore.store.start.fork import watch
 
         for given, name in (
             (read_only, "read_only"),
@@ -143,7 +143,7 @@ class LogStore(StoreAdministration):
         """Let go of a store that was not closed, but at the end of the process: it does so."""
         opened_at = getattr(self, "_opened_at", None)  # None: no owner, or not opened whole
         if opened_at is not None and self._closed is None and not _is_exiting():
-            from logstore.store.dropped_store import let_go
+            from logstore.store.dirs.dropped_store import let_go
 
             let_go(self, opened_at)
 
@@ -158,14 +158,14 @@ class LogStore(StoreAdministration):
         clock: Clock | None,
     ) -> None:
         """Take possession of the log dirs and load what is in them."""
-        from logstore.store import ready  # noqa: F401 - what is needed later, now
-        from logstore.store.admin_commands import register_all
-        from logstore.store.dropped_store import weakly
-        from logstore.store.identity import resolve
-        from logstore.store.membership import Membership
-        from logstore.store.opening import open_log_dirs
-        from logstore.store.purging import purge_in_order
-        from logstore.store.watchdog import Watchdog
+        from logstore.store import preload  # noqa: F401 - what is needed later, now
+        from logstore.store.admin.commands import register_all
+        from logstore.store.dirs.dropped_store import weakly
+        from logstore.store.dirs.membership import Membership
+        from logstore.store.dirs.watchdog import Watchdog
+        from logstore.store.start.identity import resolve
+        from logstore.store.start.open_dirs import open_log_dirs
+        from logstore.store.upkeep.purge import purge_in_order
 
         register_all(self.admin, self)
         began = time.monotonic()
@@ -212,9 +212,9 @@ class LogStore(StoreAdministration):
     def _load(
         self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
     ) -> Loader:
-        from logstore.store.loading import Loader
-        from logstore.store.opening import check_one_serves
-        from logstore.store.resurrected import tell
+        from logstore.store.start.loader import Loader
+        from logstore.store.start.open_dirs import check_one_serves
+        from logstore.store.start.resurrected import tell
 
         self.recovery_report.warnings += opened.warnings
         loader = Loader(
@@ -231,8 +231,8 @@ class LogStore(StoreAdministration):
 
     def _abandon(self) -> None:
         """Let go of everything without a word to the disks: as after a crash."""
-        from logstore.store.parallel import in_time
-        from logstore.store.possession import release_all
+        from logstore.store.dirs.parallel import in_time
+        from logstore.store.dirs.takeover import release_all
 
         def close_all(log_dir: LogDir) -> None:
             keeper = self._keepers.get(log_dir.path)
@@ -277,7 +277,7 @@ class LogStore(StoreAdministration):
             LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
             LogDirFullError: every disk is full.
         """
-        from logstore.store import creating
+        from logstore.store import creation
 
         self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
@@ -290,11 +290,11 @@ class LogStore(StoreAdministration):
             self._replicas.lookup(*key)  # opens it if it can be opened by now
         with self._replicas.reserved(key):
             self._check()
-            log = creating.existing(self._replicas, key, config) if exist_ok else None
+            log = creation.existing(self._replicas, key, config) if exist_ok else None
             if log is not None:
                 return log
-            creating.check_absent(self._replicas, key, is_new=is_new)
-            return creating.create(self._replicas, self._environment, key, settings, chosen)
+            creation.check_absent(self._replicas, key, is_new=is_new)
+            return creation.create(self._replicas, self._environment, key, settings, chosen)
 
     @uninterruptible
     def delete(self, topic: str, partition: int) -> None:
@@ -304,7 +304,8 @@ class LogStore(StoreAdministration):
             UnknownPartitionError: there is none.
             LogDirOfflineError: its log dir is offline; nothing is deleted.
         """
-        from logstore.store import creating, old_copies
+        from logstore.store import creation
+        from logstore.store.dirs import old_copies
 
         self._check_owner()
         key = partition_named(topic, partition)
@@ -314,7 +315,7 @@ class LogStore(StoreAdministration):
                     return
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
-            doomed = creating.delete(self._replicas, key)
+            doomed = creation.delete(self._replicas, key)
         self._replicas.purge(doomed)
 
     @uninterruptible
@@ -327,7 +328,7 @@ class LogStore(StoreAdministration):
             UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
             LogDirFullError: retriable; it stays incomplete.
         """
-        from logstore.store.promoting import promote
+        from logstore.store.upkeep.promotion import promote
 
         self._check_owner()
         return promote(self._replicas, self._environment, partition_named(topic, partition))
@@ -350,7 +351,7 @@ class LogStore(StoreAdministration):
             LogDirOfflineError: a log dir failed now; the others are flushed.
             LogDirSuspectError: a log dir hangs since then; the others are flushed.
         """
-        from logstore.store.closing import flush_dirs
+        from logstore.store.dirs.shutdown import flush_dirs
 
         self._check_owner()
         return flush_dirs(self._replicas)
@@ -387,6 +388,6 @@ class LogStore(StoreAdministration):
         except LogStoreError as failure:
             if error is None:
                 raise
-            from logstore.store.background import warn
+            from logstore.store.upkeep.keeper import warn
 
             warn("closing the store failed: %s", failure)

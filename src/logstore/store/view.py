@@ -30,16 +30,16 @@ from logstore.log.log import Log
 from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
-from logstore.store import resurrected
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
-from logstore.store.facts import complete
-from logstore.store.identity import resolve
-from logstore.store.listing import LISTINGS_MAX, list_at_rest, list_log_dir
-from logstore.store.opening import check_one_serves, view_log_dirs
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
-from logstore.store.startup import Act, ReplicaFacts, decide
+from logstore.store.start import resurrected
+from logstore.store.start.identity import resolve
+from logstore.store.start.listing import LISTINGS_MAX, list_at_rest, list_log_dir
+from logstore.store.start.open_dirs import check_one_serves, view_log_dirs
+from logstore.store.start.replica_facts import complete
+from logstore.store.start.startup_table import Act, ReplicaFacts, decide
 from logstore.store.store import LogStore, StrPath
 
 Inode = tuple[int, int]

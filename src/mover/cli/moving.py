@@ -13,7 +13,7 @@ from logstore.cli.options import (
     store_for_reading,
 )
 from logstore.cli.owner import absolute
-from logstore.store.admin_client import find_owner
+from logstore.store.admin.client import find_owner
 from mover.cli.operating import exit_code_of, finish, moves_of, text_of
 from mover.cli.tables import print_outcome, print_plan
 

@@ -15,7 +15,7 @@ import click
 from logstore.cli.interrupts import held
 from logstore.cli.options import named_log_dirs, note, store_as_owner, wrong_usage
 from logstore.cli.output import Row
-from logstore.store.admin_client import AdminClient, find_owner
+from logstore.store.admin.client import AdminClient, find_owner
 from mover.cli.live import live_view
 
 EXIT_PROBLEM = 1

@@ -17,12 +17,12 @@ from logstore.cli.options import (
 from logstore.cli.output import Column, Row, optional_text, print_rows
 from logstore.disk import files
 from logstore.errors import LogStoreError, UnknownPartitionError
-from logstore.store.creating import wished_dir
+from logstore.store.creation import wished_dir
 from mover.cli.live import name_of
 from mover.cli.moving import THROTTLE_HELP
 from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of, text_of
 from mover.cli.tables import print_outcome, print_plan
-from mover.plan import MovePlan
+from mover.planning.plan import MovePlan
 
 VERIFY_COLUMNS = [
     Column("name", "partition"),

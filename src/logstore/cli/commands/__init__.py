@@ -1,0 +1,1 @@
+"""Define the commands of the command line, a module for each family."""

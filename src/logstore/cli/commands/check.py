@@ -1,0 +1,178 @@
+"""Implement the commands that find damage and repair it: `verify`, `repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import click
+
+from logstore import LogStore, LogStoreError, TopicPartition
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    note,
+    one_partition,
+    partition_arguments,
+    partitions_of,
+    store_for_reading,
+)
+from logstore.cli.output import (
+    Column,
+    Row,
+    count_text,
+    optional_text,
+    print_facts,
+    print_rows,
+    progress_bar,
+)
+from logstore.cli.owner import administered
+from logstore.log.recovery.repair import RepairReport
+from logstore.log.recovery.report import Problem
+
+PROBLEM_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partition", "partition", optional_text, is_number=True),
+    Column("path", "where", optional_text),
+    Column("position", "position", count_text, is_number=True),
+    Column("record_count_lost", "records lost", count_text, is_number=True),
+    Column("damage", "damage", optional_text),
+    Column("reason", "reason"),
+]
+
+
+def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) -> Row:
+    """Build the row for one piece of damage."""
+    return {
+        "topic": name.topic,
+        "partition": name.partition,
+        "path": problem.path,
+        "position": problem.position,
+        "end_position": problem.end_position,
+        "offset": problem.offset,
+        "end_offset": problem.end_offset,
+        "record_count_lost": problem.end_offset - problem.offset,
+        "damage": str(problem.name),
+        "reason": problem.reason,
+        "remedy": problem.remedy(*name) if is_repairable else None,
+    }
+
+
+def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
+    """Build the row for a log dir or partition that could not be read at all."""
+    row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
+    names = {"topic": topic, "partition": partition, "path": path}
+    unknown = {"record_count_lost": None, "damage": None}
+    return {**names, **row, **unknown, "reason": reason, "remedy": None}
+
+
+def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
+    """Verify partitions one after the other, and show progress by bytes."""
+    rows: list[Row] = []
+    for name in names:
+        log_dir = None
+        try:
+            log = store.log(*name)
+            log_dir = log.log_dir
+            with progress_bar(f"verifying {name}", log.size_bytes, is_bytes=True) as show:
+                problems = log.verify(Total(show))
+            mends = log.is_repairable
+            rows += [problem_row(name, each, is_repairable=mends) for each in problems]
+        except LogStoreError as error:
+            rows.append(failure_row(*name, log_dir, str(error)))
+    return rows
+
+
+def print_problems(
+    ctx: click.Context,
+    store: LogStore,
+    names: list[TopicPartition],
+    rows: list[Row],
+    output_format: str,
+) -> NoReturn:
+    """Print the problems, including offline log dirs, and exit with 1 if there are any."""
+    for directory in store.recovery_report.offline_dirs:
+        reason = f"the log dir is offline: {directory.reason}"
+        rows.append(failure_row("-", None, directory.path, reason))
+    if rows or output_format != "table":
+        print_rows(rows, PROBLEM_COLUMNS, output_format)
+    remedies = (str(row["remedy"]) for row in rows if row["remedy"] is not None)
+    for remedy in dict.fromkeys(remedies) if output_format == "table" else ():
+        note(remedy)
+    partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"
+    problems = "1 problem" if len(rows) == 1 else f"{len(rows) or 'no'} problems"
+    note(f"{partitions} verified, {problems}")
+    ctx.exit(1 if rows else 0)
+
+
+class Total:
+    """Add up steps for a progress bar that needs the total done so far."""
+
+    def __init__(self, show: Callable[[int], None]) -> None:
+        """Pass sums on to `show`."""
+        self.show = show
+        self.done = 0
+
+    def __call__(self, step: int) -> None:
+        """Add a step."""
+        self.done += step
+        self.show(self.done)
+
+
+@click.command(short_help="Check every batch and list the problems.")
+@click.argument("topic", required=False)
+@click.argument("partition", required=False, type=click.IntRange(min=0))
+@log_dirs_option
+@format_option()
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    topic: str | None,
+    partition: int | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Read every batch and check its checksum: in all partitions, in TOPIC, or in one PARTITION.
+
+    Prints a table of the problems. The exit code is 1 if there are any; nothing is changed.
+
+    \b
+    Examples:
+      logstore verify
+      logstore verify orders 0 --format json
+    """
+    with store_for_reading(log_dirs, is_overview=True) as store:
+        names = partitions_of(store, topic, partition)
+        rows = verify_rows(store, names)
+    print_problems(ctx, store, names, rows, output_format)
+
+
+@click.command(short_help="Remove damaged bytes from a partition.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+def repair(
+    topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Remove the damaged bytes from a partition, so that the rest is sound again.
+
+    The removed bytes are kept beside the log as *.quarantine; the offsets of lost records stay
+    unused. A partition without damage is not changed.
+
+    \b
+    Example:
+      logstore verify || logstore repair orders 0
+    """
+    with store_for_reading(log_dirs) as view:
+        name = one_partition(view, topic, partition)
+    with administered(log_dirs) as operator:
+        facts = operator.call("repair", {"topic": name.topic, "partition": name.partition})
+    lost = [range(*offsets) for offsets in facts["lost"]]
+    mended = facts["mended"]
+    lines = [str(RepairReport(name.topic, name.partition, facts["quarantined"], lost, mended))]
+    lines += [f"  kept: {path}" for path in facts["quarantined"]]
+    lines += [f"  lost: offsets {offsets.start} to {offsets.stop - 1}" for offsets in lost]
+    print_facts(facts, output_format, "\n".join(lines))
+
+
+COMMANDS: list[click.Command] = [verify, repair]

@@ -1,0 +1,261 @@
+"""Implement the commands that operate log dirs: cordon, offline, reopen, add, remove, metrics.
+
+If the store has an owner, the owner runs them through its admin socket; otherwise the store is
+opened here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    named_log_dirs,
+    note,
+    one_partition,
+    partition_arguments,
+    store_for_reading,
+    wrong_usage,
+)
+from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
+from logstore.cli.owner import absolute, administered
+from logstore.disk.documents.meta_properties import is_id
+from logstore.errors import LogDirError
+from logstore.store.admin.client import AdminClient, find_owner
+
+
+def is_at_a_terminal() -> bool:
+    """Report whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
+def _seconds_text(seconds: Any) -> str:
+    return "-" if seconds is None else f"{seconds:.2f} s"
+
+
+METRIC_COLUMNS = [
+    Column("path", "log dir"),
+    Column("state", "state"),
+    Column("partition_count", "replicas", count_text, is_number=True),
+    Column("size_bytes", "logs", size_text, is_number=True),
+    Column("usable_bytes", "free", size_text, is_number=True),
+    Column("longest_call_seconds", "oldest call", _seconds_text, is_number=True),
+    Column("flush_count", "flushes", count_text, is_number=True),
+    Column("flush_seconds", "in", _seconds_text, is_number=True),
+    Column("scrubbed_bytes", "scrubbed", size_text, is_number=True),
+    Column("corrupt_batches", "rot", count_text, is_number=True),
+]
+
+
+def operate(
+    log_dirs: tuple[str, ...], command: str, arguments: dict[str, Any], output_format: str
+) -> None:
+    """Run one command on a log dir, and print its state afterwards."""
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call(command, arguments)
+        (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
+        if command == "take_offline" and not isinstance(operator, AdminClient):
+            note("no process has the store open: the next start uses what is mounted then")
+    row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
+    reason = f": {row['reason']}" if row["reason"] else ""
+    sentence = f"{row['path']} is {row['state']}{reason}"
+    print_facts(row, output_format, "\n".join([*row.get("report", "").splitlines(), sentence]))
+
+
+def dir_command(name: str, summary: str, explanation: str) -> click.Command:
+    """Create a command that takes one DIR and runs the operation of its name on it."""
+
+    def run(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
+        operate(log_dirs, name.replace("-", "_"), {"path": absolute(path)}, output_format)
+
+    example = f"\b\nExample:\n  logstore {name} /disk2/logs"
+    run.__doc__ = f"{summary}\n\n{explanation}\n\n{example}"
+    decorated = click.argument("path", metavar="DIR")(log_dirs_option(format_option()(run)))
+    return click.command(name, short_help=summary)(decorated)
+
+
+cordon = dir_command(
+    "cordon",
+    "Place no new replicas on a log dir.",
+    "It continues to serve its replicas, also after a restart, until it is uncordoned.",
+)
+uncordon = dir_command("uncordon", "Allow new replicas on a log dir again.", "Undoes `cordon`.")
+take_offline = dir_command(
+    "take-offline",
+    "Stop using a log dir, to unmount or replace its disk.",
+    "Its replicas raise LogDirOfflineError, and its files are closed; `reopen` brings it back.",
+)
+
+
+@click.command(short_help="Use a log dir again.")
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+@click.option("--format-new", is_flag=True, help="Accept an empty disk that replaces the old one.")
+@click.option("--yes", is_flag=True, help="Do not ask before giving up what the old disk held.")
+def reopen(
+    path: str, log_dirs: tuple[str, ...], output_format: str, format_new: bool, yes: bool
+) -> None:
+    """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
+
+    With --format-new an empty disk takes the place of the old one. If that loses replicas, they
+    are listed and you are asked. If you say no, or if there is no terminal, nothing is changed and
+    the exit code is 1. With --yes you are not asked.
+
+    \b
+    Examples:
+      logstore reopen /disk2/logs
+      logstore reopen /disk2/logs --format-new
+    """
+    arguments = {"path": absolute(path), "format_new": format_new, "may_lose": yes}
+    try:
+        operate(log_dirs, "reopen_dir", arguments, output_format)
+    except LogDirError as error:
+        lost = error.facts.get("lost")
+        if not lost or yes or not is_at_a_terminal():
+            raise
+        for topic, partition in lost:
+            note(f"  would be lost: {topic}-{partition}")
+        if not click.confirm(f"Give up {len(lost)} replicas of {path}?", err=True):
+            raise
+        operate(log_dirs, "reopen_dir", {**arguments, "may_lose": True}, output_format)
+
+
+@click.command("add-dir", short_help="Add a log dir to the store.")
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Add a log dir to the store; from the next start on, name it in --log-dirs.
+
+    \b
+    Example:
+      logstore add-dir /disk3/logs
+    """
+    operate(log_dirs, "add_dir", {"path": absolute(path)}, output_format)
+
+
+@click.command("remove-dir", short_help="Remove a log dir from the store.")
+@click.argument("path", metavar="DIR|ID")
+@log_dirs_option
+@format_option()
+@click.option("--lost", is_flag=True, help="Its disk is dead: give up its replicas.")
+def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool) -> None:
+    """Remove a log dir from the store.
+
+    While replicas are on it, it is refused: move them first. With --lost the disk is given up, and
+    the replicas that were on it are listed. If a log dir is missing and in no configuration, give
+    its id.
+
+    \b
+    Examples:
+      logstore remove-dir /disk2/logs --lost
+      logstore remove-dir 0123456789abcdef0123456789abcdef --lost
+    """
+    name = path if is_id(path) else absolute(path)
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call("remove_dir", {"path": name, "lost": lost})
+    sentences = [f"{row['path']} is no longer a log dir of this store"]
+    sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
+    if lost and not is_id(path):
+        sentences.append(f"now remove {row['path']} from your configuration (--log-dirs)")
+    print_facts(row, output_format, "\n".join(sentences))
+
+
+@click.command(short_help="Serve an incomplete replica as it is.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+def promote(
+    topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Make an incomplete replica the live one; the records that it lacks are lost from then on.
+
+    A replica is incomplete if its complete copy is gone (for example, its disk is lost) and only
+    part of a move is left. Until it is promoted, it can be read but not written.
+
+    \b
+    Example:
+      logstore promote orders 0
+    """
+    with store_for_reading(log_dirs) as view:
+        name = one_partition(view, topic, partition)
+    with administered(log_dirs) as operator:
+        row: Row = operator.call("promote", {"topic": name.topic, "partition": name.partition})
+    done = "is live, with the records that it has"
+    told = done if row["was_incomplete"] else "was complete already: nothing to do"
+    print_facts(row, output_format, f"{name} {told}")
+
+
+@click.command("prefer-dir", short_help="Choose the log dir of a future partition.")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("path", metavar="DIR")
+@log_dirs_option
+@format_option()
+def prefer_dir(
+    topic: str, partition: int, path: str, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Choose the log dir on which a partition that does not exist yet will be created (KIP-113).
+
+    \b
+    Example:
+      logstore prefer-dir orders 7 /disk2/logs
+    """
+    arguments = {"topic": topic, "partition": partition, "path": absolute(path)}
+    with administered(log_dirs) as operator, wrong_usage():
+        row: Row = operator.call("prefer_dir", arguments)
+    print_facts(row, output_format, f"{topic}-{partition} will be created on {row['path']}")
+
+
+def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
+    """Ask the store's owner for its gauges, or read them from a view of the store."""
+    owner = find_owner(named_log_dirs(log_dirs))
+    if owner is not None:
+        return dict(owner.call("metrics"))
+    with store_for_reading(log_dirs, is_overview=True) as view:
+        return view.metrics().to_dict()
+
+
+@click.command(short_help="Show the gauges.")
+@log_dirs_option
+@format_option(("table", "json"))
+def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
+    """Show the gauges: offline log dirs and replicas, and the activity of each log dir.
+
+    For each log dir: its state and bytes, its oldest call that still runs on the disk, its flushes
+    and the seconds they took, the bytes scrubbed, and the rot (corrupt batches) found. Only an
+    owner knows all of these; without one, only states and bytes are shown.
+
+    \b
+    Example:
+      logstore metrics --format json
+    """
+    gauges = gauges_of(log_dirs)
+    if output_format == "json":
+        print_facts(gauges, output_format, "")
+        return
+    for name, value in gauges.items():
+        if name != "log_dirs":
+            click.echo(f"{name} {value}")
+    for row in gauges["log_dirs"]:
+        if row["state"] == "offline" and not row["partition_count"]:  # its contents are unknown
+            row.update(dict.fromkeys(row.keys() - {"path", "state"}))
+    print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
+
+
+COMMANDS: list[click.Command] = [
+    cordon,
+    uncordon,
+    take_offline,
+    reopen,
+    add_dir,
+    remove_dir,
+    promote,
+    prefer_dir,
+    metrics,
+]

@@ -1,0 +1,306 @@
+"""Implement the commands about topics: `topics`, `create`, `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from logstore import LogConfig, LogStore, TopicPartition
+from logstore.cli.options import (
+    format_option,
+    log_dirs_option,
+    named_log_dirs,
+    note,
+    partition_arguments,
+    partitions_of,
+    store_for_reading,
+    wrong_usage,
+)
+from logstore.cli.output import Column, Row, count_text, print_rows, size_text
+from logstore.cli.owner import absolute, administered
+from logstore.disk.files import real_path
+from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.names import PARTITION_MAX, dir_name, validate_topic
+from logstore.store.admin.client import find_owner
+
+TOPIC_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partitions", "partitions", count_text, is_number=True),
+    Column("records", "records", count_text, is_number=True),
+    Column("size_bytes", "size", size_text, is_number=True),
+    Column("log_dirs", "log dirs", lambda paths: str(len(paths)), is_number=True),
+    Column("state", "state"),
+]
+PARTITION_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partition", "partition", str, is_number=True),
+    Column("log_start_offset", "start offset", count_text, is_number=True),
+    Column("log_end_offset", "end offset", count_text, is_number=True),
+    Column("size_bytes", "size", size_text, is_number=True),
+    Column("log_dir", "log dir", lambda path: path or "-"),
+    Column("state", "state"),
+]
+
+
+def partition_row(store: LogStore, name: TopicPartition) -> Row:
+    """Collect the facts of a partition; if it is offline, `state` has the reason."""
+    row: Row = {
+        "topic": name.topic,
+        "partition": name.partition,
+        "log_start_offset": None,
+        "log_end_offset": None,
+        "size_bytes": None,
+        "log_dir": None,
+        "state": "online",
+    }
+    try:
+        log = store.log(name.topic, name.partition)
+        row["log_dir"] = log.log_dir
+        row["log_start_offset"] = log.log_start_offset
+        row["log_end_offset"] = log.log_end_offset
+        row["size_bytes"] = log.size_bytes
+    except LogStoreError as error:
+        row["state"] = f"offline: {error}"
+        if isinstance(error, LogDirOfflineError):
+            row["log_dir"] = error.path
+    return row
+
+
+def topic_row(topic: str, partition_rows: list[Row]) -> Row:
+    """Sum up the partitions of a topic; offline ones count as unknown, not as empty."""
+    good = [row for row in partition_rows if row["state"] == "online"]
+    offline = len(partition_rows) - len(good)
+    return {
+        "topic": topic,
+        "partitions": len(partition_rows),
+        "records": sum(row["log_end_offset"] - row["log_start_offset"] for row in good),
+        "size_bytes": sum(row["size_bytes"] for row in good),
+        "log_dirs": sorted({row["log_dir"] for row in good}),
+        "offline_partitions": offline,
+        "state": f"{offline} offline" if offline else "online",
+    }
+
+
+def tell_offline(partition_rows: list[Row]) -> None:
+    """Report on stderr which partitions are offline, and with which log dir."""
+    by_dir: dict[str, list[str]] = {}
+    for row in partition_rows:
+        where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
+        by_dir.setdefault(where, []).append(f"{row['topic']}-{row['partition']}")
+    for where, names in by_dir.items():
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        note(f"offline {where}: {', '.join(names[:10])}{more}")
+
+
+@click.command(short_help="List topics or their partitions.")
+@click.argument("topic", required=False)
+@log_dirs_option
+@format_option()
+@click.option("--partitions", "-p", "by_partition", is_flag=True, help="One line per partition.")
+@click.pass_context
+def topics(
+    ctx: click.Context,
+    topic: str | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    by_partition: bool,
+) -> None:
+    """List the topics, or the partitions of one TOPIC.
+
+    The record count is the number of readable offsets. The exit code is 1 if a partition or a log
+    dir is offline; the partitions known to be on it are named.
+
+    \b
+    Examples:
+      logstore topics
+      logstore topics orders
+      logstore topics --partitions --format jsonl | jq -r .log_dir
+    """
+    with store_for_reading(log_dirs, is_overview=True) as store:
+        names = partitions_of(store, topic, None)
+        rows = [partition_row(store, name) for name in names]
+        is_a_dir_offline = bool(store.recovery_report.offline_dirs)
+    offline = [row for row in rows if row["state"] != "online"]
+    if by_partition or topic is not None:
+        print_rows(rows, PARTITION_COLUMNS, output_format)
+    else:
+        summed = [
+            topic_row(name, [row for row in rows if row["topic"] == name])
+            for name in sorted({row["topic"] for row in rows})
+        ]
+        print_rows(summed, TOPIC_COLUMNS, output_format)
+        tell_offline(offline)
+    if not rows and output_format == "table":
+        note("no topics yet; create one with: logstore create TOPIC")
+    ctx.exit(1 if offline or is_a_dir_offline else 0)
+
+
+def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
+    """Build a configuration from `key=value` texts; Kafka's dotted keys are accepted too."""
+    if not settings:
+        return None
+    values: dict[str, object] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise click.UsageError(
+                f"--config needs KEY=VALUE, not {setting!r}", click.get_current_context()
+            )
+        values[key.strip().replace(".", "_")] = config_value(value.strip())
+    with wrong_usage():
+        return LogConfig(**values)  # type: ignore[arg-type]
+
+
+def config_value(text: str) -> int | str:
+    """Convert an int; leave other text such as 64MiB and 7d to the configuration."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    return text
+
+
+@click.command(short_help="Create partitions of a topic.")
+@click.argument("topic")
+@click.argument(
+    "numbers", metavar="[PARTITION]...", nargs=-1, type=click.IntRange(0, PARTITION_MAX)
+)
+@log_dirs_option
+@format_option()
+@click.option(
+    "--partitions",
+    "-p",
+    "count",
+    type=click.IntRange(1, PARTITION_MAX + 1),
+    help="Create 0 to N - 1.",
+)
+@click.option("--log-dir", metavar="DIR", help="Place them here (default: by free space).")
+@click.option(
+    "--config",
+    "-c",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Kafka's topic keys, such as segment_bytes=64MiB; repeatable; stored with the partition.",
+)
+@click.option("--is-new", is_flag=True, help="Create even while a log dir is offline (KIP-112).")
+@click.option("--exist-ok", is_flag=True, help="Do not change partitions that exist.")
+def create(
+    topic: str,
+    numbers: tuple[int, ...],
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    count: int | None,
+    log_dir: str | None,
+    settings: tuple[str, ...],
+    is_new: bool,
+    exist_ok: bool,
+) -> None:
+    """Create partitions of TOPIC (by default partition 0).
+
+    A new store is formatted first.
+
+    \b
+    Examples:
+      logstore create orders --log-dirs /disk1/logs,/disk2/logs --partitions 6
+      logstore create orders 6 7
+      logstore create audit -c segment_bytes=64MiB -c retention_ms=7d
+    """
+    if count is not None and numbers:
+        raise click.UsageError(
+            "give partition numbers or --partitions, not both", click.get_current_context()
+        )
+    partitions = range(count) if count is not None else numbers or (0,)
+    config = parse_config(settings)
+    check_input(topic, partitions, log_dirs, log_dir)
+    rows: list[Row] = []
+    with administered(log_dirs, must_exist=False) as operator:
+        try:
+            for partition in partitions:
+                arguments = {
+                    "topic": topic,
+                    "partition": partition,
+                    "log_dir": absolute(log_dir),
+                    "config": None if config is None else config.to_dict(),
+                    "is_new": is_new,
+                    "exist_ok": exist_ok,
+                }
+                with wrong_usage():
+                    rows.append(operator.call("create", arguments))
+        finally:
+            if output_format == "table":
+                for row in rows:
+                    done = "found" if row.get("existed") else "created"
+                    click.echo(f"{done} {topic}-{row['partition']} in {row['log_dir']}")
+            else:
+                print_rows(rows, [], output_format)
+
+
+def check_input(
+    topic: str, partitions: Sequence[int], log_dirs: tuple[str, ...], log_dir: str | None
+) -> None:
+    """Raise click.UsageError for mistakes that can be found before anything is created."""
+    with wrong_usage():
+        dir_name(validate_topic(topic), max(partitions))
+        if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
+            raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
+    named = named_log_dirs(log_dirs)
+    if log_dir is None or find_owner(named) is not None:  # an owner may have more log dirs
+        return
+    if real_path(log_dir) not in map(real_path, named):
+        raise click.UsageError(f"--log-dir {log_dir} is not among {', '.join(named)}")
+
+
+def confirmed(question: str) -> bool:
+    """Ask the user; if no user can answer, raise wrong usage."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        click.echo(err=True)
+        text = "nothing was deleted: no one can be asked here; give --yes"
+        raise click.UsageError(text, click.get_current_context()) from None
+
+
+@click.command(short_help="Delete a topic or a partition.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete(
+    topic: str,
+    partition: int | None,
+    log_dirs: tuple[str, ...],
+    output_format: str,
+    yes: bool,
+) -> None:
+    """Delete all partitions of TOPIC, or one, with all their records.
+
+    Their names are free at once; their files are removed in the background. A partition on an
+    offline log dir is refused, and the partitions after it are not deleted.
+
+    \b
+    Examples:
+      logstore delete orders
+      logstore delete orders-0 --yes
+    """
+    with store_for_reading(log_dirs, is_overview=True) as view:
+        names = partitions_of(view, topic, partition)
+    listed = ", ".join(map(str, names))
+    if not yes and not confirmed(f"delete {listed} with all records?"):
+        raise click.ClickException("nothing was deleted")
+    rows: list[Row] = []
+    with administered(log_dirs) as operator:
+        try:
+            for name in names:
+                arguments = {"topic": name.topic, "partition": name.partition}
+                rows.append(operator.call("delete", arguments))
+        finally:
+            if output_format == "table":
+                for row in rows:
+                    click.echo(f"deleted {row['topic']}-{row['partition']}")
+            else:
+                print_rows(rows, [], output_format)
+
+
+COMMANDS: list[click.Command] = [topics, create, delete]

@@ -1,0 +1,154 @@
+"""Read and write the small text files: one JSON document and its checksum, replaced whole.
+
+    {"version": 1, ...}
+    xxh3-64 0123456789abcdef
+
+A document that does not check out is *unknown*, never zero and never empty: the reader raises
+`CorruptCheckpointError` and whoever asked falls back on what the log itself says.
+An offsets checkpoint also names its kind and its log dir, so that a whole, valid file in the
+wrong place (copied between directories, or one kind over the other) is found out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import xxhash
+
+from logstore.disk import files
+from logstore.disk.documents import fields
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+VERSION = 1
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+
+_ALGORITHM = "xxh3-64"
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """Write a document as bytes: the JSON line, then the line with its checksum."""
+    import json
+
+    line = json.dumps(document, separators=(", ", ": "), ensure_ascii=False).encode()
+    return b"%s\n%s %s\n" % (line, _ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
+
+
+def decode_document(data: bytes, path: str) -> dict[str, Any]:
+    """Read back what `encode_document` wrote.
+
+    Raises:
+        CorruptCheckpointError: any byte of it is wrong.
+        UnsupportedFormatError: it is whole, and of a later version.
+    """
+    import json
+
+    line, _, rest = data.partition(b"\n")
+    expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
+    if not line or rest != expected:
+        reason = "it is empty" if not data else "its checksum does not hold"
+        raise CorruptCheckpointError(path=path, position=0, reason=reason)
+    try:
+        document = json.loads(line, parse_constant=_refuse_constant)
+        version = fields.number(document["version"], "its version", low=VERSION)
+    except (*fields.WRONG, RecursionError):
+        raise CorruptCheckpointError(
+            path=path, position=0, reason="it is not a document with a version"
+        ) from None
+    if version != VERSION:
+        raise UnsupportedFormatError(path=path, version=version)
+    return dict(document)
+
+
+def _refuse_constant(name: str) -> float:
+    """Refuse `Infinity` and `NaN`: they are no JSON, and no field of ours is one."""
+    raise ValueError(name)
+
+
+def write_document(
+    path: str, document: Mapping[str, Any], guard: files.Guard = nullcontext
+) -> None:
+    """Replace a document durably: after a crash it is the old one or the new one."""
+    files.write_atomically(path, encode_document(document), guard)
+
+
+def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[str, Any] | None:
+    """Read a document; None when there is no such file.
+
+    Raises:
+        CorruptCheckpointError: it does not check out, is no regular file, or is too large.
+        OSError: the disk did not give it.
+    """
+    try:
+        data = files.read_file(path, bytes_max)
+    except FileNotFoundError:
+        return None
+    except files.UnfitError as error:
+        raise CorruptCheckpointError(path=path, position=0, reason=error.reason) from None
+    return decode_document(data, path)
+
+
+class Offsets(NamedTuple):
+    """What an offsets checkpoint says.
+
+    Attributes:
+        topic_ids: of the replicas of which it is said: an offset of an earlier topic of the same
+            name is not that of a later one. Earlier versions wrote none.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[TopicPartition, bytes]
+
+
+def write_offsets(
+    path: str, kind: str, directory_id: str, found: Offsets, guard: files.Guard = nullcontext
+) -> None:
+    """Replace an offsets checkpoint durably."""
+    offsets, topic_ids = found
+    document = {
+        "version": VERSION,
+        "kind": kind,
+        "directory_id": directory_id,
+        "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
+        # Beside the rows and in their order: earlier versions read the rows, and pass this over.
+        "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
+    }
+    write_document(path, document, guard)
+
+
+def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
+    """Read an offsets checkpoint; None when there is no such file.
+
+    Raises:
+        CorruptCheckpointError: it does not check out, or belongs elsewhere.
+        OSError: the disk did not give it.
+    """
+    document = read_document(path, files.LIST_BYTES_MAX)
+    if document is None:
+        return None
+    try:
+        fields.check_kind(document, kind, directory_id)
+        rows = fields.rows(document["offsets"], "offsets", 3)
+        offsets = {
+            fields.partition_key(topic, partition): fields.number(
+                offset, "an offset", fields.OFFSET_MAX
+            )
+            for topic, partition, offset in rows
+        }
+        return Offsets(offsets, _topic_ids(document, list(offsets)))
+    except fields.WRONG as error:
+        raise CorruptCheckpointError(path=path, position=0, reason=fields.told(error)) from None
+
+
+def _topic_ids(
+    document: Mapping[str, Any], keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, bytes]:
+    """Read the topic ids beside the rows, "" where one is unknown; raises `fields.WRONG`."""
+    written = document.get("topic_ids", [""] * len(keys))
+    if not isinstance(written, list) or len(written) != len(keys):
+        raise ValueError("topic_ids is not a list with an id for each row")
+    pairs = zip(keys, written, strict=True)
+    return {key: fields.id_bytes(one, "a topic id") for key, one in pairs if one != ""}

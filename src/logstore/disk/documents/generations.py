@@ -1,0 +1,330 @@
+"""Number the states of a log dir, so that a restored backup or a rolled-back snapshot shows.
+
+    log-dir-generation    {"version", "kind", "directory_id", "starts": [[number, id, step], ...],
+                           "doubts": [[topic, partition, end_offset], ...],
+                           "doubted_at": [number, id, step] or null}
+    log-dir-witness       {"version", "kind", "directory_id",
+                           "seen": {directory_id: [number, id, step, [[topic, partition,
+                                                   recovery_point], ...] or null]},
+                           "paths": {directory_id: path}}
+
+A log dir's *generation* is the number and the random id of the start that owns it, and a step that
+grows with each checkpoint that changes something and with an orderly close. A log dir writes its
+own generation first, durably; then the other log dirs write down that they have seen it. So what
+others have seen is never ahead of what the log dir itself holds, whenever a crash comes, and a log
+dir whose file is behind what others have seen is an old copy.
+
+`paths` has where each other log dir was last seen: a missing one can be named by its path. Nothing
+else depends on it, and a file without it is read.
+
+`doubts` names the replicas of an old copy that are open to be read only until each is promoted. As
+long as there are any, the generation stays as it is: the right disk is still recognised as such.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from logstore.disk import files
+from logstore.disk.documents import checkpoint, fields
+from logstore.disk.documents.meta_properties import is_id, new_id
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+GENERATION_NAME = "log-dir-generation"
+WITNESS_NAME = "log-dir-witness"
+
+# Starts that a log dir remembers of itself: with them it recognises a fork of its own history.
+STARTS_KEPT = 16
+NUMBER_MAX = fields.NUMBER_MAX
+
+
+class Generation(NamedTuple):
+    """One moment in the life of a log dir."""
+
+    number: int
+    start_id: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.step}"
+
+
+class Seen(NamedTuple):
+    """What one log dir knows of another: its generation, and its recovery points if they are kept.
+
+    Attributes:
+        offsets: None where only the generation is kept.
+    """
+
+    generation: Generation
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+class DirGeneration:
+    """The generation of one log dir, and what that log dir has seen of the others.
+
+    Threads: its keeper, or the one that opens or closes the log dir, writes; changes exclude each
+    other. Everyone reads the tuples and dicts, which are replaced whole.
+
+    Attributes:
+        starts: as they are on the disk, the oldest first.
+        doubts: the replicas that are not to be written, and how far each was known to reach; -1:
+            not known.
+        doubted_at: the generation that had been seen when they were noted.
+        old: why it is an old copy, or "".
+        found: the replicas in doubt that the loading of the log dir has come upon.
+        held: the generation it had in this process before it went offline.
+        is_known_to_process: this very log dir was open in this process before.
+        is_readable: False where its own file is missing or damaged, so that nothing follows.
+        offsets: the recovery points that were on its disk when its generation was written.
+        paths: where the other log dirs were last, by their directory ids.
+    """
+
+    def __init__(
+        self,
+        dir_path: str,
+        check: Callable[[], None] = lambda: None,
+        guard: files.Guard = nullcontext,
+    ) -> None:
+        self.directory_id = ""
+        self.starts: tuple[Generation, ...] = ()
+        self.doubts: dict[TopicPartition, int] = {}
+        self.doubted_at: Generation | None = None
+        self.held: Seen | None = None
+        self.is_known_to_process = False
+        self.seen: dict[str, Seen] = {}
+        self.paths: dict[str, str] = {}
+        self.old = ""
+        self.found: dict[TopicPartition, int] = {}
+        self.is_readable = False
+        self.offsets: Mapping[TopicPartition, int] = {}
+        self._path = os.path.join(dir_path, GENERATION_NAME)
+        self._witness_path = os.path.join(dir_path, WITNESS_NAME)
+        self._check, self._guard = check, guard
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation that is on the disk; None where there is none, or it is unknown."""
+        return self.starts[-1] if self.starts else None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether the generation stays as it is: it is an old copy that is not settled yet."""
+        return bool(self.old or self.doubts)
+
+    def is_behind(self, seen: Generation) -> bool:
+        """Tell whether others have seen a later generation than this log dir holds, or another."""
+        if not self.starts:
+            return False
+        if seen.number > self.starts[-1].number:
+            return True
+        for start in self.starts:
+            if start.number == seen.number:
+                return start.start_id != seen.start_id or start.step < seen.step
+        return False  # from before what is remembered
+
+    def hold(self, before: DirGeneration) -> None:
+        """Take over what this process knows of the log dir from before it went offline."""
+        if before.current is not None and not before.is_frozen:
+            self.held = Seen(before.current, before.offsets)
+        self.is_known_to_process = True
+
+    # --- the files --------------------------------------------------------------------------------
+
+    def load(self) -> list[str]:
+        """Read both files; gives a warning for each that cannot be believed. Raises OSError."""
+        warnings = []
+        try:
+            document = self._read(self._path, GENERATION_NAME)
+            if document is not None:
+                self.starts = tuple(_generation(row) for row in document["starts"])
+                self.doubts = _offsets(document["doubts"])
+                at = document["doubted_at"]
+                self.doubted_at = None if at is None else _generation(at)
+                self.is_readable = bool(self.starts)
+        except _NOT_BELIEVED as error:
+            self.starts, self.doubts, self.doubted_at = (), {}, None
+            warnings.append(f"{self._path} is not used: {_told(error)}")
+        try:
+            document = self._read(self._witness_path, WITNESS_NAME)
+            if document is not None:
+                self.seen = {_id(id_): _seen(row) for id_, row in document["seen"].items()}
+                self.paths = _paths(document)
+        except _NOT_BELIEVED as error:
+            self.seen, self.paths = {}, {}
+            warnings.append(f"{self._witness_path} is not used: {_told(error)}")
+        return warnings
+
+    def _read(self, path: str, kind: str) -> dict[str, Any] | None:
+        document = checkpoint.read_document(path, files.LIST_BYTES_MAX)
+        if document is None:
+            return None
+        if "kind" not in document:
+            raise ValueError("it does not say of which kind it is")
+        fields.check_kind(document, kind, self.directory_id)
+        return document
+
+    def begin(self, above: Generation | None, offsets: Mapping[TopicPartition, int]) -> None:
+        """Enter the generation of a new start, durably; nothing is in doubt. Raises OSError.
+
+        Args:
+            above: the last one that others have seen; the new one is later.
+        """
+        with self._lock:
+            self._write(self._with_next(above), {})
+            self.old, self.found, self.is_readable, self.offsets = "", {}, True, offsets
+
+    def _with_next(self, above: Generation | None) -> tuple[Generation, ...]:
+        last = max(self.starts[-1].number if self.starts else 0, above.number if above else 0)
+        return (*self.starts, Generation(last + 1, new_id(), 0))
+
+    def step(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note durably that the log dir has changed; it holds these recovery points by now.
+
+        Raises:
+            OSError: the disk failed; the generation on it is this one or the one before.
+        """
+        with self._lock:
+            if self.is_frozen:
+                return
+            if not self.starts:
+                self._write((Generation(1, new_id(), 0),), self.doubts)
+            else:
+                last = self.starts[-1]
+                self._write((*self.starts[:-1], last._replace(step=last.step + 1)), self.doubts)
+            self.offsets = offsets
+
+    def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
+        """Note durably which replicas are not to be written; raises OSError."""
+        with self._lock:
+            if self.doubts == doubts and self.doubted_at == at:
+                return
+            self.doubted_at = at
+            self._write(self.starts, dict(doubts))
+
+    def settle(self, key: TopicPartition, above: Generation | None) -> None:
+        """Strike one doubt out, durably; with the last one a new generation begins.
+
+        Raises:
+            OSError: the disk failed; the doubt is on record still.
+        """
+        with self._lock:
+            if key not in self.doubts:
+                return
+            doubts = {**self.doubts}
+            del doubts[key]
+            # What came before the last promotion is settled, whoever has seen what of it.
+            self._write(self.starts if doubts else self._with_next(above)[-1:], doubts)
+            self.found.pop(key, None)
+            if not doubts:
+                self.old, self.is_readable = "", True
+
+    def _write(self, starts: tuple[Generation, ...], doubts: dict[TopicPartition, int]) -> None:
+        self._check()
+        starts = starts[-STARTS_KEPT:]
+        document = {
+            "version": checkpoint.VERSION,
+            "kind": GENERATION_NAME,
+            "directory_id": self.directory_id,
+            "starts": [list(start) for start in starts],
+            "doubts": _rows(doubts),
+            "doubted_at": list(self.doubted_at) if doubts and self.doubted_at else None,
+        }
+        checkpoint.write_document(self._path, document, self._guard)
+        self.starts, self.doubts = starts, doubts
+
+    def witness(self, seen: Mapping[str, Seen], paths: Mapping[str, str]) -> None:
+        """Write down what was seen of other log dirs, durably, if that is news; raises OSError.
+
+        Args:
+            paths: where they are, by their directory ids.
+        """
+        with self._lock:
+            if seen == self.seen and paths == self.paths:
+                return
+            self._check()
+            document = {
+                "version": checkpoint.VERSION,
+                "kind": WITNESS_NAME,
+                "directory_id": self.directory_id,
+                "seen": _seen_rows(seen),
+                "paths": dict(paths),
+            }
+            checkpoint.write_document(self._witness_path, document, self._guard)
+            self.seen, self.paths = dict(seen), dict(paths)
+
+
+_NOT_BELIEVED = (
+    CorruptCheckpointError,
+    UnsupportedFormatError,
+    PermissionError,
+    *fields.WRONG,
+)
+
+
+def last_paths(dir_path: str) -> dict[str, str]:
+    """Read where the other log dirs were last; what cannot be read names none."""
+    path = os.path.join(dir_path, WITNESS_NAME)
+    try:
+        return _paths(checkpoint.read_document(path, files.LIST_BYTES_MAX) or {})
+    except (OSError, *_NOT_BELIEVED):
+        return {}
+
+
+def _paths(document: Mapping[str, Any]) -> dict[str, str]:
+    """Read the paths of a witness, which version 0.1.0 did not write; raises `fields.WRONG`."""
+    paths = document.get("paths", {})
+    return {_id(id_): fields.text(path, "a path") for id_, path in paths.items()}
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, (CorruptCheckpointError, UnsupportedFormatError, PermissionError)):
+        return str(error)
+    return fields.told(error)
+
+
+def _id(key: str) -> str:
+    """Give the key of a witness's row, which is the id of a log dir; raises ValueError."""
+    if not is_id(key):
+        raise ValueError(f"{key[:40]!r} is not the id of a log dir")
+    return key
+
+
+def _generation(row: Any) -> Generation:
+    number, start_id, step = row
+    if not is_id(start_id):
+        raise ValueError("a generation has no id")
+    last = NUMBER_MAX - 1
+    number = fields.number(number, "the number of a start", last, low=1)
+    return Generation(number, start_id, fields.number(step, "a step", last))
+
+
+def _seen(row: Any) -> Seen:
+    *generation, offsets = row
+    return Seen(_generation(generation), None if offsets is None else _offsets(offsets))
+
+
+def _seen_rows(seen: Mapping[str, Seen]) -> dict[str, list[object]]:
+    return {
+        id_: [*generation, None if offsets is None else _rows(offsets)]
+        for id_, (generation, offsets) in seen.items()
+    }
+
+
+def _offsets(rows: Any) -> dict[TopicPartition, int]:
+    return {
+        fields.partition_key(topic, partition): fields.number(
+            offset, "an offset", fields.OFFSET_MAX, low=-1
+        )
+        for topic, partition, offset in fields.rows(rows, "its rows", 3)
+    }
+
+
+def _rows(offsets: Mapping[TopicPartition, int]) -> list[list[object]]:
+    return [[topic, partition, offset] for (topic, partition), offset in offsets.items()]

@@ -1,0 +1,129 @@
+"""Keep the two offsets checkpoints of a log dir: recovery points and log start offsets.
+
+A recovery point in a checkpoint says "durable below this"; so it is written after the flush (R5),
+and dropped from the disk *before* another log takes the name of one that is gone. A checkpoint that
+cannot be written for that (a full disk) is removed: unknown is always safe.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+from logstore.disk import files
+from logstore.disk.documents import checkpoint
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, Offsets
+from logstore.disk.failures import Verdict, verdict_of
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.names import TopicPartition
+
+WAIT_SECONDS = 0.25
+NOTHING = Offsets({}, {})
+
+
+class OffsetCheckpoints:
+    """The offsets of one log dir as they stand on its disk."""
+
+    def __init__(
+        self,
+        dir_path: str,
+        check: Callable[[], None] = lambda: None,
+        guard: files.Guard = nullcontext,
+    ) -> None:
+        self.directory_id = ""
+        self._check, self._guard = check, guard
+        self._paths = {
+            kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
+        }
+        self._lock = threading.Lock()
+        # Written under the lock; what is on disk, so that an unchanged one is not written again.
+        self._on_disk: dict[str, Offsets | None] = {
+            RECOVERY_POINTS: None,
+            LOG_START_OFFSETS: None,
+        }
+
+    def load(self) -> list[str]:
+        """Read both from disk; gives a warning for each that cannot be believed.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        warnings = []
+        for kind, path in self._paths.items():
+            found = None
+            try:
+                found = checkpoint.read_offsets(path, kind, self.directory_id)
+            except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
+                warnings.append(f"{path} is not used: {error}")
+            self._on_disk[kind] = found
+        return warnings
+
+    def recovery_point(self, topic_partition: TopicPartition) -> int | None:
+        """Give the recovery point on disk; None when it is unknown."""
+        return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
+
+    def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Give the log start offset on disk; None when it is unknown."""
+        return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
+
+    def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
+        """Give of which topic the two are; None where that is unknown."""
+        points, starts = (
+            (self._on_disk[kind] or NOTHING).topic_ids.get(topic_partition)
+            for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
+        )
+        return points, starts
+
+    def write(
+        self,
+        kind: str,
+        collect: Callable[[], Mapping[TopicPartition, int]],
+        topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
+    ) -> bool:
+        """Replace one durably, if anything in it changed; tells whether it was written.
+
+        The offsets are collected under the lock: one that was just forgotten stays so.
+
+        Args:
+            topic_ids: gives of which topic they are.
+        """
+        with self._lock:
+            found = Offsets(collect(), topic_ids())
+            if self._on_disk[kind] == found:
+                return False
+            self._replace(kind, found)
+            return True
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Durably drop what stands about a replica, before another one takes its name."""
+        while not self._lock.acquire(timeout=WAIT_SECONDS):  # who writes may hang in the disk
+            self._check()
+        self._lock.release()
+        with self._lock:
+            self._drop_all(topic_partition)
+
+    def _drop_all(self, topic_partition: TopicPartition) -> None:
+        for kind, found in self._on_disk.items():
+            if found is None or topic_partition in found.offsets:
+                self._drop(kind, topic_partition)
+
+    def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
+        """Write one less, or remove the file: the caller holds the lock."""
+        found = self._on_disk[kind] or NOTHING
+        offsets, topic_ids = dict(found.offsets), dict(found.topic_ids)
+        offsets.pop(topic_partition, None)
+        topic_ids.pop(topic_partition, None)
+        try:
+            self._replace(kind, Offsets(offsets, topic_ids))
+        except OSError as error:
+            if verdict_of(error) is not Verdict.FULL:
+                raise
+            files.remove_if_there(self._paths[kind])
+            files.sync_dir(os.path.dirname(self._paths[kind]))
+            self._on_disk[kind] = None
+
+    def _replace(self, kind: str, found: Offsets) -> None:
+        checkpoint.write_offsets(self._paths[kind], kind, self.directory_id, found, self._guard)
+        self._on_disk[kind] = found

@@ -1,0 +1,1 @@
+"""Encode, decode and check this engine's own columnar record batch."""

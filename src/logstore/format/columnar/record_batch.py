@@ -1,0 +1,300 @@
+"""Encode and decode the columnar record batch, magic `L` (docs/FORMAT.md, section 4).
+
+    prefix (17) | rest of the header | payload, padded to 8 | xxh3-64 of all bytes before it
+
+The payload is built before the log's lock is taken, because it does not depend on the offset;
+`frame` adds the header and the checksum under the lock.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from xxhash import xxh3_64, xxh3_64_digest
+
+from logstore.format import compression
+from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.columnar.columns import PADDING, Buffer, padded
+from logstore.format.columnar.decode import decode_columns
+from logstore.format.columnar.payload import (
+    CHECKSUM_BYTES,
+    CODEC_MASK,
+    HAS_DELTAS,
+    HAS_TIMESTAMPS,
+    HEADER_BYTES,
+    KNOWN_ATTRIBUTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    OVERHEAD_BYTES,
+    Payload,
+)
+from logstore.format.expansion import EXPANSION_BYTES_MAX
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
+
+__all__ = [
+    "ALIGNMENT",
+    "CHECKSUM_BYTES",
+    "HEADER",
+    "HEADER_BYTES",
+    "MAGIC",
+    "OVERHEAD_BYTES",
+    "VERSION",
+    "check_claims",
+    "checksum",
+    "checksum_holds",
+    "decode",
+    "decode_columns",
+    "frame",
+    "frame_one",
+    "header_fault",
+    "hole",
+    "read_header",
+    "reframe",
+    "require",
+    "with_append_time",
+]
+
+MAGIC = 0x4C
+VERSION = 1
+ALIGNMENT = 8
+CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
+LAST_DELTA_MAX = 2**31 - 1  # as in Kafka's layout; an index entry's offset has 32 bits
+
+HEADER = struct.Struct(
+    ">"
+    "q"  # base_offset
+    "i"  # batch_length
+    "i"  # leader_epoch
+    "B"  # magic
+    "B"  # version
+    "H"  # attributes
+    "I"  # record_count
+    "I"  # last_offset_delta
+    "I"  # stored_bytes
+    "q"  # base_timestamp
+    "q"  # max_timestamp
+    "q"  # producer_id
+    "h"  # producer_epoch
+    "H"  # reserved_58
+    "i"  # base_sequence
+    "I"  # payload_bytes
+    "I"  # reserved_68
+)
+assert HEADER.size == HEADER_BYTES
+
+# Up to this size, joining the parts is faster than hashing and writing them one by one.
+JOIN_BYTES_MAX = 16 * 1024
+
+_ONE_COLUMN = struct.Struct("<II")
+_pack_header = HEADER.pack
+_pack_column = _ONE_COLUMN.pack
+
+
+def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
+    """Return the size of a batch by each of the two header fields that give it; no checks."""
+    fields = HEADER.unpack_from(data, position)
+    return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
+
+
+def next_offset(data: Buffer, position: int) -> int:
+    """Return the offset after the last one of a batch, by its header; no checks."""
+    fields = HEADER.unpack_from(data, position)
+    return int(fields[0] + fields[7] + 1)
+
+
+def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Return the buffers of a whole batch, checksum last, ready for one gathering write."""
+    stored = payload.stored_bytes
+    size = padded(stored) + OVERHEAD_BYTES
+    header = _pack_header(
+        base_offset,
+        size - LENGTH_OVERHEAD_BYTES,
+        leader_epoch,
+        MAGIC,
+        VERSION,
+        payload.attributes,
+        payload.record_count,
+        payload.last_offset_delta,
+        stored,
+        payload.base_timestamp,
+        payload.max_timestamp,
+        -1,
+        -1,
+        0,
+        -1,
+        payload.payload_bytes,
+        0,
+    )
+    buffers: list[Buffer] = [header, *payload.parts]
+    if stored & 7:
+        buffers.append(PADDING[stored & 7])
+    if size <= JOIN_BYTES_MAX:
+        joined = b"".join(buffers)
+        return [joined + xxh3_64_digest(joined)]
+    digest = xxh3_64(header)
+    for buffer in buffers[1:]:
+        digest.update(buffer)
+    buffers.append(digest.digest())
+    return buffers
+
+
+def frame_one(
+    base_offset: int, leader_epoch: int, timestamp: int, value: bytes, attributes: int = 0
+) -> bytes:
+    """Create the batch of one record without key and headers, in as few steps as possible."""
+    length = len(value)
+    stored = 8 + ((length + 7) & ~7)
+    body = (
+        _pack_header(
+            base_offset,
+            stored + 68,
+            leader_epoch,
+            MAGIC,
+            VERSION,
+            attributes,
+            1,
+            0,
+            stored,
+            timestamp,
+            timestamp,
+            -1,
+            -1,
+            0,
+            -1,
+            stored,
+            0,
+        )
+        + _pack_column(length, length)
+        + value
+        + PADDING[length & 7]
+    )
+    return body + xxh3_64_digest(body)
+
+
+def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """Create a batch without records that spans the offsets of lost records."""
+    span = Payload([], 0, end_offset - base_offset - 1, 0, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP)
+    return b"".join(frame(span, base_offset, leader_epoch))
+
+
+def require(codec_id: int) -> None:
+    """Raise UnsupportedFormatError if a codec cannot be used in this process."""
+    compression.require(codec_id)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_header(data: Buffer, position: int) -> BatchHeader:
+    """Read a header without judging it; `header_fault` does that."""
+    (
+        base_offset,
+        length,
+        epoch,
+        magic,
+        _version,
+        attributes,
+        count,
+        last_delta,
+        stored,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        _reserved_58,
+        sequence,
+        payload_bytes,
+        _reserved_68,
+    ) = HEADER.unpack_from(data, position)
+    return BatchHeader(
+        base_offset,
+        length + LENGTH_OVERHEAD_BYTES,
+        epoch,
+        magic,
+        attributes,
+        count,
+        base_offset + last_delta,
+        stored,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+        payload_bytes,
+    )
+
+
+def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
+    """Return what is impossible in a header, or None; cheap, so it comes before any checksum."""
+    if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
+        return f"a batch cannot have {size_bytes} bytes"
+    header = read_header(data, position)
+    if data[position + 17] != VERSION:
+        return f"batch version {data[position + 17]} is not {VERSION}"
+    if padded(header.stored_bytes) + OVERHEAD_BYTES != size_bytes:
+        return "the sizes in the header do not agree"
+    if header.base_offset < 0 or header.record_count > header.last_offset - header.base_offset + 1:
+        return "the offsets in the header do not agree"
+    if header.attributes & ~KNOWN_ATTRIBUTES:
+        return f"unknown attributes {header.attributes:#06x}"
+    return None
+
+
+def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
+    """Report whether a batch's bytes are those that were written."""
+    end = position + size_bytes - CHECKSUM_BYTES
+    return xxh3_64_digest(data[position:end]) == data[end : end + CHECKSUM_BYTES]
+
+
+def checksum(data: Buffer, position: int, size_bytes: int) -> int:
+    """Read the checksum stored in a batch."""
+    end = position + size_bytes
+    return int.from_bytes(data[end - CHECKSUM_BYTES : end], "big")
+
+
+def decode(
+    data: Buffer, position: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
+) -> RecordBatch:
+    """View a batch as columns; see `decode_columns`."""
+    return decode_columns(data, position, read_header(data, position), expansion_bytes_max)
+
+
+def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
+    """Copy one batch and give all its records one timestamp, the time of their append."""
+    payload = bytes(data[HEADER_BYTES : HEADER_BYTES + header.stored_bytes])
+    attributes, codec_id = header.attributes, header.attributes & CODEC_MASK
+    size_bytes = header.payload_bytes
+    if attributes & HAS_TIMESTAMPS:
+        if codec_id:
+            payload = compression.decompress(codec_id, payload, size_bytes)
+        start = padded(4 * header.record_count) if attributes & HAS_DELTAS else 0
+        payload = payload[:start] + payload[start + 8 * header.record_count :]
+        size_bytes = len(payload)
+        if codec_id:
+            payload = compression.compress(codec_id, payload)
+    fields = list(HEADER.unpack_from(data))
+    fields[1] = padded(len(payload)) + OVERHEAD_BYTES - LENGTH_OVERHEAD_BYTES
+    fields[5] = attributes & ~HAS_TIMESTAMPS | LOG_APPEND_TIME
+    fields[8:11], fields[15] = [len(payload), now_ms, now_ms], size_bytes
+    body = HEADER.pack(*fields) + payload + PADDING[len(payload) & 7]
+    return body + xxh3_64_digest(body)
+
+
+def check_claims(header: BatchHeader) -> None:
+    """Refuse header fields that a peer's batch must not have, although readers accept them.
+
+    Raises:
+        ValueError: the batch would keep retention from dropping its segment, or use up offsets.
+    """
+    if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
+        raise ValueError("a batch without records has a timestamp")
+    if header.last_offset - header.base_offset > LAST_DELTA_MAX:
+        raise ValueError("the batch spans more offsets than a batch may")
+
+
+def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """Copy one batch for another place in a log: new offset and epoch, new checksum."""
+    body = bytearray(data[:-CHECKSUM_BYTES])
+    struct.pack_into(">q", body, 0, base_offset)
+    struct.pack_into(">i", body, 12, leader_epoch)
+    return bytes(body) + xxh3_64_digest(body)

@@ -1,0 +1,1 @@
+"""Encode, decode and check Kafka's record batch v2."""

@@ -1,0 +1,189 @@
+"""Find where the records of Kafka's batches begin and end.
+
+Each record begins with its length, so within a batch they can only be found one after the other. In
+many batches they are found together, one record of each batch in each step. In a few batches, runs
+of records of one size are found at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from itertools import pairwise, repeat
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.kafka.header import RECORD_BYTES_MIN
+from logstore.format.kafka.varints import Numbers, pairs_of, short_varints, varint
+
+STRETCHES_MAX = 8  # after this many tries that find too few records, step through all of them
+STRETCH_RECORDS_MIN = 4
+# One step over all batches costs as much as stepping over this many single records.
+STEP_RECORDS = 48
+
+Octets = NDArray[np.uint8]
+
+
+class Batches(NamedTuple):
+    """Hold the rows of batches, one batch after the other, with PADDING after the last.
+
+    Attributes:
+        data, octets: the same bytes.
+        starts: where each batch's rows begin, and where the last one's end.
+        counts: the number of records of each batch; at least 1.
+    """
+
+    data: bytes
+    octets: Octets
+    starts: Numbers
+    counts: Numbers
+
+    @property
+    def firsts(self) -> Numbers:
+        """Number of each batch's first record, then the number of all records."""
+        firsts = np.zeros(len(self.counts) + 1, np.int64)
+        np.cumsum(self.counts, out=firsts[1:])
+        return firsts
+
+
+def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
+    """Find where each record begins, at its length, and where it ends.
+
+    A length of a few bytes may still be too small for a record, or negative. The caller reads all
+    lengths at once and finds that in less time.
+
+    Raises:
+        ValueError: the records of a batch do not end where the batch does.
+    """
+    if int(batches.counts.sum()) > STEP_RECORDS * int(batches.counts.max()):
+        return _together(batches)
+    found = [
+        _one_by_one(batches, start, end, count)
+        for (start, end), count in zip(
+            pairwise(batches.starts.tolist()), batches.counts.tolist(), strict=True
+        )
+    ]
+    begins, ends = zip(*found, strict=True)
+    return np.concatenate(begins), np.concatenate(ends)
+
+
+# --- many batches ---------------------------------------------------------------------------------
+
+
+@cache
+def _strides() -> Numbers:
+    """Build a table in which a record's first two bytes give the distance to the next record.
+
+    The distance is 0 if they begin no record, or if the length has more than two bytes.
+    """
+    numbers, widths = short_varints()
+    return np.where((widths > 0) & (numbers >= RECORD_BYTES_MIN - 1), numbers + widths, 0)
+
+
+def _together(batches: Batches) -> tuple[Numbers, Numbers]:
+    """Step through all batches at once, batches with the most records first."""
+    order = np.argsort(-batches.counts, kind="stable")
+    counts = batches.counts[order]
+    firsts, position = batches.firsts[:-1][order], batches.starts[:-1][order]
+    # The start of each record, and the end of the last batch.
+    edges = np.full(int(counts.sum()) + 1, batches.starts[-1])
+    pairs, strides = pairs_of(batches.data), _strides()
+    # For each step, the number of batches that still have a record.
+    lanes = np.searchsorted(-counts, -np.arange(int(counts[0]))).tolist()
+    for number, going in enumerate(lanes):
+        here = position[:going]
+        edges[firsts[:going] + number] = here
+        try:
+            stride = strides.take(pairs[here])
+        except IndexError:
+            raise ValueError("a record ends after the end of its batch") from None
+        if np.count_nonzero(stride) < going:
+            _read_long(batches.data, here, stride)
+        here += stride
+    if not np.array_equal(position, batches.starts[1:][order]):
+        raise ValueError("the records of a batch do not end where the batch does")
+    return edges[:-1], edges[1:]
+
+
+def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
+    """Read lengths of more than two bytes into `stride`."""
+    for lane in np.flatnonzero(stride == 0).tolist():
+        start = int(position[lane])
+        length, behind = varint(data, start)
+        if not RECORD_BYTES_MIN - 1 <= length <= len(data) - behind:
+            raise ValueError("a record ends after the end of its batch")
+        stride[lane] = behind + length - start
+
+
+# --- few batches ----------------------------------------------------------------------------------
+
+
+def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
+    """Step through the records of one batch; find a run of records of one size at once."""
+    data, octets = batches.data, batches.octets
+    edges = array("q", [position])
+    fruitless = 0
+    while len(edges) <= count and fruitless < STRETCHES_MAX:
+        end = _end_of(data, position)
+        edges.append(end)
+        stride, left = end - position, count + 1 - len(edges)
+        if left and end < total and data[end] == data[position]:
+            length_bytes = varint(data, position)[1] - position
+            rows = min((total - end) // stride, left)
+            more = _stretch(octets, position, length_bytes, stride, rows + 1)
+            fruitless += more < STRETCH_RECORDS_MIN
+            edges.frombytes((np.arange(1, more + 1, dtype=np.int64) * stride + end).tobytes())
+            end += more * stride
+        else:
+            fruitless += 1
+        position = end
+    if len(edges) <= count:
+        edges.extend(_walk(data, position, count + 1 - len(edges)))
+    if edges[-1] != total:
+        raise ValueError("the records of a batch do not end where the batch does")
+    found = np.frombuffer(edges, np.int64)
+    return found[:-1], found[1:]
+
+
+def _end_of(data: bytes, position: int) -> int:
+    """Return where the record at `position` ends; it ends within the data, not always its batch."""
+    size, start = varint(data, position)
+    if not RECORD_BYTES_MIN - 1 <= size <= len(data) - start:
+        raise ValueError("a record ends after the end of its batch")
+    return start + size
+
+
+def _walk(data: bytes, position: int, count: int) -> array[int]:
+    """Return where each of `count` records ends, from length to length: 0.1 us for each.
+
+    Lengths of one or two bytes are not checked here: `_fields` of `kafka_decode` does that.
+    """
+    ends: list[int] = []
+    note = ends.append
+    try:
+        for _ in repeat(None, count):
+            octet = data[position]
+            if octet < 0x80:
+                position += (octet >> 1) + 1
+            elif (high := data[position + 1]) < 0x80:
+                position += (high << 6) + (octet >> 1) - 62  # without the first byte's high bit
+            else:
+                position = _end_of(data, position)
+            note(position)
+    except IndexError:
+        raise ValueError("a record ends after the end of its batch") from None
+    return array("q", ends)
+
+
+def _stretch(octets: Octets, position: int, length_bytes: int, stride: int, rows: int) -> int:
+    """Count how many of the next `rows` records have the same length as the one at `position`."""
+    if length_bytes > 2:
+        table = np.ndarray((rows, length_bytes), np.uint8, octets, position, (stride, 1))
+        is_same = (table == table[0]).all(axis=1)
+    else:
+        kind = np.dtype("u1" if length_bytes == 1 else "<u2")
+        lengths = np.ndarray((rows,), kind, octets, position, (stride,))
+        is_same = lengths == lengths[0]
+    return (rows if is_same.all() else int(is_same.argmin())) - 1

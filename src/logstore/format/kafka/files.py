@@ -1,0 +1,146 @@
+"""Read the small files that a Kafka broker keeps beside a segment: bytes in, entries out.
+
+    X.index       u32 relative offset | u32 position                              8 bytes an entry
+    X.timeindex   i64 timestamp | u32 relative offset                            12
+    X.txnindex    u16 version 0 | i64 producer id | i64 first | i64 last offset of an aborted
+                  transaction | i64 last stable offset then                      34
+    X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
+
+All numbers are big-endian. A broker preallocates the first two files for the active segment, so
+zeros may follow their last entry. Each function returns the entries before the first fault, and the
+fault.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.kafka.crc import crc32c
+
+INDEX_ENTRY = np.dtype([("offset", ">u4"), ("position", ">u4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">u4")])
+ABORTED_ENTRY = struct.Struct(">Hqqqq")
+SNAPSHOT_HEAD = struct.Struct(">HII")
+SNAPSHOT_ENTRY_BYTES = 46
+SNAPSHOT_LAST_OFFSET = struct.Struct(">14xq")
+SNAPSHOT_VERSION = 1
+CRC_END = 6
+
+Numbers = NDArray[np.int64]
+
+
+class Fault(NamedTuple):
+    """Describe what is wrong in a file, and where."""
+
+    position: int
+    reason: str
+
+
+class AbortedEntry(NamedTuple):
+    """Describe an aborted transaction, and the last stable offset when it ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def offset_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
+    """Read an `.index`: relative offsets and positions, both increasing."""
+    rows, fault = _rows(data, INDEX_ENTRY, is_growing)
+    offsets, positions = rows["offset"].astype(np.int64), rows["position"].astype(np.int64)
+    is_behind = (np.diff(offsets) > 0) & (np.diff(positions) > 0)
+    end, fault = _in_order(is_behind, len(rows), INDEX_ENTRY.itemsize, fault)
+    return offsets[:end], positions[:end], fault
+
+
+def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault | None]:
+    """Read a `.timeindex`: timestamps increase, and relative offsets do not decrease."""
+    rows, fault = _rows(data, TIME_ENTRY, is_growing)
+    times, offsets = rows["timestamp"].astype(np.int64), rows["offset"].astype(np.int64)
+    is_behind = (times[1:] > times[:-1]) & (np.diff(offsets) >= 0)
+    end, fault = _in_order(is_behind, len(rows), TIME_ENTRY.itemsize, fault)
+    return times[:end], offsets[:end], fault
+
+
+def _rows(
+    data: bytes, kind: np.dtype[np.void], is_growing: bool
+) -> tuple[NDArray[np.void], Fault | None]:
+    """Read whole entries up to the zeros after the last one."""
+    size = kind.itemsize
+    rows = np.frombuffer(data, kind, len(data) // size)
+    used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
+    count = -(-used_bytes // size)
+    if count == 0 and len(rows) == 1:
+        count = 1  # the record at 1970-01-01
+    if len(data) % size:
+        return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
+    if count < len(rows) and not is_growing:
+        return rows[:count], Fault(count * size, "there are zeros after the last entry")
+    return rows[:count], None
+
+
+def _in_order(
+    is_behind: NDArray[np.bool_], count: int, size: int, fault: Fault | None
+) -> tuple[int, Fault | None]:
+    if bool(is_behind.all()):
+        return count, fault
+    end = int(is_behind.argmin()) + 1
+    return end, Fault(end * size, f"entry {end} does not come after the one before it")
+
+
+def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
+    """Read a `.txnindex`: aborted transactions in the order of their ends."""
+    found: list[AbortedEntry] = []
+    size = ABORTED_ENTRY.size
+    for at in range(0, len(data) - size + 1, size):
+        version, *fields = ABORTED_ENTRY.unpack_from(data, at)
+        entry = AbortedEntry(*fields)
+        if version != 0:
+            return found, Fault(at, f"version {version} is unknown")
+        if not 0 <= entry.first_offset <= entry.last_offset:
+            return found, Fault(at, f"a transaction cannot go from {entry[1]} to {entry[2]}")
+        if found and entry.last_offset <= found[-1].last_offset:
+            return found, Fault(at, "the transaction does not end after the one before it")
+        found.append(entry)
+    if len(data) % size:
+        return found, Fault(len(data) // size * size, f"{len(data) % size} bytes are not an entry")
+    return found, None
+
+
+def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
+    """Return what is wrong with a `.snapshot` of producers' state below `end_offset`, or None."""
+    if len(data) < SNAPSHOT_HEAD.size:
+        return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
+    version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        return Fault(0, f"version {version} is unknown")
+    if crc32c(data[CRC_END:]) != crc:
+        return Fault(2, "the checksum does not match")
+    if len(data) != SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY_BYTES:
+        return Fault(CRC_END, f"{count} producers do not fit in {len(data)} bytes")
+    for at in range(SNAPSHOT_HEAD.size, len(data), SNAPSHOT_ENTRY_BYTES):
+        (last_offset,) = SNAPSHOT_LAST_OFFSET.unpack_from(data, at)
+        if last_offset >= end_offset:
+            return Fault(at, f"a producer's last offset {last_offset} is not below {end_offset}")
+    return None
+
+
+def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
+    """Read a `leader-epoch-checkpoint`: each epoch and its first offset; else why it is invalid."""
+    lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    try:
+        found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]
+        if int(lines[0]) != 0 or int(lines[1]) != len(found):
+            return [], "its entries do not match its first lines"
+    except (ValueError, IndexError) as error:
+        return [], f"it is not a list of leader epochs ({error})"
+    for (epoch, start), (next_epoch, next_start) in pairwise(found):
+        if next_epoch <= epoch or next_start <= start:
+            return [], f"epoch {next_epoch} from {next_start} cannot follow {epoch} from {start}"
+    return found, ""

@@ -1,0 +1,183 @@
+"""Check Kafka's batches in as few steps as possible: the inner loops of recovery and of scans.
+
+They return a batch only if it is whole and sound; for others `layouts.fault` gives the reason.
+Pass a memoryview: its slices are not copies.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.batch import BatchHeader, new_tuple
+from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka.crc import crc32c
+from logstore.format.kafka.header import (
+    CODEC_MASK,
+    CRC_END,
+    HEADER,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    MAGIC,
+    RECORD_BYTES_MIN,
+)
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES
+
+MAGIC_AT = PREFIX_BYTES - 1
+_unpack_base_offset = struct.Struct(">q").unpack_from
+_unpack_header = HEADER.unpack_from
+_unpack_length = struct.Struct(">8xi").unpack_from
+# Number of small batches to check before other threads may run; they take part of a millisecond.
+TOGETHER_MAX = 512
+TOGETHER_MIN = 16  # up to this many are faster to check one by one
+
+Numbers = NDArray[np.int64]
+
+
+def sound_header(
+    data: Buffer, position: int, end: int, expected_offset: int, is_verified: bool = False
+) -> BatchHeader | None:
+    """Check the batch at `position` in as few steps as possible; return None if anything is wrong.
+
+    A batch may begin after `expected_offset`. The caller checks with the next batch whether that is
+    possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview: its slices
+    are not copies.
+    """
+    if position + HEADER_BYTES > end:
+        return None
+    (
+        base_offset, length, epoch, magic, crc, attributes, last_delta, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, sequence, count,
+    ) = _unpack_header(data, position)  # fmt: skip
+    batch_end = position + length + LENGTH_OVERHEAD_BYTES
+    stored = batch_end - position - HEADER_BYTES
+    if (
+        base_offset < expected_offset
+        or magic != MAGIC
+        or stored < 0
+        or batch_end > end
+        or not 0 <= count <= last_delta + 1
+        or last_delta < 0
+        or (count * RECORD_BYTES_MIN > stored and not attributes & CODEC_MASK)
+    ):
+        return None
+    if not is_verified and crc32c(data[position + CRC_END : batch_end]) != crc:
+        return None
+    return new_tuple(
+        BatchHeader,
+        (
+            base_offset, length + LENGTH_OVERHEAD_BYTES, epoch, magic, attributes, count,
+            base_offset + last_delta, stored, base_timestamp, max_timestamp, producer_id,
+            producer_epoch, sequence, 0 if attributes & CODEC_MASK else stored,
+        ),
+    )  # fmt: skip
+
+
+def sound_run(
+    data: Buffer, position: int, expected_offset: int, offset: int, start: int, verified: bytearray
+) -> tuple[list[tuple[int, BatchHeader]], int, int]:
+    """Check batches from `position` on; see `sound.sound_run`.
+
+    Compaction leaves gaps of offsets. After a gap, the run continues only if the next batch is in
+    view. That batch then shows that the base offset, which no checksum covers, is not too large.
+    """
+    found: list[tuple[int, BatchHeader]] = []
+    end = len(data)
+    while position < end:
+        at = start + position
+        is_verified = bool(verified[at >> 8] >> (at >> 5 & 7) & 1)
+        header = sound_header(data, position, end, expected_offset, is_verified)
+        if header is None or header.last_offset < offset:
+            break
+        behind = position + header.size_bytes
+        if header.base_offset != expected_offset and (
+            behind + PREFIX_BYTES > end
+            or data[behind + MAGIC_AT] != MAGIC
+            or _unpack_base_offset(data, behind)[0] <= header.last_offset
+        ):
+            break
+        verified[at >> 8] |= 1 << (at >> 5 & 7)
+        found.append((position, header))
+        position, expected_offset = behind, header.last_offset + 1
+    return found, position, expected_offset
+
+
+class SoundHeaders(NamedTuple):
+    """Hold the header fields of consecutive batches, one row for each batch.
+
+    Attributes:
+        data: the window that holds the batches.
+        positions: where each begins in it, and where the last one ends.
+        last_offsets: of each; the next batch begins after it, perhaps after a gap.
+    """
+
+    data: memoryview
+    positions: Numbers
+    base_offsets: Numbers
+    last_offsets: Numbers
+    leader_epochs: Numbers
+    attributes: Numbers
+    max_timestamps: Numbers
+    record_counts: Numbers
+
+    def until(self, count: int) -> SoundHeaders:
+        """Return the first `count` of them."""
+        return SoundHeaders(
+            self.data, self.positions[: count + 1], *(column[:count] for column in self[2:])
+        )
+
+
+def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
+    """Check many small batches from `position` on, up to the first that `sound_header` refuses.
+
+    Each begins at or after the offset where the one before it ended. If the last one begins after a
+    gap, the caller must check that. Return None if there are too few to be worth it.
+    """
+    places = _follow(data, position)
+    if len(places) <= TOGETHER_MIN:
+        return None
+    positions = np.array(places, np.int64)
+    # Every place at which a header could begin, as one item each.
+    headers = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_FIELDS, data, 0, (1,))
+    rows = headers[positions[:-1]]
+    stored = np.diff(positions) - HEADER_BYTES
+    columns = {name: rows[name].astype(np.int64) for name in _WANTED}
+    base_offsets, last_deltas = columns["base_offset"], columns["last_offset_delta"]
+    counts, attributes = columns["record_count"], columns["attributes"]
+    last_offsets = base_offsets + last_deltas
+    is_good = (rows["magic"] == MAGIC) & (last_deltas >= 0)
+    is_good &= last_offsets >= base_offsets  # otherwise the sum overflowed 64 bits
+    is_good &= (counts >= 0) & (counts <= last_deltas + 1)
+    is_good &= (counts * RECORD_BYTES_MIN <= stored) | (attributes & CODEC_MASK != 0)
+    is_good &= base_offsets >= np.concatenate(([expected_offset], last_offsets[:-1] + 1))
+    good = len(is_good) if is_good.all() else int(is_good.argmin())
+    for number, crc in enumerate(rows["crc"][:good].tolist()):
+        if crc32c(data[places[number] + CRC_END : places[number + 1]]) != crc:
+            good = number
+            break
+    found = SoundHeaders(
+        data, positions, base_offsets, last_offsets, columns["leader_epoch"], attributes,
+        columns["max_timestamp"], counts,
+    )  # fmt: skip
+    return found.until(good) if good else None
+
+
+_WANTED = (
+    "base_offset", "leader_epoch", "attributes", "last_offset_delta", "max_timestamp",
+    "record_count",
+)  # fmt: skip
+
+
+def _follow(data: memoryview, position: int) -> list[int]:
+    """Step from length to length; return where batches seem to begin, and where the last ends."""
+    places, end = [position], len(data)
+    while position + HEADER_BYTES <= end and len(places) <= TOGETHER_MAX:
+        size_bytes = _unpack_length(data, position)[0] + LENGTH_OVERHEAD_BYTES
+        position += size_bytes
+        if size_bytes < HEADER_BYTES or position > end:
+            break
+        places.append(position)
+    return places

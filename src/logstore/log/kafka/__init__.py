@@ -1,0 +1,1 @@
+"""Read a partition directory that a Kafka broker wrote."""

@@ -1,0 +1,297 @@
+"""Read the log of a partition in a directory that a Kafka broker wrote, as it stands.
+
+Nothing is written, and no file is believed but the segments: Kafka's indexes say where to look
+first, a torn tail ends the log, what compaction left half done is read as Kafka would finish it.
+
+    X.log                 a segment; X is its base offset
+    X.log.swap            a compacted segment about to take the place of those that it covers
+    X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
+    X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
+
+`verify` holds all of them against the segments (see `kafka_side_scan`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+
+import numpy as np
+
+from logstore.disk import files
+from logstore.errors import UnsupportedFormatError
+from logstore.format import layouts
+from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
+from logstore.log.environment import LogEnvironment
+from logstore.log.kafka import side_files as kafka_checking
+from logstore.log.kafka.side_scan import SideScan, read_if_there, read_or_report
+from logstore.log.recovery.report import Problem
+from logstore.log.recovery.verification import verify
+from logstore.log.segments.listing import SegmentFiles, check_is_file
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.scan import Progress, Scan, find_batch
+from logstore.log.segments.segment import Segment
+from logstore.log.segments.time_index import TimeIndex
+from logstore.log.small_files import SmallFiles
+from logstore.log.view import LogView
+from logstore.log.write.encode import TIMESTAMP_MAX
+from logstore.names import parse_segment_file_name
+
+METADATA_NAME = "partition.metadata"
+LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
+# Below this a segment is walked from its start rather than looked up in an index.
+HINTED_BYTES_MIN = 1 << 20
+HINTS_MAX = 512
+
+
+class KafkaSegment(Segment):
+    """Keep what is known of one of Kafka's segments; its index is made of Kafka's as hints."""
+
+    __slots__ = ("suffix",)
+
+    def __init__(self, directory: str, base_offset: int, suffix: str = LOG) -> None:
+        super().__init__(directory, base_offset)
+        self.suffix = suffix
+
+    @property
+    def log_path(self) -> str:
+        """Path of the record batches."""
+        return self._beside(LOG)
+
+    def _beside(self, suffix: str) -> str:
+        """Name a file beside the segment; those of one that compaction made come with it."""
+        return os.path.join(
+            self.directory,
+            f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
+        )
+
+    @property
+    def index_path(self) -> str:
+        """Path of the offset index."""
+        return self._beside(".index")
+
+    @property
+    def time_index_path(self) -> str:
+        """Path of the time index."""
+        return self._beside(".timeindex")
+
+    @property
+    def aborted_index_path(self) -> str:
+        """Path of the list of aborted transactions."""
+        return self._beside(".txnindex")
+
+    def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
+        index = self._hinted(environment)
+        if index is None:
+            return self._keep_indexes(environment, *self.rebuild_indexes(environment))
+        return self._keep_indexes(environment, index, TimeIndex())
+
+    def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
+        """Make an index of some of Kafka's entries, each looked up; None at any doubt."""
+        index = OffsetIndex()
+        if self.size_bytes < HINTED_BYTES_MIN:
+            return index
+        try:
+            data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
+        except (FileNotFoundError, files.UnfitError):
+            return None
+        # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
+        entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
+        entries = entries[: int(np.count_nonzero(entries[:, 1]))]
+        handle = self.handle(environment)
+        fd = handle.fd
+        for relative_offset, position in entries[:: len(entries) // HINTS_MAX + 1].tolist():
+            head = files.read_up_to(fd, PREFIX_BYTES, position)
+            if len(head) < PREFIX_BYTES or head[layouts.MAGIC_AT] != layouts.KAFKA_MAGIC:
+                return None
+            relative = unpack_prefix(head)[0] - self.base_offset
+            least = index.offsets[-1] if len(index) else 0
+            if not least < relative <= relative_offset:
+                return None
+            if len(index) and position <= index.positions[-1]:
+                return None
+            index.append(relative, position)
+        return index
+
+
+def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
+    """List the segments that Kafka would open, in order, with their suffix; raises OSError."""
+    rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
+    unfinished = 2**63
+    for entry in files.entries(directory):
+        if entry.name.endswith(CLEANED):
+            parsed = parse_segment_file_name(entry.name.removesuffix(CLEANED))
+            unfinished = min(unfinished, parsed[0] if parsed else unfinished)
+        is_swap = entry.name.endswith(SWAP)
+        name = entry.name.removesuffix(".swap") if is_swap else entry.name
+        parsed = parse_segment_file_name(name)
+        if parsed is not None and parsed[1] == LOG:
+            check_is_file(directory, entry)
+            row = SegmentFiles(parsed[0], entry.size_bytes, -1, -1, entry.inode, entry.mtime_ns)
+            rows[SWAP if is_swap else LOG][row.base_offset] = row
+    found = {base: (row, LOG) for base, row in rows[LOG].items()}
+    for base, row in rows[SWAP].items():
+        if (
+            base >= unfinished
+        ):  # a part of what was split, whose first part was not done (KAFKA-6264)
+            continue
+        end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
+        for covered in [other for other in found if base <= other < end]:
+            del found[covered]
+        found[base] = (row, SWAP)
+    return [found[base] for base in sorted(found)]
+
+
+def _end_offset(path: str, row: SegmentFiles) -> int:
+    """Walk a file for the offset behind its last record."""
+    fd = files.open_regular(path, files.READ)
+    try:
+        scan = Scan(row.base_offset)
+        scan.run(fd, row.log_bytes)
+    finally:
+        files.close(fd)
+    return max(scan.offset, row.base_offset + 1)
+
+
+def read_topic_id(directory: str) -> bytes:
+    """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
+    try:
+        data = read_if_there(os.path.join(directory, METADATA_NAME))
+    except files.UnfitError:
+        data = None  # `verify` reports it
+    return bytes(16) if data is None else parse_topic_id(data) or bytes(16)
+
+
+def parse_topic_id(data: bytes) -> bytes | None:
+    """Read the topic id that a `partition.metadata` holds; None when it holds none."""
+    version, _, line = data.decode("utf-8", "replace").rstrip("\n").partition("\n")
+    key, _, text = line.partition(": ")
+    if (version, key) != ("version: 0", "topic_id"):
+        return None
+    try:
+        topic_id = base64.b64decode(text + "==", b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    is_id = base64.urlsafe_b64encode(topic_id).decode() == text + "=="
+    return topic_id if is_id and len(topic_id) == 16 else None
+
+
+class KafkaLogView(LogView):
+    """Follow the log of a partition of a Kafka broker, which may run; it reads as a `Log` does."""
+
+    _suffixes: dict[int, str]
+    _ended: tuple[int, int, int] | None = None
+    is_repairable = False  # it is the broker's
+    was_stopped = False  # in order: no broker writes here, and none was killed while it did
+    known_start = 0  # as the checkpoint has it
+    known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached
+
+    def _read_small_files(self) -> SmallFiles | None:
+        return None
+
+    def _rows(self) -> list[SegmentFiles]:
+        pairs = list_kafka_segments(self._directory)
+        self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
+        return [row for row, _ in pairs]
+
+    def _start_of(self, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int) -> int:
+        """Let it start with the first segment: the checkpoint names a start behind that alone."""
+        return max(self.known_start, rows[0].base_offset) if rows else self.known_start
+
+    def _new_segment(self, row: SegmentFiles) -> Segment:
+        segment = KafkaSegment(self._directory, row.base_offset, self._suffixes[row.base_offset])
+        segment.is_sparse = True
+        self._refuse_old(segment)
+        return segment
+
+    def _refuse_old(self, segment: Segment) -> None:
+        """Raise UnsupportedFormatError for message sets of before Kafka 0.11."""
+        handle = segment.handle(self._environment)
+        head = files.read_up_to(handle.fd, PREFIX_BYTES, 0)
+        if len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] in (0, 1):
+            reason = layouts.old_message_set(head)
+            if reason:
+                raise UnsupportedFormatError(
+                    path=segment.log_path, version=head[layouts.MAGIC_AT], reason=reason
+                )
+
+    def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
+        """Kafka's index files have no trailer."""
+
+    def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
+        """Let a segment end where the next one begins, whatever compaction took of it."""
+        segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
+        segment.max_timestamp = TIMESTAMP_MAX
+        segment.index = segment.time_index = None
+
+    def _grow(self, segment: Segment) -> None:
+        """Walk the last segment; damage that whole batches follow does not end the log."""
+        super()._grow(segment)
+        scan = self._scan
+        assert scan is not None
+        handle = segment.handle(self._environment)
+        fd = handle.fd
+        facts = files.fstat(fd)
+        seen = (scan.position, facts.st_size, facts.st_mtime_ns)
+        if scan.position >= facts.st_size or seen == self._ended:
+            return
+        while find_batch(fd, scan.position, facts.st_size, layouts.KAFKA_MAGIC) is not None:
+            reason = _fault(fd, scan)
+            scan.skip_damage(fd, facts.st_size, reason)
+            if scan.run(fd, facts.st_size) is None:
+                break
+        segment.take(scan)
+        self._last_checksum = self._tail_of(fd, scan)
+        self._ended = (scan.position, facts.st_size, facts.st_mtime_ns)
+        self.recovery.cut_bytes = facts.st_size - scan.good_end
+        if self.recovery.cut_bytes:
+            self.recovery.cut_reason = (
+                "what a broker left that did not end in order; it is not read"
+            )
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Check every batch, and the files that the broker keeps beside the segments."""
+        scans: list[SideScan] = []
+
+        def begin(segment: Segment, next_base: int | None) -> Scan:
+            assert isinstance(segment, KafkaSegment)
+            is_growing = next_base is None and not self.was_stopped
+            limit_offset = 2**63 if next_base is None else next_base
+            bound = self._environment.record_expansion_bytes_max
+            scans.append(SideScan(segment, limit_offset, is_growing, bound))
+            return scans[-1]
+
+        problems = verify(self, progress, begin) + self._verify_end()
+        try:
+            problems += kafka_checking.check_files(self, scans)
+            path = os.path.join(self._directory, METADATA_NAME)
+            data = read_or_report(path, problems, 0)
+        except OSError as error:
+            raise self._failed(error) from error
+        if data is not None and parse_topic_id(data) is None:
+            problems.append(Problem(path, 0, len(data), "there is no topic id in it", 0, 0))
+        return problems
+
+    def _verify_end(self) -> list[Problem]:
+        """Tell of records that were there, and of bytes that a broker in order does not leave."""
+        known, path = self.known_end
+        end, segments = self.log_end_offset, self._view[0]
+        torn = self.recovery.cut_bytes
+        is_longer = 0 < known < end and self.was_stopped  # a stop writes where each log ended
+        if known <= end and not is_longer and not (torn and self.was_stopped):
+            return []
+        reason = f"the last whole batch ends before offset {end}"
+        if known > end or is_longer:
+            reason += f"; {path} says that the log reached {known}"
+        if not segments:
+            return [Problem(self._directory, 0, 0, reason, end, known)]
+        good_end = segments[-1].size_bytes
+        log_path = segments[-1].log_path
+        return [Problem(log_path, good_end, good_end + torn, reason, end, max(known, end))]
+
+
+def _fault(fd: int, scan: Scan) -> str:
+    """Say what stands where a walk stopped."""
+    head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, scan.position)
+    return layouts.fault(head, 0, scan.offset) or "no whole batch stands here"

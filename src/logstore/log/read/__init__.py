@@ -1,0 +1,1 @@
+"""Find and step through records of a log."""

@@ -1,0 +1,323 @@
+"""Step through the batches of one segment from an offset on, checking each at its first read.
+
+What stands in the index is checked against the batch it leads to: an index that led astray is made
+anew, once. Damage before the wanted offset is stepped over; damage at it is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logstore.disk import files
+from logstore.disk.calls import call
+from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
+from logstore.format import layouts
+from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.prefix import (
+    BATCH_BYTES_MIN,
+    LENGTH_OVERHEAD_BYTES,
+    PREFIX_BYTES,
+    unpack_prefix,
+)
+from logstore.log.environment import LogEnvironment
+from logstore.log.segments.scan import find_batch, magic_of
+from logstore.log.segments.segment import Block, Segment
+
+# What small batches, compressed, are restored to is not all held for a read that wants one record.
+BLOCK_BYTES_MAX = 16 << 20
+
+# A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
+Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
+
+
+def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
+    """Make the error that tells of damage at a place."""
+    return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
+
+
+def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreError:
+    """Make the error for a whole batch that does not decode, or that needs too much memory."""
+    if isinstance(error, RecordExpansionError):
+        facts = {**error.facts, "path": segment.log_path, "position": position}
+        return RecordExpansionError(**facts)
+    return corrupt(segment, position, str(error))
+
+
+class Cursor:
+    """Hold where in a segment a reader stands.
+
+    Batches before the wanted offset are stepped over unchecked. When that leads into trouble, one
+    of their headers may have lied: the way is then gone again from its start, checking each.
+
+    Attributes:
+        offset: the next offset wanted.
+        position: where the next batch begins.
+    """
+
+    __slots__ = (
+        "_expected",
+        "_handle",
+        "_start",
+        "environment",
+        "offset",
+        "position",
+        "segment",
+    )
+
+    def __init__(self, segment: Segment, offset: int, environment: LogEnvironment) -> None:
+        self.segment = segment
+        self.environment = environment
+        self.offset = offset
+        with call(segment.directory):
+            self._handle = segment.handle(environment)
+            self._seek()
+
+    def _seek(self) -> None:
+        segment = self.segment
+        index = segment.offset_index(self.environment)
+        entry = index.lookup(self.offset - segment.base_offset)
+        self.position = index.positions[entry] if entry >= 0 else 0
+        self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+        head = files.read_up_to(self._handle.fd, PREFIX_BYTES, self.position)
+        leads_to = unpack_prefix(head)[0] if len(head) == PREFIX_BYTES else -1
+        is_gap = entry < 0 and leads_to > self._expected  # compaction took the first batches
+        if leads_to != self._expected and segment.index is None and not is_gap:
+            segment.replace_indexes(self.environment)
+            index = segment.offset_index(self.environment)
+            entry = index.lookup(self.offset - segment.base_offset)
+            self.position = index.positions[entry] if entry >= 0 else 0
+            self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+        # Where an unchecked way began; None once every step is checked.
+        self._start: tuple[int, int] | None = (self.position, self._expected)
+
+    def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
+        """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
+
+        Args:
+            window_bytes: how much is read at once; None for what suits a scan.
+
+        Raises:
+            CorruptRecordBatchError: damage stands where `offset` ought to be.
+            OSError: the disk could not give the bytes.
+        """
+        segment, fd = self.segment, self._handle.fd
+        read = self.environment.view if zero_copy else files.read_up_to
+        need, scan_bytes = 0, layouts.WINDOW_BYTES
+        while True:
+            end_offset, end = segment.end_offset, segment.size_bytes
+            if self.position >= end:
+                # A gap at the end is what compaction left, if no base offset lied on the way.
+                if self.offset >= end_offset or (segment.is_sparse and self._start is None):
+                    return
+                self._resume(end, f"the batches end before offset {self.offset}")
+                continue
+            size = min(max(window_bytes or scan_bytes, need, PREFIX_BYTES), end - self.position)
+            start = self.position
+            with call(segment.directory):
+                data = read(fd, size, start)
+            look, at, need = memoryview(data), 0, 0
+            if len(data) < size:  # somebody cut the file: what is left of it is all there is
+                end = start + len(data)
+            # Whole, sound and wanted: most windows leave the loop behind this one nothing to do.
+            bits = segment.verified_up_to(start + len(data))
+            sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
+            run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
+            if run and self._may_be_misled(run[0][1], start):
+                self._resume(start, "")
+                continue
+            if run:
+                self.position, self.offset, self._expected = start + at, expected, expected
+                self._start = None
+                yield data, start, run
+            while at + PREFIX_BYTES <= len(data):
+                size = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
+                if not layouts.may_be_batch(data, at, size):
+                    need = self._look_again(data, at, start, end)
+                    break
+                header = layouts.read_header(look, at)
+                last_offset = header.last_offset
+                if last_offset < self.offset and self._start is not None:
+                    self._expected = last_offset + 1
+                elif self._check(look, at, start + at, header):
+                    self._expected = last_offset + 1
+                    self.position = start + at + size
+                    if last_offset >= self.offset:
+                        self.offset, self._start = self._expected, None
+                        yield data, start, [(at, header)]
+                else:
+                    break
+                at += size
+                self.position = start + at
+            else:
+                self._end_window(len(data), at, start, end)
+
+    def _may_be_misled(self, header: BatchHeader, position: int) -> bool:
+        """Tell whether what is wanted may be in a batch that was stepped over unchecked."""
+        is_behind = header.base_offset > self.offset
+        return is_behind and self._start is not None and self._start[0] != position
+
+    def _fits(self, header: BatchHeader, position: int) -> bool:
+        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        segment = self.segment
+        if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
+            return False  # the end is within reach of 32 bits, so that it is too
+        following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
+        return layouts.comes_before(header.last_offset, following)
+
+    def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
+        """See to what is left at the end of a window that is no whole prefix."""
+        if at < size_bytes and start + size_bytes >= end:
+            self._resume(start + at, f"only {size_bytes - at} bytes are left")
+        elif not size_bytes:
+            raise corrupt(self.segment, start, "the file is shorter than its batches")
+
+    def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
+        """Give how much must be read for the batch at `at`; 0 when damage was stepped over."""
+        size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
+        if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
+            return size
+        self._resume(start + at, layouts.fault(data, at, None) or "no batch")
+        return 0
+
+    def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
+        """Verify a batch at its first read; False when the cursor was moved behind damage."""
+        segment = self.segment
+        if segment.is_verified(position) and header.base_offset == self._expected:
+            return True
+        reason = layouts.fault(data, at, self._expected)
+        is_gap = reason is None and header.base_offset != self._expected
+        if is_gap and (self._may_be_misled(header, position) or not self._fits(header, position)):
+            reason = f"its base offset {header.base_offset} is not the one it was given"
+        if reason is None:
+            segment.mark_verified(position)
+            return True
+        is_lie = header.magic == layouts.KAFKA_MAGIC and layouts.fault(data, at, None) is None
+        self._resume(position, reason, header if is_lie else None)
+        return False
+
+    def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
+        """Go on behind damage if `offset` stands there; raise where it stands if it does not.
+
+        After an unchecked way, begin again and check every step.
+
+        Args:
+            liar: the header of the batch there, if all but its base offset is right.
+        """
+        if self._start is not None:
+            (self.position, self._expected), self._start = self._start, None
+            return
+        segment, least = self.segment, self._expected
+        if liar is not None:
+            least += liar.last_offset - liar.base_offset + 1
+        found = self._find_behind(position, least)
+        if found is not None and liar is not None and not self._is_vouched_for(found, liar, least):
+            found = self._find_behind(found[0], found[1] + 1)
+        if found is None or found[1] > self.offset or found[0] <= position:
+            raise corrupt(segment, position, reason)
+        self.position, self._expected = found
+
+    def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
+        """Tell whether it was not the batch found behind a liar that lied: with a smaller offset.
+
+        Then the next one behind both contradicts the liar, too, or there are no gaps among them.
+        """
+        if not self.segment.is_sparse or liar.base_offset < self._expected:
+            return True
+        fd, place = self._handle.fd, found[0]
+        header = layouts.read_header(files.read_up_to(fd, layouts.HEADER_BYTES_MAX, place), 0)
+        following = files.read_up_to(fd, PREFIX_BYTES, place + header.size_bytes)
+        if len(following) < PREFIX_BYTES:
+            return False
+        next_offset: int = unpack_prefix(following)[0]
+        is_dense = found[1] == least and next_offset == header.last_offset + 1
+        return is_dense or header.last_offset < next_offset <= liar.last_offset
+
+    def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
+        """Find the next batch behind damage from an offset on: its place and its first one."""
+        fd, end = self._handle.fd, self.segment.size_bytes
+        magic = magic_of(fd)
+        found = find_batch(fd, position, end, magic)
+        while found is not None and found[1] < least:
+            # Its base offset lies, or it is of another place: it is part of the damage.
+            place = found[0]
+            if place == position:
+                head = files.read_up_to(fd, PREFIX_BYTES, place)
+                place += unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+            position = place
+            found = find_batch(fd, position, end, magic)
+        return found
+
+
+def batches(
+    segment: Segment,
+    offset: int,
+    end_offset: int,
+    environment: LogEnvironment,
+    *,
+    window_bytes: int | None,
+    zero_copy: bool = False,
+) -> Iterator[RecordBatch]:
+    """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
+    cursor = Cursor(segment, offset, environment)
+    bound = environment.record_expansion_bytes_max
+    for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
+        decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
+        is_last = run[-1][1].last_offset + 1 >= end_offset
+        if is_last:  # what stands behind is not decoded: whatever it is, it is not asked for
+            run = [(at, header) for at, header in run if header.base_offset < end_offset]
+        decoded = decode(data, run)
+        for at, header in run:
+            try:
+                batch = next(decoded)
+            except ValueError as error:
+                raise unreadable(segment, start + at, error) from error
+            if header.base_offset < offset or header.last_offset >= end_offset:
+                batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
+            if batch.count:
+                yield batch
+        if is_last:
+            return
+
+
+def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:
+    """Read and decode the batches between two index entries, for a point read of `offset`."""
+    end_offset = segment.end_offset
+    index = segment.offset_index(environment)
+    if entry + 1 < len(index.offsets):
+        end_offset = segment.base_offset + index.offsets[entry + 1]
+        end_position = index.positions[entry + 1]
+    else:
+        end_position = segment.size_bytes
+    start = index.positions[entry] if entry >= 0 else 0
+    first = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
+    bound = environment.record_expansion_bytes_max
+    try:
+        cursor = Cursor(segment, first, environment)
+        found: list[RecordBatch] = []
+        weight = 512
+        for data, _, run in cursor.runs(end_position - start):
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
+            for at, header in run:
+                found.append(decode(data, at, header))
+                weight += 512 + found[-1].held_bytes
+                if weight > BLOCK_BYTES_MAX and len(found) > 1:
+                    raise ValueError("too much to hold at once")
+            if cursor.offset >= end_offset:
+                break
+    except (CorruptRecordBatchError, ValueError):
+        # Damage somewhere in the block, or little that was compressed and is much: give the batch
+        # that holds the offset, if that one is whole.
+        for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
+            decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
+            try:
+                return Block([decode(data, *run[0])], offset + 1)
+            except ValueError as error:
+                raise unreadable(segment, begin + run[0][0], error) from error
+        raise
+    block = Block(found, cursor.offset)
+    if segment.offset_index(environment) is not index:
+        return block  # the index led astray: the entry has another number now
+    key = max(entry, 0)
+    environment.blocks.drop(segment.cached, key)
+    environment.blocks.put(segment.cached, key, block, weight)
+    return block

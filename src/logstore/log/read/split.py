@@ -1,0 +1,86 @@
+"""Cut a range of a log into pieces of about one size, for readers that share the work.
+
+A piece ends where a segment ends, or at an entry of a segment's index. The index is a hint here as
+everywhere: pieces are ranges of offsets, so a wrong entry makes them uneven and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.reader import LogReader
+
+OffsetRange = tuple[int, int]
+
+
+def split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
+    """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
+    try:
+        return _split(log, start, end, piece_bytes)
+    except FileNotFoundError:  # a segment went meanwhile; who reads will find out what that means
+        return [(start, end)] if start < end else []
+    except OSError as error:
+        raise log._failed(error) from error
+
+
+def bytes_between(log: LogReader, start: int, end: int) -> int:
+    """Estimate how many bytes the offsets `start..end` take, from whole segments alone."""
+    total = 0.0
+    for segment in log._view[0]:
+        span = segment.end_offset - segment.base_offset
+        common = min(end, segment.end_offset) - max(start, segment.base_offset)
+        if common > 0:
+            total += segment.size_bytes * common / span
+    return int(total)
+
+
+def _split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
+    pieces: list[OffsetRange] = []
+    begin, filled = start, 0
+    for segment in log._view[0]:
+        first, last = max(start, segment.base_offset), min(end, segment.end_offset)
+        if first >= last:
+            continue
+        if filled + segment.size_bytes > piece_bytes:
+            index = segment.offset_index(log._environment)
+            position = _position(segment, index, first)
+            end_position = _position(segment, index, last)
+            while (rest := filled + end_position - position) > piece_bytes:
+                # Equal pieces, so that no small one is left over at the end of the segment.
+                equal_bytes = rest // -(-rest // piece_bytes)
+                cut = _entry_at(index, position + equal_bytes - filled)
+                offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last
+                if not begin < offset < last:
+                    break
+                pieces.append((begin, offset))
+                begin, filled, position = offset, 0, index.positions[cut]
+            filled += end_position - position
+        else:
+            filled += segment.size_bytes
+        if filled > piece_bytes // 2 and begin < last < end:
+            pieces.append((begin, last))
+            begin, filled = last, 0
+    if begin < end:
+        pieces.append((begin, end))
+    return pieces
+
+
+def _position(segment: Segment, index: OffsetIndex, offset: int) -> int:
+    """Give about where an offset stands in its segment."""
+    if offset <= segment.base_offset:
+        return 0
+    if offset >= segment.end_offset:
+        return segment.size_bytes
+    entry = index.lookup(offset - segment.base_offset)
+    return index.positions[entry] if entry >= 0 else 0
+
+
+def _entry_at(index: OffsetIndex, position: int) -> int:
+    """Give the first entry at or behind a position; the number of entries when there is none."""
+    from bisect import bisect_left
+
+    return bisect_left(index.positions, position)

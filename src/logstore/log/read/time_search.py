@@ -1,0 +1,50 @@
+"""Find the first record at or after a point in time, with the time indexes' help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.format.columnar import record_batch as columnar
+
+if TYPE_CHECKING:
+    from logstore.log.reader import LogReader
+    from logstore.log.segments.segment import Segment
+
+
+def first_offset_at(log: LogReader, timestamp: int) -> int | None:
+    """Give the first offset whose timestamp is at or after `timestamp`; None when none is.
+
+    Timestamps need not be in order: segments and index entries that end before `timestamp` are
+    passed over by their largest one, and what is left is looked at batch by batch.
+    """
+    while True:
+        log._check()
+        for segment in log._view[0]:
+            if segment.max_timestamp < timestamp or segment.end_offset <= log.log_start_offset:
+                continue
+            start = _start_in(log, segment, timestamp)
+            if start is None:
+                break
+            for batch in log._range(start, max(segment.end_offset, start)):
+                header = batch.header
+                # A reader of Kafka's layout does not rely on what a header claims.
+                if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
+                    continue
+                late = (batch.timestamps >= timestamp).nonzero()[0]
+                if len(late):
+                    return batch.offset_at(int(late[0]))
+        else:
+            return None
+
+
+def _start_in(log: LogReader, segment: Segment, timestamp: int) -> int | None:
+    """Give where to begin in a segment; None when it was dropped meanwhile."""
+    try:
+        relative = segment.offset_time_index(log._environment).start_for(timestamp)
+    except FileNotFoundError as error:
+        log._retry(segment, log.log_start_offset, error)
+        return None
+    except OSError as error:
+        log._take_failure(segment, log.log_start_offset, error)
+        return None
+    return max(segment.base_offset + relative, log.log_start_offset)

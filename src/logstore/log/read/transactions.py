@@ -1,0 +1,172 @@
+"""Tell which records of Kafka's transactions were aborted, and how far a log is decided.
+
+A transaction is the batches of one producer up to its marker, a control batch that says commit or
+abort (KIP-98). The markers decide; they are found by one walk over the headers of each segment,
+which is remembered for sealed ones. Behind the first batch of a transaction that has no marker
+yet nothing is decided: there the last stable offset stands.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
+from logstore.format import layouts
+from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.log.read.cursor import Cursor
+from logstore.log.segments.scan import magic_of
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.reader import LogReader
+
+WINDOW_BYTES = 1 << 20
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+BEGIN, ABORT, COMMIT = "begin", "abort", "commit"
+MARKER_KEY = struct.Struct(">hh")  # version, type
+MARKER_TYPES = {0: ABORT, 1: COMMIT}
+
+
+class Event(NamedTuple):
+    """A batch that begins or ends something: what, of which producer, at which offset."""
+
+    kind: str
+    producer_id: int
+    offset: int
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction: from its first record to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+AbortedBy = Mapping[int, Sequence[Aborted]]
+
+
+class Decided(NamedTuple):
+    """Carry what is known of a log's transactions.
+
+    Attributes:
+        aborted: by producer.
+        last_stable_offset: from it on nothing is decided.
+        damage: what stands in the way of knowing more, and the offset up to which all is known.
+    """
+
+    aborted: dict[int, list[Aborted]]
+    last_stable_offset: int
+    damage: tuple[int, CorruptRecordBatchError] | None
+
+
+def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
+    """Read what a control batch says; empty for one that ends no transaction."""
+    try:
+        (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
+        return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")
+    except (ValueError, UnsupportedFormatError, struct.error):
+        return ""
+
+
+def events_of(log: LogReader, segment: Segment) -> list[Event]:
+    """Walk a segment for its transactions; raises OSError, CorruptRecordBatchError."""
+    known = log.transaction_events.get(segment)
+    size_bytes = segment.size_bytes
+    if known is not None and known[0] == size_bytes:
+        return known[1]
+    events: list[Event] = []
+    handle = segment.handle(log._environment) if size_bytes else None
+    if handle is not None and magic_of(handle.fd) == layouts.KAFKA_MAGIC:
+        open_ids: set[int] = set()
+        first = max(segment.base_offset, log.log_start_offset)
+        for data, _, run in Cursor(segment, first, log._environment).runs(WINDOW_BYTES):
+            for at, header in run:
+                _note(events, open_ids, data, at, header)
+    log.transaction_events[segment] = (size_bytes, events)
+    return events
+
+
+def _note(
+    events: list[Event],
+    open_ids: set[int],
+    data: bytes | memoryview,
+    at: int,
+    header: BatchHeader,
+) -> None:
+    producer_id, attributes = header.producer_id, header.attributes
+    if attributes & CONTROL:
+        kind = marker_of(data, at, header)
+        open_ids.discard(producer_id)
+        if kind:
+            events.append(Event(kind, producer_id, header.base_offset))
+    elif attributes & TRANSACTIONAL and producer_id not in open_ids:
+        open_ids.add(producer_id)
+        events.append(Event(BEGIN, producer_id, header.base_offset))
+
+
+def decided(log: LogReader) -> Decided:
+    """Find out which transactions of a log were aborted, and where the first open one begins."""
+    aborted: dict[int, list[Aborted]] = {}
+    begun: dict[int, int] = {}
+    damage = None
+    end_offset = log.log_end_offset  # what comes while this looks is not looked at
+    segments = log._view[0]
+    for stale in set(log.transaction_events) - set(segments):
+        log.transaction_events.pop(stale, None)
+    for segment in segments:
+        try:
+            events = events_of(log, segment)
+        except CorruptRecordBatchError as error:
+            damage = (segment.base_offset, error)
+            break
+        for kind, producer_id, offset in events:
+            if kind == BEGIN:
+                begun.setdefault(producer_id, offset)
+                continue
+            first = begun.pop(producer_id, None)
+            if kind == ABORT and first is not None:
+                row = Aborted(producer_id, first, offset)
+                aborted.setdefault(producer_id, []).append(row)
+    stable = min([end_offset, *begun.values()])
+    return Decided(aborted, stable, damage)
+
+
+def decided_now(log: LogReader) -> Decided:
+    """Look at a log as it is now, and find out what of it is decided; raises LogStoreError."""
+    log._check()
+    log._refresh()
+    try:
+        return decided(log)
+    except OSError as error:
+        raise log._failed(error) from error
+
+
+def committed(
+    log: LogReader, offset: int | None, end_offset: int | None, options: dict[str, Any]
+) -> Iterator[RecordBatch]:
+    """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
+    facts = decided_now(log)
+    wanted = log.log_end_offset if end_offset is None else end_offset
+    end = min(wanted, facts.last_stable_offset)
+    if facts.damage is not None:
+        end = min(end, facts.damage[0])
+    start = log.log_start_offset if offset is None else offset
+    log._check_readable(start, start)
+    for batch in log._range(start, max(start, end), **options):
+        if not is_aborted(facts.aborted, batch.header):
+            yield batch
+    if facts.damage is not None and end < wanted:  # what is open may end in what is damaged
+        raise facts.damage[1]
+
+
+def is_aborted(aborted: AbortedBy, header: BatchHeader) -> bool:
+    """Tell whether a batch is of a transaction that was aborted."""
+    if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
+        return False
+    offset = header.base_offset
+    return any(
+        row.first_offset <= offset <= row.last_offset for row in aborted.get(header.producer_id, ())
+    )

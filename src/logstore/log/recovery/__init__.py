@@ -1,0 +1,1 @@
+"""Open a log, check it, and mend it."""

@@ -1,0 +1,114 @@
+"""Bring the leader epochs of a log up: from their file, if it agrees with the batches.
+
+The batches are right. The file is held against the last epoch of each segment, which recovery
+knows, and against the batches that its epochs begin with. One that is older, or of another log,
+would make epochs fall, or refuse the appends of the right leader; so it is made anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.errors import CorruptRecordBatchError
+from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
+from logstore.log.epochs import FILE_NAME, LeaderEpochs
+from logstore.log.read.cursor import Cursor
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.log.recovery.recovery import Recovered
+
+# So many beginnings of epochs are looked up in the batches, the latest ones.
+LOOKED_UP_MAX = 16
+
+
+def take_epochs(log: Log, recovered: Recovered, found: LeaderEpochs | None) -> bool:
+    """Take the epochs of the file, or find them in the batches; tells whether the file is wrong.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    doubt, segments, epochs = "", recovered.segments, found
+    if epochs is not None:
+        end, known = log.log_end_offset, len(epochs.entries)
+        if any(start > end for _, start in epochs.entries):
+            doubt = f"it names an epoch that begins behind the log end offset {end}"
+        epochs.truncate_to(end)
+        for epoch, start_offset in recovered.epochs:
+            if start_offset >= 0 and epoch >= 0:
+                epochs.note(epoch, start_offset)
+        epochs.truncate_to(end)
+        is_changed = known != len(epochs.entries)
+        if not log.recovery.problems:  # else batches are missing that it may be right about
+            wrong = _contradiction(log, segments, epochs)
+            epochs = None if wrong else epochs
+            doubt = "; ".join(filter(None, (doubt, wrong)))
+    if epochs is None:
+        epochs = LeaderEpochs(log.directory)
+        for segment in segments:
+            if segment.size_bytes and segment.last_epoch > epochs.latest:
+                _walk_epochs(log, segment, epochs)
+        epochs.start_at(log.log_start_offset)
+        is_changed = bool(epochs.entries)
+    if doubt:
+        log.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
+    # A file of an earlier version does not say of which log it is: the next flush writes it.
+    log._epochs_changed = is_changed or epochs.of_log is None
+    log._epochs = epochs
+    log._leader_epoch = max(epochs.latest, 0)
+    return bool(doubt)
+
+
+def _contradiction(log: Log, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
+    """Say which batch contradicts the epochs; "" where none does."""
+    latest, start = -1, log.log_start_offset
+    for segment in segments:
+        if not segment.size_bytes or segment.end_offset <= start:
+            continue
+        latest = max(latest, segment.last_epoch)
+        last = segment.end_offset - 1
+        told = epochs.at(last)
+        # Of a compacted log the batches that an epoch began with may be gone.
+        if told < latest or (told > latest and not segment.is_sparse):
+            return f"it has epoch {told} at offset {last}, and the batches have {latest}"
+    looked_up = [entry for entry in epochs.entries if entry[1] > start][-LOOKED_UP_MAX:]
+    if epochs.entries and epochs.entries[0][1] > start:
+        looked_up.append((-1, start))
+    bases = [segment.base_offset for segment in segments]
+    for epoch, offset in looked_up:
+        number = bisect_right(bases, offset) - 1
+        if number >= 0 and not segments[number].is_sparse:
+            found = _batch_at(log, segments[number], offset)
+            if found is not None and found != ((epoch, offset) if epoch >= 0 else (-1, found[1])):
+                return f"epoch {epoch} does not begin at offset {offset} in the batches"
+    return ""
+
+
+def _batch_at(log: Log, segment: Segment, offset: int) -> tuple[int, int] | None:
+    """Read the epoch and the base offset of the batch that holds an offset; None if unreadable."""
+    try:
+        for _, _, run in Cursor(segment, offset, log._environment).runs(PREFIX_BYTES):
+            header = run[0][1]
+            return header.leader_epoch, header.base_offset
+    except CorruptRecordBatchError:
+        pass  # whoever reads it is told
+    return None
+
+
+def _walk_epochs(log: Log, segment: Segment, epochs: LeaderEpochs) -> None:
+    handle = segment.handle(log._environment)
+    fd = handle.fd
+    head = files.read_up_to(fd, PREFIX_BYTES, 0)
+    if len(head) == PREFIX_BYTES and unpack_prefix(head)[2] == segment.last_epoch:
+        epochs.note(segment.last_epoch, segment.base_offset)
+        return
+    scan = Scan(segment.base_offset)
+    while (reason := scan.run(fd, segment.size_bytes)) is not None:
+        scan.skip_damage(fd, segment.size_bytes, reason)
+    for epoch, start_offset in scan.epochs:
+        epochs.note(epoch, start_offset)

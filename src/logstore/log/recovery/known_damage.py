@@ -1,0 +1,146 @@
+"""Recognise damage that an earlier version may have left, beside what the walk over batches finds.
+
+    start beyond end        partition.metadata names a log start that no record reaches
+    falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
+                            an earlier one
+    resurrected partition   no record, a log start above 0, and no leader-epoch-checkpoint: a
+                            removal that a power cut undid in part leaves this
+
+None of them takes a record. A partition whose records were all deleted before any was flushed looks
+like a resurrected one, so that name is a question to the user, and nothing is done about it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.disk.documents import checkpoint
+from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
+from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
+from logstore.log.metadata import FILE_NAME as METADATA_NAME
+from logstore.log.metadata import RECOVERY_POINT_LIMIT, PartitionMetadata
+from logstore.log.recovery.report import DamageName, Problem
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.reader import LogReader
+
+
+def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
+    """Name the damage that the small files of a log show; raises OSError.
+
+    Args:
+        findings: what its opening found.
+        is_owner: its epochs may wait for the next flush, so that a partition that was emptied since
+            its opening looks like a resurrected one.
+    """
+    try:
+        metadata = PartitionMetadata.read(log.directory) or log._metadata
+    except (CorruptCheckpointError, UnsupportedFormatError):
+        metadata = log._metadata
+    segments = log._view[0]
+    found = [
+        start_beyond_end(log.directory, segments, metadata.log_start_offset),
+        falling_entries(log.directory),
+    ]
+    came_back = [one for one in findings if one.name is DamageName.RESURRECTED_PARTITION]
+    if metadata.superseded_by is not None:
+        found += came_back
+    elif came_back or not is_owner:
+        found.append(resurrected(log.directory, segments, metadata))
+    return [problem for problem in found if problem is not None]
+
+
+def in_epochs(log: LogReader, findings: Sequence[Problem]) -> list[Problem]:
+    """Name why the leader epochs of a log that is opened are not to be believed, or not there."""
+    found = [falling_entries(log.directory)]
+    if all(one.name is not DamageName.START_BEYOND_END for one in findings):  # begun anew just now
+        found.append(resurrected(log.directory, log._view[0], log._metadata))
+    return [problem for problem in found if problem is not None]
+
+
+def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) -> Problem | None:
+    """Name a log start that no record reaches."""
+    end = segments[-1].end_offset if segments else start
+    if end >= start:
+        return None
+    reason = f"the log is said to start at {start}, and its records end at {end}"
+    path = os.path.join(directory, METADATA_NAME)
+    return Problem(path, 0, 0, reason, start, start, DamageName.START_BEYOND_END)
+
+
+def falling_entries(directory: str) -> Problem | None:
+    """Name the first entry of `leader-epoch-checkpoint` that does not rise; raises OSError."""
+    path = os.path.join(directory, EPOCHS_NAME)
+    try:
+        document = checkpoint.read_document(path) or {}
+        entries = [(int(epoch), int(start)) for epoch, start in document.get("epochs", ())]
+    except (CorruptCheckpointError, UnsupportedFormatError, TypeError, ValueError):
+        return None  # it is made anew, whatever stands in it
+    for one, two in pairwise(entries):
+        if two[0] <= one[0] or two[1] <= one[1]:
+            reason = f"epoch {two[0]} from offset {two[1]} on follows {one[0]} from {one[1]} on"
+            return Problem(path, 0, 0, reason, two[1], two[1], DamageName.FALLING_EPOCHS)
+    return None
+
+
+def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
+    """Name the first falling leader epoch, as far as epochs are known without a further read."""
+    latest = -1
+    for segment in segments:
+        scan = scanned.get(segment.base_offset)
+        known = [(segment.last_epoch, segment.base_offset)] if scan is None else scan.epochs
+        found, latest = falling_batch(segment, known, latest)
+        if found is not None:
+            return [found]
+    return []
+
+
+def falling_batch(
+    segment: Segment, epochs: Iterable[tuple[int, int]], latest: int
+) -> tuple[Problem | None, int]:
+    """Name the first batch of a segment whose epoch is lower than one before it.
+
+    Args:
+        epochs: (epoch, first offset) in the order of the batches.
+        latest: the largest epoch in the segments before.
+
+    Returns:
+        The problem, and the largest epoch up to the end of this segment.
+    """
+    found = None
+    for epoch, offset in epochs:
+        if found is None and 0 <= epoch < latest:
+            reason = f"a batch of leader epoch {epoch} follows one of {latest}"
+            name = DamageName.FALLING_EPOCHS
+            found = Problem(segment.log_path, 0, 0, reason, offset, offset, name)
+        latest = max(latest, epoch)
+    return found, latest
+
+
+def resurrected(
+    directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
+) -> Problem | None:
+    """Name a partition that looks like one that was deleted and came back without its records.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    start = metadata.log_start_offset
+    has_records = any(segment.size_bytes for segment in segments)
+    was_truncated = RECOVERY_POINT_LIMIT in metadata.extra  # a truncation removes the epochs' file
+    if start == 0 or has_records or was_truncated:
+        return None
+    if files.exists(os.path.join(directory, EPOCHS_NAME)):
+        return None
+    end = segments[-1].end_offset if segments else start
+    if end < start:
+        return None  # records before the start are gone, and not the files of the log
+    reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
+    path = os.path.join(directory, METADATA_NAME)
+    return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)

@@ -1,0 +1,245 @@
+"""Make a log, or bring one up: metadata, recovery, epochs, the active segment."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import PartitionExistsError
+from logstore.log.environment import LogEnvironment
+from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.metadata import (
+    RECOVERY_POINT_LIMIT,
+    PartitionMetadata,
+    without_recovery_point_limit,
+)
+from logstore.log.recovery import known_damage
+from logstore.log.recovery.epoch_recovery import take_epochs
+from logstore.log.recovery.recovery import Recovered, Recovery
+from logstore.log.recovery.report import RecoveryEntry
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.listing import list_partition
+from logstore.log.segments.scan import Progress
+from logstore.log.segments.segment import Segment
+from logstore.log.small_files import Checkpointed, SmallFiles, read_small_files
+from logstore.log.write import flush
+from logstore.names import dir_name, parse_dir_name
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+
+def create(
+    kind: type[Log], log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
+) -> Log:
+    """Make an empty log: directory, metadata and first segment, all durable on return."""
+    directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
+    try:
+        files.make_dir(directory)
+        metadata.write(directory)
+    except FileExistsError as error:
+        raise PartitionExistsError(topic=metadata.topic, partition=metadata.partition) from error
+    except OSError as error:
+        raise log_dir.failed(
+            error, directory, topic=metadata.topic, partition=metadata.partition
+        ) from error
+    log = kind(log_dir, directory, metadata, environment)
+    _begin(log, metadata.log_start_offset)
+    return log
+
+
+def _begin(log: Log, base_offset: int) -> None:
+    """Make the first segment of a log, durably."""
+    segment = Segment(log.directory, base_offset)
+    segment.begin_indexes()
+    try:
+        writer = Handle(files.open_regular(segment.log_path, files.REPLACE))
+        files.sync_file(writer.fd)
+        files.sync_dir(log.directory)
+    except OSError as error:
+        raise log._failed(error) from error
+    log._activate([segment])
+    log._recovery_point = base_offset
+    log._count_from_flushed()
+
+
+def open_log(
+    kind: type[Log],
+    log_dir: LogDir,
+    name: str,
+    environment: LogEnvironment,
+    recovery_point: int | None,
+    log_start_offset: int | None,
+    is_clean: bool,
+    progress: Progress | None,
+    topic_ids: tuple[bytes | None, bytes | None] = (None, None),
+) -> Log:
+    """Open the log in the directory `name`, recovering it.
+
+    Args:
+        recovery_point, log_start_offset: as the log dir's checkpoints have them; None: unknown.
+        topic_ids: of which topic the two are, as the checkpoints have it.
+        is_clean: whether the log dir was closed in order.
+        progress: called with the bytes scanned since its last call.
+
+    Raises:
+        LogStoreError: the disk failed, or what stands there cannot be opened at all.
+    """
+    parsed = parse_dir_name(name)
+    assert parsed is not None
+    directory = os.path.join(log_dir.path, name)
+    entry = RecoveryEntry(parsed.topic, parsed.partition, log_dir.path)
+    try:
+        small = read_small_files(
+            directory,
+            parsed.topic,
+            parsed.partition,
+            Checkpointed(recovery_point, log_start_offset, topic_ids),
+            lambda: list_partition(directory).segments,
+            partial(os.urandom, 16),
+        )
+        entry.warnings += small.warnings
+        metadata, recovery_point = small.metadata, small.recovery_point
+        limit = metadata.extra.get(RECOVERY_POINT_LIMIT)
+        limited = recovery_point
+        if limit is not None and recovery_point is not None:
+            limited = min(recovery_point, limit)
+        log = kind(log_dir, directory, metadata, environment)
+        log.recovery = entry
+        is_wrong = load(log, entry, limited, progress, small)
+        if is_clean or (recovery_point is not None and limited == recovery_point):
+            # The checkpoint was written after the truncation, or says nothing that it cut off. How
+            # far the log reaches proves neither: a killed process may have appended unflushed.
+            log._metadata = without_recovery_point_limit(log._metadata)
+        if is_wrong or small.to_write:
+            _write_small_files(log)
+    except OSError as error:
+        raise log_dir.failed(
+            error, directory, topic=parsed.topic, partition=parsed.partition
+        ) from error
+    if not is_clean and entry.state == "clean":
+        entry.state = "recovered"
+    return log
+
+
+def load(
+    log: Log,
+    entry: RecoveryEntry,
+    recovery_point: int | None,
+    progress: Progress | None = None,
+    small: SmallFiles | None = None,
+) -> bool:
+    """Recover a log's segments and take them into use; tells whether a small file is wrong.
+
+    Args:
+        small: what its small files say; None: the log is open, and it knows itself.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    is_confirmed, is_wrong = small is None or small.start.is_confirmed, False
+    log._confirmed_start = log.log_start_offset if is_confirmed else None
+    recovery = Recovery(
+        log.directory,
+        log._metadata,
+        log._environment,
+        entry,
+        recovery_point=recovery_point,
+        progress=progress,
+        check=partial(_check_awaited, log._log_dir),
+        from_disk=log._log_dir.is_back,
+        is_start_confirmed=is_confirmed,
+    )
+    recovered = recovery.run()
+    _check_awaited(log._log_dir)
+    start = log.log_start_offset
+    if not recovered.segments:
+        _begin(log, max(start, recovery_point or 0))
+    elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
+        # Deleted before it was flushed, and lost: the log begins anew where it was said to begin,
+        # so that no offset is given twice. A crash in between is finished by the next recovery.
+        found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
+        entry.findings += [found] if found is not None else []
+        _begin(log, start)
+        for segment in recovered.segments:
+            for path in segment.paths:
+                _check_awaited(log._log_dir)
+                files.remove_if_there(path)
+        recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
+    else:
+        is_wrong = small is not None and _start_within(log, small, recovered)
+        log._unflushed = [(segment, None) for segment in recovered.unflushed]
+        # The next flush writes their indexes down, also where the recovery point is behind them.
+        log._names_changed = bool(recovered.unflushed)
+        log._activate(recovered.segments)
+        log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
+    is_wrong |= take_epochs(log, recovered, _epochs_of(log, small, entry))
+    log._count_from_flushed()
+    log._refusal = ""
+    if entry.problems:
+        log._refusal = (
+            f"it is corrupt, so nothing can be appended: {entry.problems[0]}. What is whole stays "
+            f"readable; `logstore repair {log.topic} {log.partition}` makes it writable"
+        )
+    return is_wrong
+
+
+def _epochs_of(log: Log, small: SmallFiles | None, entry: RecoveryEntry) -> LeaderEpochs | None:
+    """Give the epochs of the file; without it, name what that is a sign of."""
+    epochs = _read_epochs(log) if small is None else small.epochs
+    if epochs is None:
+        entry.findings += known_damage.in_epochs(log, entry.findings)
+    return epochs
+
+
+def _read_epochs(log: Log) -> LeaderEpochs | None:
+    epochs, reason = LeaderEpochs.read_or_reason(log.directory)
+    if reason:
+        log.recovery.warnings.append(f"{EPOCHS_NAME} is not used: {reason}")
+    return epochs
+
+
+def _start_within(log: Log, small: SmallFiles, recovered: Recovered) -> bool:
+    """Start a log where it has records, if what one file alone says is behind its end."""
+    start, end = log.log_start_offset, recovered.segments[-1].end_offset
+    log._log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
+    told = start if small.words.metadata is None else small.words.metadata
+    found = known_damage.start_beyond_end(log.directory, recovered.segments, told)
+    if found is not None:
+        reason = f"{found.reason}: not believed; it starts at {log._log_start_offset}"
+        log.recovery.findings.append(found._replace(reason=reason))
+    if log._log_start_offset == start:
+        return False
+    log._metadata = log._metadata._replace(log_start_offset=log._log_start_offset)
+    return True
+
+
+def _write_small_files(log: Log) -> None:
+    """Write the small files anew, of which one was not believed; raises OSError, LogStoreError."""
+    _check_awaited(log._log_dir)
+    flush.write_epochs(log)  # first: what it confirms is never below the other
+    log._metadata.write(log.directory, log._log_dir.replacing)
+
+
+def _check_awaited(log_dir: LogDir) -> None:
+    """Raise in a thread that hung until its dir was given up: another one may have it by now."""
+    if log_dir.is_offline:
+        raise log_dir.offline_error()
+
+
+def reopen(log: Log) -> RecoveryEntry:
+    """Recover a log again in place, after its files were changed; raises LogStoreError."""
+    entry = RecoveryEntry(log.topic, log.partition, log.log_dir)
+    for segment in log._view[0]:
+        segment.is_dropped = True
+        segment.forget(log._environment)
+    try:
+        load(log, entry, log._recovery_point)
+    except OSError as error:
+        raise log._failed(error) from error
+    log.recovery = entry
+    return entry

@@ -1,0 +1,393 @@
+"""Bring a log up from what stands on the disk.
+
+What a trailer describes was flushed before the trailer was written, so only bytes beyond it are
+looked at: none after a clean stop. Damage found there is one of two things:
+
+- a **torn tail**: nothing whole follows it, and it lies beyond the recovery point. A crash leaves
+  such; it is cut, and reported.
+- **corruption**: anything else. Nothing is cut; the log opens readable, not writable, with the
+  problem named, until `repair`.
+
+Everything here may be interrupted anywhere and run again. An OSError passes through: a disk that
+does not answer is no reason to cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from logstore.disk import bulk, files
+from logstore.errors import CorruptIndexError
+from logstore.format import layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.environment import LogEnvironment
+from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.recovery.known_damage import falling_batches
+from logstore.log.recovery.report import DamageName, Problem, RecoveryEntry
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.listing import SegmentFiles, list_partition
+from logstore.log.segments.scan import Damage, Progress, Scan
+from logstore.log.segments.segment import Segment
+
+FIRST_BATCH_BYTES_MAX = 1 << 20
+NEVER = 2**63
+# No disk loses so many records that were flushed: a recovery point so far behind the end is wrong.
+MISSING_MAX = 2**40
+
+
+class Recovered(NamedTuple):
+    """Carry a log as recovery leaves it.
+
+    Attributes:
+        unflushed: segments whose bytes may not be on the disk yet, in order.
+        durable_offset: below it everything is known to be flushed.
+        epochs: (epoch, first offset) as found in what was scanned.
+    """
+
+    segments: list[Segment]
+    unflushed: list[Segment]
+    durable_offset: int
+    epochs: list[tuple[int, int]]
+
+
+class Recovery:
+    """Hold the work of recovering one log."""
+
+    def __init__(
+        self,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+        entry: RecoveryEntry,
+        *,
+        recovery_point: int | None,
+        progress: Progress | None = None,
+        check: Callable[[], None] = lambda: None,
+        from_disk: bool = False,
+        is_start_confirmed: bool = True,
+    ) -> None:
+        self._check = check  # asked before each change: it may have hung until nobody waits for it
+        self._from_disk = from_disk  # not from memory, of which a failed sync has made a liar
+        # Two files name the log start. Else what lies before it is hidden, and stays.
+        self._is_start_confirmed = is_start_confirmed
+        self.directory = directory
+        self.metadata = metadata
+        self.environment = environment
+        self.entry = entry
+        self.recovery_point = recovery_point or 0
+        self.progress = progress
+        self.segments: list[Segment] = []
+        self.damages: dict[int, list[Damage]] = {}
+        self.scanned: dict[int, Scan] = {}
+        self.epochs: list[tuple[int, int]] = []
+
+    def run(self) -> Recovered:
+        """Recover; raises OSError."""
+        listing = list_partition(self.directory)
+        self.entry.warnings += listing.warnings
+        for name in listing.temporary:
+            self._check()
+            files.remove_if_there(os.path.join(self.directory, name))
+            self.entry.warnings.append(f"{name}: half written when a crash came, removed")
+        rows = self._drop_below_start(listing.segments)
+        for number, row in enumerate(rows):
+            next_base = rows[number + 1].base_offset if number + 1 < len(rows) else NEVER
+            self._take(row, next_base)
+        self._cut_torn_tail()
+        self._judge(listing.orphans)
+        if self.scanned and self.entry.state == "clean":
+            self.entry.state = "recovered"
+        if self.entry.problems:
+            self.entry.state = "corrupt"
+        unflushed = [s for s in self.segments if s.base_offset in self.scanned]
+        durable = unflushed[0].base_offset if unflushed else self._end_offset()
+        return Recovered(self.segments, unflushed, max(durable, self.recovery_point), self.epochs)
+
+    def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
+        """Finish a retention that a crash stopped: what ends before the log start goes.
+
+        But nothing of another topic, and nothing on the word of one small file.
+        """
+        start = self.metadata.log_start_offset
+        if not self._is_start_confirmed:
+            return rows
+        if len(rows) > 1 and rows[1].base_offset <= start:
+            # A killed process may have written the start without its sync: it outlives the files.
+            files.sync_dir(self.directory)
+        while len(rows) > 1 and rows[1].base_offset <= start:
+            segment = Segment(self.directory, rows[0].base_offset)
+            trailer = self._trailer_of(segment, rows[0])
+            if trailer is not None and not self._is_ours(segment, trailer):
+                break
+            for path in segment.paths:
+                self._check()
+                files.remove_if_there(path)
+            rows = rows[1:]
+        return rows
+
+    def _end_offset(self) -> int:
+        return self.segments[-1].end_offset if self.segments else 0
+
+    # --- one segment --------------------------------------------------------------------------
+
+    def _take(self, row: SegmentFiles, next_base: int) -> None:
+        """Take a segment at its trailer's word, or scan what the trailer does not cover."""
+        is_last = next_base == NEVER
+        segment = Segment(self.directory, row.base_offset)
+        segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
+        self.segments.append(segment)
+        trailer = self._trailer_of(segment, row)
+        if trailer is not None and self._is_foreign(segment, row, trailer):
+            return
+        if trailer is not None and not self._is_ours(segment, trailer):
+            trailer = None
+        if trailer is not None:
+            self.recovery_point = max(self.recovery_point, trailer.end_offset)
+            self.epochs.append((trailer.last_leader_epoch, -1))
+        if trailer is not None and trailer.log_bytes <= row.log_bytes:
+            segment.end_offset = trailer.end_offset
+            segment.size_bytes = trailer.log_bytes
+            segment.last_position = trailer.last_position
+            segment.max_timestamp = trailer.max_timestamp
+            segment.last_epoch = trailer.last_leader_epoch
+            if trailer.log_bytes == row.log_bytes and not is_last:
+                segment.seal = (
+                    trailer.first_checksum,
+                    trailer.last_position,
+                    trailer.last_checksum,
+                )
+                return
+            # More may follow what the trailer describes; its indexes go on growing then.
+            if not self._load_growing_indexes(segment, trailer):
+                trailer = None
+            elif trailer.log_bytes == row.log_bytes:
+                return
+        elif trailer is None and row.index_bytes > 0:
+            self.entry.rebuilt_indexes += 1
+        self._scan(segment, row, trailer, next_base)
+        if trailer is not None and trailer.end_offset > segment.end_offset:
+            self._damage(
+                segment,
+                Damage(
+                    row.log_bytes,
+                    row.log_bytes,
+                    segment.end_offset,
+                    trailer.end_offset,
+                    f"the file has {row.log_bytes} bytes of {trailer.log_bytes} that it had",
+                ),
+            )
+
+    def _trailer_of(self, segment: Segment, row: SegmentFiles) -> trailers.Trailer | None:
+        return trailers.read_trailer(segment.index_path, row.index_bytes)
+
+    def _is_ours(self, segment: Segment, trailer: trailers.Trailer) -> bool:
+        ours = (self.metadata.topic_id, self.metadata.partition, segment.base_offset)
+        return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
+
+    def _is_foreign(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer) -> bool:
+        """Tell whether a whole segment of another log stands here; it is then not read.
+
+        A trailer of ours whose file ends in another batch, or one of another log with that log's
+        own file. A trailer that has nothing to do with its file is only an index gone astray.
+        """
+        if not 0 < trailer.log_bytes <= row.log_bytes:
+            return False
+        fd = files.open_regular(segment.log_path, files.READ)
+        try:
+            found = trailers.stored_checksum(fd, trailer.last_position, trailer.log_bytes)
+            is_match = found == trailer.last_checksum
+            if self._is_ours(segment, trailer) == is_match:
+                return False
+            batch = _claimed_batch(fd, trailer.last_position, trailer.log_bytes)
+            if not is_match and layouts.fault(batch, 0, None) is not None:
+                head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
+                if layouts.fault(head, 0, segment.base_offset) is None:
+                    first = layouts.read_header(head, 0).size_bytes
+                    is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
+                if is_match:
+                    return False  # ours, with a damaged end: whoever reads it will find it
+        finally:
+            files.close(fd)
+        end_offset = max(trailer.end_offset, segment.base_offset)
+        self._damage(
+            segment,
+            Damage(0, row.log_bytes, segment.base_offset, end_offset, "it is of another log"),
+        )
+        return True
+
+    def _load_growing_indexes(self, segment: Segment, trailer: trailers.Trailer) -> bool:
+        try:
+            index, read = trailers.read_index(segment.index_path, growing=True)
+            if read != trailer:
+                return False
+            segment.time_index = trailers.read_time_index(
+                segment.time_index_path, trailer, growing=True
+            )
+        except (CorruptIndexError, FileNotFoundError):
+            self.entry.rebuilt_indexes += 1
+            return False
+        segment.index = index
+        return True
+
+    def _scan(
+        self,
+        segment: Segment,
+        row: SegmentFiles,
+        trailer: trailers.Trailer | None,
+        limit_offset: int,
+    ) -> None:
+        """Check the batches beyond the trailer, or all of them, and index them."""
+        if trailer is None or segment.index is None or segment.time_index is None:
+            segment.begin_indexes()
+            trailer = None
+        scan = Scan(
+            segment.base_offset,
+            index=segment.index,
+            time_index=segment.time_index,
+            interval_bytes=self.metadata.config.index_interval_bytes,
+            limit_offset=limit_offset,
+        )
+        if trailer is not None:
+            scan.position = scan.good_end = trailer.log_bytes
+            scan.offset = trailer.end_offset
+            scan.max_timestamp, scan.last_epoch = trailer.max_timestamp, trailer.last_leader_epoch
+            scan.last_position = trailer.last_position
+        if self._from_disk:
+            bulk.forget_clean(segment.log_path)
+        fd = files.open_regular(segment.log_path, files.READ)
+        try:
+            start = scan.position
+            while (reason := scan.run(fd, row.log_bytes, self.progress)) is not None:
+                self._damage(segment, scan.skip_damage(fd, row.log_bytes, reason))
+        finally:
+            files.close(fd)
+        segment.take(scan)
+        segment.seal = None
+        if segment.is_sparse and limit_offset != NEVER and not self.damages.get(scan.base_offset):
+            segment.end_offset = limit_offset
+        self.scanned[segment.base_offset] = scan
+        self.epochs += scan.epochs
+        self.entry.scanned_bytes += row.log_bytes - start
+        self.entry.scanned_batches += scan.batches
+
+    def _damage(self, segment: Segment, damage: Damage) -> None:
+        self.damages.setdefault(segment.base_offset, []).append(damage)
+
+    # --- all of them --------------------------------------------------------------------------
+
+    def _cut_torn_tail(self) -> None:
+        """Cut what a crash left behind the last whole batch, if it is no more than that."""
+        last = len(self.segments) - 1
+        while last > 0 and self._holds_nothing(last):
+            last -= 1
+        if last < 0:
+            return
+        segment = self.segments[last]
+        damages = self.damages.get(segment.base_offset, [])
+        torn = damages[-1] if damages and damages[-1].end_offset is None else None
+        follows = self.segments[last + 1 :]
+        starts_right = bool(follows) and follows[0].base_offset == segment.end_offset
+        if torn is not None:
+            if torn.offset < self.recovery_point or segment.base_offset not in self.scanned:
+                return
+            self._cut(segment, torn.position)
+            self.entry.cut_bytes += torn.end_position - torn.position
+            self.entry.cut_reason = torn.reason
+            damages.pop()
+            starts_right = False
+        if follows and segment.end_offset >= self.recovery_point:
+            kept = 1 if starts_right and not self.damages.get(follows[0].base_offset) else 0
+            for empty in follows[kept:]:
+                self._remove_empty(empty)
+            if kept and follows[0].size_bytes:
+                self._cut(follows[0], 0)
+
+    def _holds_nothing(self, number: int) -> bool:
+        segment = self.segments[number]
+        return (
+            segment.end_offset == segment.base_offset
+            and segment.last_position == 0
+            and (segment.max_timestamp == -1)
+        )
+
+    def _cut(self, segment: Segment, position: int) -> None:
+        fd = files.open_regular(segment.log_path, files.READ_WRITE)
+        try:
+            self._check()
+            files.ftruncate(fd, position)
+            files.sync_file(fd)
+        finally:
+            files.close(fd)
+        segment.size_bytes = position
+
+    def _remove_empty(self, segment: Segment) -> None:
+        """Remove a segment without a single whole batch that was begun just before the crash."""
+        for damage in self.damages.pop(segment.base_offset, []):
+            self.entry.cut_bytes += damage.end_position - damage.position
+            self.entry.cut_reason = self.entry.cut_reason or damage.reason
+        for path in segment.paths:
+            self._check()
+            files.remove_if_there(path)
+        files.sync_dir(self.directory)
+        self.segments.remove(segment)
+        self.scanned.pop(segment.base_offset, None)
+
+    def _judge(self, orphans: list[SegmentFiles]) -> None:
+        """Turn what is left of damage, and every gap between segments, into problems."""
+        expected = start = self.metadata.log_start_offset
+        if self.segments:  # some may lie before the log start
+            expected = min(start, self.segments[0].base_offset)
+        bases = [segment.base_offset for segment in self.segments[1:]]
+        for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
+            base, path = segment.base_offset, segment.log_path
+            if base > expected:
+                reason = f"the segments before it, offsets {expected} to {base}, are missing"
+                self._report(path, 0, 0, reason, expected, base, DamageName.HOLE)
+                expected = base
+            elif base < expected and segment is not self.segments[0]:
+                reason = f"it overlaps the segment before it, which ends at {expected}"
+                self._report(path, 0, 0, reason, base, base)
+            for damage in self.damages.get(base, []):
+                end_offset = damage.end_offset
+                if end_offset is None:
+                    end_offset = max(damage.offset, next_base)
+                self._report(
+                    path, damage.position, damage.end_position, damage.reason,
+                    damage.offset, end_offset,
+                )  # fmt: skip
+                expected = max(expected, end_offset)
+            expected = max(segment.end_offset, expected)
+        self._judge_end(max(expected, start if self._is_start_confirmed else 0), orphans)
+        self.entry.findings += falling_batches(self.segments, self.scanned)
+
+    def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
+        """Report flushed records that are not there any more."""
+        end = self.recovery_point
+        for row in orphans:
+            orphan = Segment(self.directory, row.base_offset)
+            trailer = self._trailer_of(orphan, row)
+            if trailer is not None and self._is_ours(orphan, trailer):
+                end = max(end, trailer.end_offset)
+        if end > expected + MISSING_MAX:
+            self.entry.warnings.append(
+                f"the recovery point {end} is not believed: the log ends at {expected}"
+            )
+        elif end > expected:
+            last = self.segments[-1] if self.segments else None
+            path = self.directory if last is None else last.log_path
+            position = 0 if last is None else last.size_bytes
+            reason = f"flushed records of offsets {expected} to {end} are missing"
+            self._report(path, position, position, reason, expected, end, DamageName.HOLE)
+
+    def _report(self, *fields: Any) -> None:
+        self.entry.problems.append(Problem(*fields))
+
+
+def _claimed_batch(fd: int, position: int, end: int) -> bytes:
+    """Read the batch at a place if its own frame says that it ends at `end`, else its frame."""
+    head = files.read_up_to(fd, PREFIX_BYTES, position)
+    if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
+        return head
+    return files.read_up_to(fd, end - position, position)

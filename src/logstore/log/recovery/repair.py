@@ -1,0 +1,273 @@
+"""Take damage out of a log so that it can be written again, and keep every byte that was taken out.
+
+A segment with damage is written anew without it, a batch without records standing for the offsets
+that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced
+by such a batch too. A batch whose header alone is wrong keeps its records, and the header is
+corrected: its largest timestamp, or a leader epoch that is lower than one before it. So offsets
+stay what they were, and contiguity holds again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import files
+from logstore.format import layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import Buffer
+from logstore.log.recovery.known_damage import falling_batch
+from logstore.log.recovery.report import DamageName
+from logstore.log.segments.listing import list_partition
+from logstore.log.segments.scan import Damage, Scan
+from logstore.log.segments.segment import Segment
+from logstore.log.write import flush
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+HOLE_OFFSETS_MAX = 2**31
+
+
+class RepairReport(NamedTuple):
+    """Tell what a repair did.
+
+    Attributes:
+        quarantined: files that hold what was taken out.
+        lost: ranges of offsets that no longer have a record.
+        mended: the names of the damage that is gone now; the opening before may have mended it.
+    """
+
+    topic: str
+    partition: int
+    quarantined: list[str]
+    lost: list[range]
+    mended: list[str]
+
+    def __str__(self) -> str:
+        count = sum(len(offsets) for offsets in self.lost)
+        text = (
+            f"{self.topic}-{self.partition}: {count} offsets lost, "
+            f"{len(self.quarantined)} files kept as *.quarantine"
+        )
+        return f"{text}; mended: {', '.join(self.mended)}" if self.mended else text
+
+
+def repair(log: Log) -> RepairReport:
+    """Repair a log in place; one without damage is left as it is. See `Log.repair`."""
+    from logstore.log.recovery.open_log import reopen
+
+    report = RepairReport(log.topic, log.partition, [], [], [])
+    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
+        log._check()
+        try:
+            # What is written anew is durable: without the segments before it there would be a hole.
+            flush.sync_segments(log, log._view[0])
+            changed = _repair(log, report)
+            named = {one.name for one in (*log.recovery.problems, *log.recovery.findings)}
+            if changed and not named:
+                named.add(DamageName.CORRUPTION)  # where nothing is scanned after a clean stop
+            if _raise_epochs(log, report):
+                named.add(DamageName.FALLING_EPOCHS)
+            report.mended.extend(sorted(named))
+            if DamageName.RESURRECTED_PARTITION in named:
+                flush.write_epochs(log)  # a log that has this file was not removed
+            _settle_place(log, named)
+        except OSError as error:
+            raise log._failed(error) from error
+        if changed or named or log._refusal:
+            log._recovery_point = min(log._recovery_point, log.log_end_offset)
+            reopen(log)
+            flush.write_epochs(log)
+    return report
+
+
+def _settle_place(log: Log, named: Collection[DamageName]) -> None:
+    """Take a copy that came back as the live one: no other one has its place."""
+    if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
+        log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
+
+
+def _raise_epochs(log: Log, report: RepairReport) -> bool:
+    """Write each segment anew in which leader epochs fall; tells whether there was any."""
+    latest, changed = -1, False
+    for row in list_partition(log.directory).segments:
+        segment = Segment(log.directory, row.base_offset)
+        fd = files.open_regular(segment.log_path, files.READ)
+        try:
+            scan = Scan(row.base_offset)
+            if scan.run(fd, row.log_bytes) is not None:
+                continue
+            found, highest = falling_batch(segment, scan.epochs, latest)
+            if found is not None:
+                temporary = f"{segment.log_path}.tmp"
+                _copy_rising(fd, row.log_bytes, temporary, latest)
+        finally:
+            files.close(fd)
+        if found is not None:
+            _quarantine(log, segment, report, keep=True)
+            files.rename(temporary, segment.log_path)
+            files.sync_dir(log.directory)
+            changed = True
+        latest = highest
+    return changed
+
+
+def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
+    """Copy whole batches to a new file; one of a lower epoch gets the one before it."""
+    target = files.replace_file(path)
+    try:
+        position = 0
+        while position < end:
+            head = files.read_up_to(source, layouts.HEADER_BYTES_MAX, position)
+            header = layouts.read_header(head, 0)
+            buffers: list[Buffer] = [files.read_up_to(source, header.size_bytes, position)]
+            if 0 <= header.leader_epoch < latest:
+                buffers = layouts.reframe(buffers[0], header.magic, header.base_offset, latest)
+            latest = max(latest, header.leader_epoch)
+            position += files.write_fully(target, buffers, position)
+        files.sync_file(target)
+    finally:
+        files.close(target)
+
+
+def _repair(log: Log, report: RepairReport) -> bool:
+    expected = log.log_start_offset
+    foreign = {
+        problem.path: problem.end_offset
+        for problem in log.recovery.problems
+        if problem.position == 0 and problem.end_position and problem.end_offset > problem.offset
+    }
+    segments = list(log._view[0])
+    lost_end = max((problem.end_offset for problem in log.recovery.problems), default=0)
+    changed = False
+    for number, segment in enumerate(segments):
+        base = segment.base_offset
+        if base < expected and number:
+            _quarantine(log, segment, report, keep=False)
+            changed = True
+            continue
+        if segment.log_path in foreign and not segment.size_bytes:
+            _quarantine(log, segment, report, keep=False)
+            end = foreign[segment.log_path]
+            _fill(log, base, end, report)
+            expected, changed = end, True
+            continue
+        if base > expected:
+            _fill(log, expected, base, report)
+            changed = True
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        goal = max(lost_end, segment.end_offset) if next_base is None else next_base
+        limit_offset = 2**63 if next_base is None else next_base
+        end, is_changed = _mend(log, segment, goal, limit_offset, report)
+        changed = changed or is_changed
+        expected = end
+    return changed
+
+
+def _mend(
+    log: Log, segment: Segment, goal: int, limit_offset: int, report: RepairReport
+) -> tuple[int, bool]:
+    """Write a segment anew without its damage, up to the offset `goal` at least."""
+    fd = files.open_regular(segment.log_path, files.READ_WRITE)
+    try:
+        end = files.fstat(fd).st_size
+        bound = log._environment.record_expansion_bytes_max
+        scan = Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+        damages: list[Damage] = []
+        while (reason := scan.run(fd, end)) is not None:
+            damages.append(scan.skip_damage(fd, end, reason))
+        if not damages and scan.offset >= goal:
+            return scan.offset, False
+        temporary = f"{segment.log_path}.tmp"
+        target = files.replace_file(temporary)
+        try:
+            magic = scan.magic or log._magic
+            _copy_whole(log, fd, target, damages, end, scan.offset, goal, report, magic)
+            files.sync_file(target)
+        finally:
+            files.close(target)
+    finally:
+        files.close(fd)
+    _quarantine(log, segment, report, keep=True)
+    files.rename(temporary, segment.log_path)
+    files.sync_dir(log.directory)
+    return max(scan.offset, goal), True
+
+
+def _copy_whole(
+    log: Log,
+    source: int,
+    target: int,
+    damages: list[Damage],
+    end: int,
+    offset: int,
+    goal: int,
+    report: RepairReport,
+    magic: int,
+) -> None:
+    """Copy what is whole, and put a batch without records where offsets were lost."""
+    position = written = 0
+    for damage in [*damages, Damage(end, end, offset, None, "")]:
+        length = damage.position - position
+        done = 0
+        while done < length:
+            data = files.read_up_to(source, min(1 << 20, length - done), position + done)
+            files.write_fully(target, [data], written + done)
+            done += len(data)
+        written += length
+        position = damage.end_position
+        if damage.max_timestamp is not None:
+            batch = files.read_up_to(source, position - damage.position, damage.position)
+            mended = layouts.with_max_timestamp(batch, damage.max_timestamp)
+            written += files.write_fully(target, [mended], written)
+            continue
+        lost_end = damage.end_offset
+        if lost_end is None:
+            lost_end = max(goal, damage.offset)
+        written += _write_holes(log, target, written, damage.offset, lost_end, report, magic)
+        goal = goal if damage.end_offset is not None else 0
+
+
+def _write_holes(
+    log: Log, fd: int, position: int, offset: int, end_offset: int, report: RepairReport, magic: int
+) -> int:
+    start = position
+    # An earlier epoch than that of the records before it would fall.
+    epoch = max((epoch for epoch, first in log._epochs.entries if first <= offset), default=0)
+    if end_offset > offset:
+        report.lost.append(range(offset, end_offset))
+    while offset < end_offset:
+        stop = min(end_offset, offset + HOLE_OFFSETS_MAX)
+        position += files.write_fully(fd, [layouts.hole(magic, offset, stop, epoch)], position)
+        offset = stop
+    return position - start
+
+
+def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
+    """Put a segment where one is missing."""
+    path = Segment(log.directory, offset).log_path
+    temporary = f"{path}.tmp"
+    fd = files.replace_file(temporary)
+    try:
+        _write_holes(log, fd, 0, offset, end_offset, report, columnar.MAGIC)
+        files.sync_file(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_dir(log.directory)
+
+
+def _quarantine(log: Log, segment: Segment, report: RepairReport, *, keep: bool) -> None:
+    """Give a segment's file a second name that nothing reads; `keep` leaves it its own."""
+    for path in (segment.index_path, segment.time_index_path):
+        files.remove_if_there(path)
+    path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"
+    files.link(segment.log_path, path)
+    files.sync_dir(log.directory)
+    if not keep:
+        files.unlink(segment.log_path)
+        files.sync_dir(log.directory)
+    report.quarantined.append(path)

@@ -1,0 +1,267 @@
+"""Check a whole log: every batch, every seal, and that segments follow one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import bulk, files
+from logstore.errors import CorruptRecordBatchError
+from logstore.format import layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.recovery import known_damage
+from logstore.log.recovery.known_damage import falling_batch
+from logstore.log.recovery.report import DamageName, Problem
+from logstore.log.segments.scan import Progress, Scan
+from logstore.log.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.log.reader import LogReader
+    from logstore.log.view import LogView
+
+
+# Makes the walk over a segment, of which is known where the next one begins.
+NewScan = Callable[[Segment, int | None], Scan]
+
+
+def verify(
+    log: LogReader, progress: Progress | None = None, new_scan: NewScan | None = None
+) -> list[Problem]:
+    """Read everything from the disk and give what is wrong, in order of offset.
+
+    The records of each batch are decoded, too: what a reader would refuse is a problem.
+
+    Args:
+        progress: called with the bytes checked since its last call.
+    """
+    log._check()
+    log._refresh()
+
+    def plain_scan(segment: Segment, next_base: int | None) -> Scan:
+        limit_offset = 2**63 if next_base is None else next_base
+        bound = log._environment.record_expansion_bytes_max
+        return Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+
+    problems: list[Problem] = []
+    segments = log._view[0]
+    expected, latest = log.log_start_offset, -1
+    for number, segment in enumerate(segments):
+        base = segment.base_offset
+        if base > expected:
+            reason = f"the segments before it, offsets {expected} to {base}, are missing"
+            place = segment.log_path, 0, 0, reason, expected, base
+            problems.append(Problem(*place, DamageName.HOLE))
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        try:
+            scan = (new_scan or plain_scan)(segment, next_base)
+            problems += _verify_segment(log, segment, next_base, progress, scan)
+            found, latest = falling_batch(segment, scan.epochs, latest)
+            if found is not None and new_scan is None:  # a broker's are checked beside its files
+                problems.append(found)
+        except FileNotFoundError as error:
+            if not segment.is_dropped:
+                raise log._failed(error) from error
+        except OSError as error:
+            raise log._failed(error) from error
+        expected = max(segment.end_offset, next_base or 0)
+    return problems
+
+
+def verify_all(log: Log | LogView, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
+    """Give what is wrong in the batches of a log, and in the small files beside them.
+
+    Args:
+        is_owner: see `known_damage.in_files`.
+    """
+    problems = verify(log, progress)
+    try:
+        return problems + known_damage.in_files(log, log.recovery.findings, is_owner=is_owner)
+    except FileNotFoundError:  # deleted meanwhile
+        log._look_anew()
+        return problems
+    except OSError as error:
+        raise log._failed(error) from error
+
+
+def _verify_segment(
+    log: LogReader,
+    segment: Segment,
+    next_base: int | None,
+    progress: Progress | None,
+    scan: Scan,
+) -> list[Problem]:
+    end_offset, path = segment.end_offset, segment.log_path
+    size_bytes = segment.size_bytes
+    problems = []
+    try:
+        handle = segment.handle(log._environment)  # held to the end: a move may let go of it
+    except CorruptRecordBatchError as error:
+        return [
+            Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
+        ]
+    fd = handle.fd
+    while (reason := scan.run(fd, size_bytes, progress)) is not None:
+        damage = scan.skip_damage(fd, size_bytes, reason)
+        lost_end = damage.end_offset
+        if lost_end is None:
+            lost_end = max(end_offset, damage.offset)
+        if damage.max_timestamp is not None:
+            lost_end = damage.offset  # its records can be read
+        problems.append(
+            Problem(path, damage.position, damage.end_position, reason, damage.offset, lost_end)
+        )
+    is_short = scan.offset != next_base and not segment.is_sparse
+    if next_base is not None and not problems and is_short:
+        reason = f"the segment ends at offset {scan.offset}, the next begins at {next_base}"
+        place = path, size_bytes, size_bytes, reason, scan.offset, max(next_base, scan.offset)
+        problems.append(Problem(*place, DamageName.HOLE))
+    return problems
+
+
+# --- one segment, batch by batch ------------------------------------------------------------------
+
+
+class SegmentDamage(NamedTuple):
+    """Tell of one damaged batch, or of bytes between whole ones."""
+
+    position: int
+    offset: int
+    reason: str
+
+
+def verify_segment(log: LogReader, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
+    """Check one segment alone, to the end of its file; each damaged batch is told by itself.
+
+    At the very end of a log, bytes that are no whole batch are damage below `flushed_to` only;
+    behind it a batch may be on its way, or a crash have cut it.
+    """
+    check = SegmentCheck(log, base_offset, flushed_to)
+    check.run()
+    return check.found
+
+
+class SegmentCheck:
+    """Check one segment as `verify_segment` does, in as many steps as one likes.
+
+    Between two steps it holds nothing open: the segment may be retained, truncated or moved, and
+    the check is then done.
+
+    Attributes:
+        found: the damage so far, in order of position.
+        is_done: nothing is left to look at.
+        path: the file.
+    """
+
+    def __init__(
+        self, log: LogReader, base_offset: int, flushed_to: int, *, from_disk: bool = False
+    ) -> None:
+        """Begin; `from_disk` has the kernel forget the file's pages before and after."""
+        log._check()
+        log._refresh()
+        self.found: list[SegmentDamage] = []
+        self._log, self._from_disk = log, from_disk
+        self._end = -1
+        segments, bases = log._view
+        self.is_done, self.path = base_offset not in bases, ""
+        if self.is_done:  # retained or truncated meanwhile
+            return
+        number = bases.index(base_offset)
+        self._segment = segments[number]
+        self.path = self._segment.log_path
+        self._next_base = bases[number + 1] if number + 1 < len(bases) else None
+        self._expected = flushed_to if self._next_base is None else self._next_base
+        limit_offset = 2**63 if self._next_base is None else self._next_base
+        bound = log._environment.record_expansion_bytes_max
+        self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+
+    def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
+        """Go on for about so many bytes; gives how many it was.
+
+        Raises:
+            LogStoreError: the disk could not give the bytes.
+        """
+        if self.is_done:
+            return 0
+        started = self._scan.position
+        log, segment = self._log, self._segment
+        log._check()
+        try:
+            self._step(started + budget_bytes, progress)
+        except CorruptRecordBatchError as error:
+            self.is_done = True
+            self.found.append(SegmentDamage(error.position, segment.base_offset, error.reason))
+        except FileNotFoundError as error:
+            self.is_done = True
+            log._look_anew()
+            if segment in log._view[0] and not segment.is_dropped:
+                raise log._failed(error) from error
+        except OSError as error:
+            raise log._failed(error) from error
+        if log._unavailable is not None:  # let go of meanwhile: nobody would let go of this file
+            segment.forget(log._environment)
+            log._check()
+        return self._scan.position - started
+
+    def _step(self, pause_at: int, progress: Progress | None) -> None:
+        if self._from_disk and self._end < 0:
+            bulk.drop_cache(self.path)
+        scan, handle = self._scan, self._segment.handle(self._log._environment)
+        if self._end < 0:
+            self._end = files.fstat(handle.fd).st_size
+        found = self._walk(handle.fd, pause_at, progress)
+        if self._segment.is_dropped:  # cut or removed: what was seen may be half of that
+            self.is_done = True
+            return
+        self.found += found
+        if not self.is_done and scan.position < self._end:
+            return
+        self.is_done = True
+        if self._from_disk:
+            bulk.drop_cache(self.path)
+        is_short = scan.offset < self._expected and not self._segment.is_sparse
+        is_short |= self._next_base is not None and scan.offset > self._next_base
+        if is_short and not self.found:
+            what = "it is flushed up to" if self._next_base is None else "the next one begins at"
+            reason = f"the segment ends at offset {scan.offset}, {what} {self._expected}"
+            self.found.append(SegmentDamage(self._end, scan.offset, reason))
+
+    def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
+        """Walk on, and tell the damage on the way."""
+        scan = self._scan
+        found: list[SegmentDamage] = []
+        while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:
+            damage = scan.skip_damage(fd, self._end, reason)
+            is_tail = damage.end_offset is None and self._next_base is None
+            if is_tail and damage.offset >= self._expected:
+                self.is_done = True
+                break
+            found += _batches_within(
+                fd, damage.position, damage.end_position, damage.offset, reason
+            )
+        return found
+
+
+def _batches_within(
+    fd: int, position: int, end: int, offset: int, reason: str
+) -> list[SegmentDamage]:
+    """Tell apart damaged batches that follow one another, as far as their prefixes lead."""
+    found = [SegmentDamage(position, offset, reason)]
+    while True:
+        head = files.read_up_to(fd, PREFIX_BYTES, position)
+        if len(head) < PREFIX_BYTES:
+            return found
+        position += unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+        if unpack_prefix(head)[1] < 0 or position + PREFIX_BYTES > end:
+            return found
+        head = files.read_up_to(fd, PREFIX_BYTES, position)
+        base_offset, length, _, _ = unpack_prefix(head)
+        size_bytes = length + LENGTH_OVERHEAD_BYTES
+        if base_offset <= offset or not PREFIX_BYTES < size_bytes <= end - position:
+            return found  # the length that led here lied
+        offset = base_offset
+        data = files.read_up_to(fd, size_bytes, position)
+        fault = layouts.fault(data, 0, None)
+        if fault is None:
+            return found
+        found.append(SegmentDamage(position, offset, fault))

@@ -1,0 +1,153 @@
+"""Let a log be moved: what a mover reads of it, writes into its metadata, and swaps under its lock.
+
+The order of a swap is the mover's; here is what of it concerns the log alone. Readers are never
+stopped: they go on with the files they hold, and whoever fails on one that was renamed looks the
+log up anew (see `reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from logstore.disk.log_dir import LogDir
+from logstore.log.epochs import LeaderEpochs, OfLog
+from logstore.log.host import log_dir_of, metadata_of, open_segment
+from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superseded
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.segment import Segment
+from logstore.log.write import hung_locks
+from logstore.log.writer import NEVER
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+Rates = dict[str, int | str | None]
+
+__all__ = [
+    "Handle", "held", "hide", "log_dir_of", "metadata_of", "moving_of", "open_segment", "point_to",
+    "rates_of", "segments_of", "set_moving", "settle", "show", "write_marks",
+]  # fmt: skip
+
+
+# --- what a mover reads -----------------------------------------------------------------------
+
+
+def segments_of(log: Log) -> tuple[Segment, ...]:
+    """Give the segments of this moment; the last one is the active one."""
+    log._check()
+    return log._view[0]
+
+
+def moving_of(log: Log) -> Moving | None:
+    """Tell which move is under way, as the metadata has it."""
+    return log._metadata.moving
+
+
+def rates_of(log: Log) -> Rates | None:
+    """Give the rates that an earlier process held the move under way to."""
+    rates = log._metadata.extra.get(MOVE_RATES)
+    return rates if isinstance(rates, dict) else None
+
+
+def epochs_of(log: Log) -> list[tuple[int, int]]:
+    """Give the leader epochs and where they began."""
+    return log._epochs.entries
+
+
+def whose_epochs(log: Log) -> OfLog:
+    """Say of which log a copy of its leader epochs is, and where that log starts."""
+    start = log._confirmed_start
+    return log._of_log(None if start is None else log.log_start_offset)
+
+
+# --- what it writes ---------------------------------------------------------------------------
+
+
+def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
+    """Note durably which move is under way; with None, that none is, and no copy is to follow.
+
+    Args:
+        rates: with which the move goes on in a later process.
+    """
+    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
+        log._check()
+        metadata = log._metadata
+        plain = metadata if moving is not None else metadata.with_superseded_by(None)
+        extra = {**plain.extra, MOVE_RATES: rates}
+        if rates is None:
+            del extra[MOVE_RATES]
+        if (metadata.moving, metadata.extra) != (moving, extra):
+            log._set_metadata(moving=moving, extra=extra)
+
+
+def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
+    """Note durably, before the swap, which copy is about to take this one's place."""
+    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
+        log._check()
+        metadata = log._metadata.with_superseded_by(superseded_by)
+        if (metadata, log._metadata.moving) != (log._metadata, moving):
+            log._set_metadata(extra=metadata.extra, moving=moving)
+
+
+def settle(log: Log) -> None:
+    """Write the metadata without the marks of the move that brought the log here."""
+    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
+        log._check()
+        log._set_metadata()
+
+
+# --- what it does under the lock --------------------------------------------------------------
+
+
+@contextmanager
+def held(log: Log) -> Iterator[None]:
+    """Keep everybody from writing, flushing, truncating and retaining; readers go on."""
+    with log._flush_lock, log._lock, hung_locks.held(log, "_flush_lock", "_lock"):
+        log._check_writable()
+        yield
+
+
+def hide(log: Log) -> None:
+    """Tell readers that the files are about to go elsewhere; both locks are held."""
+    for segment in log._view[0]:
+        segment.is_dropped = True
+
+
+def show(log: Log) -> None:
+    """Tell readers that the files stay where they were; both locks are held."""
+    for segment in log._view[0]:
+        segment.is_dropped = False
+
+
+def point_to(
+    log: Log,
+    log_dir: LogDir,
+    directory: str,
+    metadata: PartitionMetadata,
+    segments: list[Segment],
+) -> None:
+    """Serve the log from another directory, where all of it is durable; both locks are held."""
+    old = log._view[0]
+    epochs = LeaderEpochs(directory, log._epochs.entries)
+    end = segments[-1].end_offset
+    with log._appended:  # what `detach` holds too: it lets go of the old directory or of the new
+        log._log_dir, log._directory, log._metadata = log_dir, directory, metadata
+        log._epochs = epochs
+        log._unflushed, log._names_changed = [], False
+        log._activate(segments, log._foreign_magic)  # the bytes are the same: nothing is read
+        if log._is_left_by_dir:  # the old disk failed when nothing was left to do on it
+            log._unavailable, log._is_left_by_dir = None, False
+    log._recovery_point = max(end, metadata.log_start_offset)
+    log._flushed_ms = log._now_ms()
+    log._flush_at = end + log._flush_messages - 1 if log._flush_messages < NEVER else NEVER
+    log._environment.dirty.discard(log)
+    for segment in old:
+        segment.forget(log._environment)
+
+
+def bring_back(log: Log, generation: int) -> None:
+    """Outrank a copy that may have taken this one's name elsewhere; both locks are held."""
+    extra = log._metadata.with_superseded_by(None).extra
+    log._set_metadata(generation=generation, moving=None, extra=extra)

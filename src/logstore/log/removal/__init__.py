@@ -1,0 +1,1 @@
+"""Remove records from the end or the beginning of a log."""

@@ -1,0 +1,161 @@
+"""Drop the beginning of a log: by age, by size, or up to an offset.
+
+The new log start offset is durable in `partition.metadata` before the first file goes, so what was
+deleted never comes back, whatever a crash leaves of the files. Readers that stand in a dropped
+segment read on as long as they hold its file, and are told OffsetOutOfRangeError after that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogStoreError
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.replica import view_of
+from logstore.log.segments.segment import Segment
+from logstore.log.write.flush import hidden_failure
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+# A timestamp may lie ahead, as the time when something is due. One beyond a year is wrong.
+AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
+
+
+def delete_records_before(log: Log, offset: int) -> None:
+    """Move the log start to `offset`; see `Log.delete_records_before`."""
+    uninterrupted(partial(_delete_records_before, log, offset))
+
+
+def _delete_records_before(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+    """Move the log start, in a thread that may be interrupted."""
+    with log._flush_lock, held(log, "_flush_lock"):
+        log._check()
+        go_on()
+        if offset > log.log_end_offset or offset < 0:
+            raise log._out_of_range(offset)
+        if offset > log._log_start_offset:
+            _start_at(log, offset)
+
+
+def apply_retention(log: Log) -> int:
+    """Drop whole segments that the configuration no longer keeps; give how many went."""
+    if log.config.retention_ms is None and log.config.retention_bytes is None:
+        return 0
+    return uninterrupted(partial(_apply_retention, log))
+
+
+def _apply_retention(log: Log, go_on: Callable[[], None]) -> int:
+    """Drop segments, in a thread that may be interrupted."""
+    config = log.config
+    with log._flush_lock, held(log, "_flush_lock"):
+        log._check()
+        go_on()
+        segments = log._view[0]
+        oldest_ms = log._now_ms() - (config.retention_ms or 0)
+        rest_bytes = sum(segment.size_bytes for segment in segments)
+        dropped = 0
+        for segment in segments[:-1]:
+            is_old = config.retention_ms is not None and _newest_ms(log, segment) < oldest_ms
+            is_over = (
+                config.retention_bytes is not None
+                and rest_bytes - segment.size_bytes >= config.retention_bytes
+            )
+            if not is_old and not is_over:
+                break
+            rest_bytes -= segment.size_bytes
+            dropped += 1
+        if dropped:
+            _start_at(log, segments[dropped].base_offset)
+        return dropped
+
+
+def _newest_ms(log: Log, segment: Segment) -> int:
+    """Give the time of a segment's newest record, by which it is kept.
+
+    Timestamps are what a program or a peer says. If the largest one is so far ahead that it can
+    only be wrong, the last write to the file counts.
+    """
+    newest = segment.max_timestamp
+    if newest <= log._now_ms() + AHEAD_MS_MAX:
+        return newest
+    try:
+        return files.stat(segment.log_path).st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise log._failed(error) from error
+
+
+def _start_at(log: Log, offset: int) -> None:
+    """Move the log start, durably, then drop what lies before it; `_flush_lock` is held.
+
+    Who is interrupted behind the first step does the second nevertheless: what the disk says is
+    deleted must not be served, and could not be appended to again. The first step may want its
+    sync yet; so it is done anew before any file goes, unless that sync was what failed.
+    """
+    outer = sys.exc_info()[1]
+    segments = log._view[0]
+    first = 0
+    while first + 1 < len(segments) and segments[first + 1].base_offset <= offset:
+        first += 1
+    gone = segments[:first]
+    try:
+        log._set_metadata(log_start_offset=offset)
+        _hide(log, offset, gone)
+        _remove_files(log, gone)
+    except LogStoreError:
+        raise
+    except BaseException as error:  # interrupted
+        hidden = hidden_failure(error, outer)
+        if isinstance(hidden, files.SyncError):
+            log._log_dir.flush_failed(hidden, log.directory)
+        elif _is_written(log, offset):
+            _hide(log, offset, gone)
+            with suppress(LogStoreError):  # the files stay then, for the next start
+                log._set_metadata(log_start_offset=offset)
+                _remove_files(log, gone)
+        raise
+
+
+def _is_written(log: Log, offset: int) -> bool:
+    """Ask the disk whether the log starts at an offset; True when it has no answer."""
+    try:
+        metadata = PartitionMetadata.read(log.directory)
+    except (OSError, LogStoreError):
+        return True
+    return metadata is None or metadata.log_start_offset >= offset
+
+
+def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
+    """Forget what lies before the log start; a second time does no harm."""
+    with log._lock:
+        log._log_start_offset = log._confirmed_start = offset
+        if gone:
+            _leave_out(log, gone)
+        log._epochs.start_at(offset)
+        log._epochs_changed = True
+
+
+def _leave_out(log: Log, gone: tuple[Segment, ...]) -> None:
+    ids = {id(segment) for segment in gone}
+    for segment in gone:
+        segment.is_dropped = True
+    log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in ids]
+    log._view = view_of([one for one in log._view[0] if id(one) not in ids])
+
+
+def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:
+    for segment in gone:  # of all of them first: the disk may fail at any file
+        segment.forget(log._environment)
+    try:
+        for segment in gone:
+            for path in segment.paths:
+                files.remove_if_there(path)
+    except OSError as error:
+        raise log._failed(error) from error

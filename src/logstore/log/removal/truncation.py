@@ -1,0 +1,228 @@
+"""Drop the end of a log: `truncate_to`.
+
+No file is ever shortened under a reader: the kept part of a segment is written to a new file that
+takes the old one's name. The segments before it are made durable first: the new file is durable,
+and without them it would stand behind a hole. What describes the dropped bytes goes next, so that a
+crash at any point leaves a log that ends somewhere between the old end and the new one, and nothing
+that says more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import bulk, files
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.format import layouts
+from logstore.format.columnar.columns import Buffer
+from logstore.log.epochs import LeaderEpochs
+from logstore.log.metadata import RECOVERY_POINT_LIMIT
+from logstore.log.read.cursor import Cursor, corrupt, unreadable
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.segment import Segment
+from logstore.log.write import flush, roll
+from logstore.log.write.flush import hidden_failure
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+
+class _Replacement(NamedTuple):
+    """What is about to happen: all that needs a descriptor or space is got already.
+
+    Attributes:
+        new: takes the place and the name of the first of `gone`, from `temporary`.
+    """
+
+    kept: list[Segment]
+    gone: tuple[Segment, ...]
+    new: Segment
+    magic: int
+    temporary: str
+    directory: Handle
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop every record at or behind `offset`; see `Log.truncate_to`."""
+    uninterrupted(partial(_truncate, log, offset))
+
+
+def _truncate(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+    """Truncate under both locks, in a thread that may be interrupted."""
+    outer = sys.exc_info()[1]
+    replacement = None
+    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
+        log._check_writable()
+        go_on()
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise log._out_of_range(offset)
+        if offset == log.log_end_offset:
+            return
+        if log._half_made:  # a file of a roll that broke off is no segment that would go with them
+            roll.undo(log)
+        try:
+            replacement = _prepare(log, offset)
+            _carry_out(log, offset, replacement)
+        except OSError as error:
+            failure = log._failed(error)
+            if replacement is not None and not log._log_dir.is_offline:
+                _take_what_stands(log, offset)
+            try:
+                raise failure from error
+            finally:
+                del failure, replacement  # a traceback holds this frame, and the frame descriptors
+        except LogStoreError:
+            raise
+        except BaseException as error:  # interrupted
+            hidden = hidden_failure(error, outer)
+            if hidden is not None:
+                log._log_dir.failed(hidden, log.directory)
+            if replacement is not None:
+                _take_what_stands(log, offset)
+            raise
+
+
+def _take_what_stands(log: Log, offset: int) -> None:
+    """Look what a truncation left that broke off: the log ends between the old end and the new."""
+    from logstore.log.recovery.open_log import reopen
+
+    log._recovery_point = min(log._recovery_point, offset)
+    try:
+        reopen(log)
+    except LogStoreError as error:
+        log.detach(error)
+    except BaseException:  # interrupted once more: readers would wait for the dropped segments
+        reason = "its truncation was interrupted twice: open the store again to use it"
+        log.detach(ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason))
+        raise
+
+
+def _prepare(log: Log, offset: int) -> _Replacement:
+    """Get whatever needs a descriptor or space, both locks held; raises OSError.
+
+    The log is not touched: when this fails, a truncation never was.
+    """
+    segments = log._view[0]
+    kept = [segment for segment in segments if segment.base_offset < offset]
+    gone = segments[len(kept) :]
+    cut = kept[-1] if kept and kept[-1].end_offset > offset else None
+    if cut is not None:
+        kept.pop()
+        gone = (cut, *gone)
+    flush.sync_segments(log, kept)
+    limit = min(offset, log._recovery_point)
+    # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
+    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
+    _forget_epochs(log, offset)
+    new = Segment(log.directory, offset if cut is None else cut.base_offset)
+    temporary = f"{new.log_path}.tmp"
+    try:
+        magic = 0
+        if cut is None:
+            _write_empty(new, temporary)
+        else:
+            magic = _write_kept_part(log, cut, offset, new, temporary)
+        directory = Handle(files.open_file(log.directory, files.DIRECTORY))
+    except OSError:
+        with suppress(OSError):  # of a disk that fails: the next open sees to it
+            files.remove_if_there(temporary)
+        raise
+    return _Replacement(kept, gone, new, magic, temporary, directory)
+
+
+def _forget_epochs(log: Log, offset: int) -> None:
+    """Write the epochs without those that begin in what is dropped, durably; raises OSError.
+
+    The file is kept: it confirms the log start. If the truncation ends here, the file lacks epochs
+    that the batches have, and the next flush or the next open writes it anew.
+    """
+    kept = [entry for entry in log._epochs.entries if entry[1] < offset]
+    if kept != log._epochs.entries:
+        log._epochs_changed = True
+        whose = log._of_log(log._confirmed_start)
+        LeaderEpochs(log.directory, kept).write(whose, log._log_dir.replacing)
+
+
+def _carry_out(log: Log, offset: int, replacement: _Replacement) -> None:
+    """Let the new file take the place of what goes; opens nothing. Raises OSError."""
+    kept, gone, new, magic, temporary, directory = replacement
+    # First: a log dir that fails on the way is not taken for an old copy when it is back.
+    log._recovery_point = min(log._recovery_point, offset)
+    _replace(gone, new, temporary, directory.fd)
+    dropped = {id(segment) for segment in gone}
+    log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
+    log._count_from_flushed()
+    log._epochs.truncate_to(offset)
+    log._epochs_changed = True
+    if new.last_epoch > log._epochs.latest:  # only of records below the log start
+        new.last_epoch = -1  # so the next append notes where its epoch begins
+    log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)
+    for segment in gone:
+        segment.forget(log._environment)
+
+
+def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory: int) -> None:
+    """Remove segments, newest first, but the first: a new file takes its place and name."""
+    for segment in gone:
+        segment.is_dropped = True
+        files.remove_if_there(segment.index_path)
+        files.remove_if_there(segment.time_index_path)
+    files.sync_names(directory)
+    for segment in reversed(gone[1:]):
+        files.remove_if_there(segment.log_path)
+        files.sync_names(directory)
+    files.rename(temporary, new.log_path)
+    files.sync_names(directory)
+
+
+def _write_empty(new: Segment, temporary: str) -> None:
+    """Write an empty file to begin a segment with."""
+    new.begin_indexes()
+    writer = Handle(files.replace_file(temporary))
+    files.sync_file(writer.fd)
+
+
+def _write_kept_part(log: Log, segment: Segment, offset: int, new: Segment, temporary: str) -> int:
+    """Write the batches below `offset`, the one it falls into cut and framed anew.
+
+    Gives the layout of the batches.
+    """
+    cursor = Cursor(segment, offset, log._environment)
+    rest: list[Buffer] = []
+    end_position = segment.size_bytes
+    for data, start, run in cursor.runs(64 * 1024):
+        at, header = run[0]
+        end_position = start + at
+        if header.base_offset < offset:
+            batch, bound = bytes(data[at : at + header.size_bytes]), log._environment
+            try:
+                rest = layouts.part_until(batch, offset, bound.record_expansion_bytes_max)
+            except ValueError as error:
+                raise unreadable(segment, end_position, error) from error
+        break
+    writer = Handle(files.replace_file(temporary))
+    source = segment.handle(log._environment)
+    bulk.copy_range(source.fd, writer.fd, 0, end_position)
+    files.write_fully(writer.fd, rest, end_position)
+    files.sync_file(writer.fd)
+    end = end_position + sum(map(len, rest))
+    index, time_index = new.begin_indexes()
+    scan = Scan(
+        new.base_offset,
+        index=index,
+        time_index=time_index,
+        interval_bytes=log.config.index_interval_bytes,
+    )
+    reason = scan.run(writer.fd, end)
+    if reason is not None:
+        files.remove_if_there(temporary)
+        raise corrupt(segment, scan.position, reason)
+    new.take(scan)
+    return scan.magic

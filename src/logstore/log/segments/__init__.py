@@ -1,0 +1,1 @@
+"""Hold the files of a partition: segments, their indexes and trailers."""

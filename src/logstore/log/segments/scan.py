@@ -1,0 +1,396 @@
+"""Walk the batches of a segment file, check every one, and rebuild its indexes on the way.
+
+Recovery, verification and the rebuilding of an index are this one walk. It reads a cache's worth at
+a time with `pread`, so it needs no map, and gives up the interpreter's lock every fraction of a
+millisecond (docs/adr: windows by pread).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from logstore.disk import bulk, files
+from logstore.format import layouts
+from logstore.format.batch import BatchHeader, WrongMaxTimestampError
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.layouts import framed_header
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from logstore.format.kafka.sound import SoundHeaders
+
+# Other threads run while a window is read, and behind so many batches within one: none waits for
+# longer than it takes to check that much. A batch that is longer than a window is hashed at once,
+# without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of hashing.)
+WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
+YIELD_BATCHES = 32
+STRIDE_BYTES = 16 << 10  # behind a batch of so many no more than the next one's frame is read
+SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
+
+NOTHING = memoryview(b"")
+Progress = Callable[[int], None]  # called with the bytes done since the last call
+
+
+class Damage(NamedTuple):
+    """Tell of bytes in a segment that are no whole batch.
+
+    Attributes:
+        position, end_position: the bytes; the next whole batch or the file's end follows them.
+        offset, end_offset: the offsets that are lost; `end_offset` is None when nothing follows.
+        max_timestamp: if nothing is lost: what the header of the batch, which can be read, has to
+            name as its largest timestamp.
+    """
+
+    position: int
+    end_position: int
+    offset: int
+    end_offset: int | None
+    reason: str
+    max_timestamp: int | None = None
+
+
+class Scan:
+    """Hold where a walk stands: everything before `position` was looked at.
+
+    Attributes:
+        position: first byte not looked at.
+        good_end: where the last whole batch ends.
+        offset: the offset that the next batch must begin with.
+        limit_offset: where the next segment begins; no batch of this one lies there or behind.
+        index, time_index: entries of the batches found, None when nobody wants them.
+        is_checked: whether checksums are looked at, and not the frames of the batches alone.
+        expansion_bytes_max: memory that one batch may need; None when nobody asks whether what is
+            in the batches can be read.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        *,
+        index: OffsetIndex | None = None,
+        time_index: TimeIndex | None = None,
+        interval_bytes: int = 4096,
+        limit_offset: int = 2**63,
+        expansion_bytes_max: int | None = None,
+    ) -> None:
+        self.base_offset = base_offset
+        self.position = 0
+        self.good_end = 0
+        self.offset = base_offset
+        self.limit_offset = limit_offset
+        self._reach_offset = base_offset + SEGMENT_OFFSETS_MAX
+        self.expansion_bytes_max = expansion_bytes_max
+        self._refused: tuple[BatchHeader, Exception] | None = None
+        self.index = index
+        self.time_index = time_index
+        self.interval_bytes = interval_bytes
+        self.indexed_position = index.positions[-1] if index else -interval_bytes
+        self.max_timestamp = -1
+        self.last_epoch = -1
+        self.epochs: list[tuple[int, int]] = []
+        self.last_position = 0
+        self.magic = 0  # the layout of the batches found; 0 before the first
+        self.is_checked = True
+        self.batch_bytes = 0  # of the last batch
+        self.batches = 0
+        self.records = 0
+
+    def run(
+        self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
+    ) -> str | None:
+        """Walk up to `end`; give why it stopped before, or None when it came there.
+
+        Args:
+            pause_at: go no further than the window that reaches this position; walk on by
+                calling again.
+
+        Raises:
+            OSError: the disk could not give the bytes.
+        """
+        while self.position < min(end, pause_at):
+            started = self.position
+            if self.is_checked or self.batch_bytes < STRIDE_BYTES or not self._stride(fd, end):
+                data = files.read_up_to(fd, min(WINDOW_BYTES, end - started), started)
+                reason = self._window(memoryview(data), fd)
+            else:
+                reason = None
+            if reason is not None and self.position > started:
+                reason = None  # the next window begins with the batch that sticks out of this one
+            elif reason is not None and started + PREFIX_BYTES <= end:
+                reason = self._single(fd, end)  # longer than a window, or damaged
+            if progress is not None:
+                progress(self.position - started)
+            if reason is None and self.position == started:
+                reason = "the file is shorter than it was"
+            if reason is not None:
+                return reason
+        return None
+
+    def _stride(self, fd: int, end: int) -> bool:
+        """Step over one batch by its frame alone; False when it takes a closer look."""
+        head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
+        header = framed_header(head, 0, end - self.position, self.offset)
+        return header is not None and self._take(header, fd) is None
+
+    def _single(self, fd: int, end: int) -> str | None:
+        """Look at one batch alone."""
+        started = self.position
+        head = files.read_up_to(fd, PREFIX_BYTES, started)
+        if len(head) < PREFIX_BYTES:
+            return f"only {len(head)} bytes are left"
+        size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+        size_bytes = min(max(size_bytes, columnar.OVERHEAD_BYTES), end - started)
+        reason = self._window(memoryview(files.read_up_to(fd, size_bytes, started)), fd)
+        return None if self.position > started else reason
+
+    def _window(self, data: memoryview, fd: int) -> str | None:
+        """Walk the whole batches of one window; give what stopped it before its end."""
+        start, end, quiet = self.position, len(data), 0
+        self._refused = None
+        if self.is_checked:
+            self._together(data)
+        at = self.position - start
+        sound_header = layouts.sound_header_of(data, at) if self.is_checked else framed_header
+        while at < end:
+            header = sound_header(data, at, end, self.offset)
+            if header is None:
+                return layouts.fault(data, at, self.offset) or "no whole batch stands here"
+            if (reason := self._take(header, fd, data, at)) is not None:
+                return reason
+            at += header.size_bytes
+            quiet += 1
+            if quiet == YIELD_BATCHES:
+                time.sleep(0)
+                quiet = 0
+        return None
+
+    def _together(self, data: memoryview) -> None:
+        """Walk over the small batches of Kafka's that a window begins with, many at a time."""
+        start = self.position
+        while (
+            found := layouts.sound_headers(data, self.position - start, self.offset)
+        ) is not None:
+            limit_offset = min(self.limit_offset, self._reach_offset)
+            count = int(np.searchsorted(found.last_offsets, limit_offset))
+            # One behind a gap may stand there if the batch behind it says so: not asked here.
+            if count == len(found.last_offsets):
+                before = found.last_offsets[-2] if count > 1 else self.offset - 1
+                count -= int(found.base_offsets[-1]) != before + 1
+            found = found.until(count)
+            if count and self.expansion_bytes_max is not None:
+                count = self._readable(found)
+                found = found.until(count)
+            if not count or not self._note_many(found, start):
+                return
+            if self.position > start:
+                time.sleep(0)
+            self.position = self.good_end = start + int(found.positions[-1])
+
+    def _note_many(self, found: SoundHeaders, start: int) -> bool:
+        """Note batches as `_note` does; False when that is to be done one by one instead.
+
+        Args:
+            start: where in the file their window begins.
+        """
+        latest = np.maximum.accumulate(found.max_timestamps)
+        positions, base_offsets = found.positions[:-1] + start, found.base_offsets
+        if self.index is not None:
+            before = np.maximum(np.concatenate(([-1], latest[:-1])), self.max_timestamp)
+            self._index_many(positions.tolist(), base_offsets.tolist(), before.tolist())
+        self.max_timestamp = max(self.max_timestamp, int(latest[-1]))
+        epochs = found.leader_epochs
+        for number in np.flatnonzero(np.diff(epochs, prepend=self.last_epoch)).tolist():
+            self.epochs.append((int(epochs[number]), int(base_offsets[number])))
+        self.last_epoch, self.magic = int(epochs[-1]), layouts.KAFKA_MAGIC
+        self.last_position = int(positions[-1])
+        self.offset = int(found.last_offsets[-1]) + 1
+        self.batches += len(epochs)
+        self.records += int(found.record_counts.sum())
+        return True
+
+    def _index_many(self, positions: list[int], offsets: list[int], times: list[int]) -> None:
+        """Give batches entries in the indexes; `times` are the latest before each."""
+        assert self.index is not None
+        for position, base_offset, time_before in zip(positions, offsets, times, strict=True):
+            if position - self.indexed_position >= self.interval_bytes:
+                self.index.append(base_offset - self.base_offset, position)
+                if self.time_index is not None and position:
+                    self.time_index.append(time_before, base_offset - self.base_offset)
+                self.indexed_position = position
+
+    def _readable(self, found: SoundHeaders) -> int:
+        """Count the batches before the first whose records cannot be read."""
+        data, starts = found.data, found.positions[:-1].tolist()
+        run = [(at, layouts.read_header(data, at)) for at in starts]
+        assert self.expansion_bytes_max is not None
+        if layouts.records_fault(data, run, self.expansion_bytes_max) is None:
+            return len(run)
+        faults = (layouts.records_fault(data, [each], self.expansion_bytes_max) for each in run)
+        return next((number for number, fault in enumerate(faults) if fault), len(run))
+
+    def _take(
+        self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
+    ) -> str | None:
+        """Step over a whole batch; give why it cannot stand here, if so.
+
+        Args:
+            data: what the batch stands in, at `at`, if its records are to be looked at.
+        """
+        position = self.position
+        if header.base_offset != self.offset and not self._fits(header, position, fd):
+            return f"the batch's base offset {header.base_offset} is not the one it was given"
+        if self._is_beyond(header):
+            return f"the batch reaches into the next segment, which begins at {self.limit_offset}"
+        if self.expansion_bytes_max is not None and len(data):
+            fault = layouts.records_fault(data, [(at, header)], self.expansion_bytes_max)
+            if fault is not None:
+                self._refused = header, fault
+                return str(fault)
+        self._note(header, position)
+        self.position = self.good_end = position + header.size_bytes
+        return None
+
+    def _is_beyond(self, header: BatchHeader) -> bool:
+        """Tell whether a batch has offsets that this segment cannot have.
+
+        An index entry has 32 bits for the offset that a batch begins with. The checksum of a
+        columnar batch covers it, so that the offset that such a batch ends with may be any.
+        """
+        is_columnar = header.magic == columnar.MAGIC
+        reach = header.base_offset if is_columnar else header.last_offset
+        return header.last_offset >= self.limit_offset or reach >= self._reach_offset
+
+    def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
+        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
+        return layouts.comes_before(header.last_offset, following)
+
+    def _note(self, header: BatchHeader, position: int) -> None:
+        base_offset, self.magic = header.base_offset, header.magic
+        if self.index is not None and position - self.indexed_position >= self.interval_bytes:
+            relative_offset = base_offset - self.base_offset
+            self.index.append(relative_offset, position)
+            if self.time_index is not None and position:
+                self.time_index.append(self.max_timestamp, relative_offset)
+            self.indexed_position = position
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if header.leader_epoch != self.last_epoch:
+            self.epochs.append((header.leader_epoch, base_offset))
+            self.last_epoch = header.leader_epoch
+        self.last_position, self.batch_bytes = position, header.size_bytes
+        self.offset = header.last_offset + 1
+        self.batches += 1
+        self.records += header.record_count
+
+    def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
+        """Go on behind what stopped the walk: at the next whole batch, or at the end."""
+        refused, self._refused = self._refused, None
+        if refused is not None:  # whole, but not to be read, or not true: it alone is the damage
+            (header, fault), position = refused, self.position
+            self.position, self.magic = position + header.size_bytes, header.magic
+            self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
+            right = fault.max_timestamp if isinstance(fault, WrongMaxTimestampError) else None
+            place = position, self.position, header.base_offset, self.offset
+            return Damage(*place, reason, right)
+        if not self.magic:
+            self.magic = magic_of(fd)
+        found = find_batch(fd, self.position, end, self.magic)
+        position, offset = self.position, self.offset
+        if found is None:
+            self.position = end
+            return Damage(position, end, offset, None, reason)
+        self.position, next_offset = found
+        head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
+        header = layouts.read_header(head, 0)
+        if offset <= next_offset and not self._is_beyond(header):
+            self.offset = next_offset
+            # The first one behind it gets an entry, unless it may be what lies, and not that one.
+            is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
+            is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
+            self.indexed_position = self.position if is_doubtful else -self.interval_bytes
+            return Damage(position, self.position, offset, next_offset, reason)
+        # A whole batch of offsets that stand elsewhere in the log: take it out as well.
+        self.position += header.size_bytes
+        return Damage(position, self.position, offset, offset, reason)
+
+
+def magic_of(fd: int) -> int:
+    """Tell the layout of a segment by its first batch; the columnar one when that is damaged."""
+    head = files.read_up_to(fd, PREFIX_BYTES, 0)
+    is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
+    return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
+
+
+def find_batch(
+    fd: int, position: int, end: int, magic: int = columnar.MAGIC
+) -> tuple[int, int] | None:
+    """Find the next whole batch at or behind `position`: where it begins and its base offset.
+
+    Only batches of the segment's own layout are looked for: another one may stand in a value.
+    """
+    layout = layouts.layout_of(magic)
+    overhead: int = layout.OVERHEAD_BYTES
+    if magic == layouts.KAFKA_MAGIC:
+        # Any byte may begin such a batch: rather believe the damaged one's length, if it leads on.
+        head = files.read_up_to(fd, PREFIX_BYTES, position)
+        size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
+        if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
+            return found
+    else:
+        position = _behind_claimed(fd, position, end)
+    position += -position % layout.ALIGNMENT
+    while position + overhead <= end:
+        data = files.read_up_to(fd, min(WINDOW_BYTES, end - position), position)
+        for at in layouts.candidates(data, 0, magic):
+            if found := _whole_at(fd, position + at, end, layout):
+                return found
+        time.sleep(0)
+        if len(data) < layouts.HEADER_BYTES_MAX:
+            return None
+        # A header may lie across the edge of two windows.
+        following = position + max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
+        if not data.strip(b"\0"):  # a sparse file may have a hole of 1 TiB here
+            after = bulk.next_data(fd, position + len(data), end) - layouts.HEADER_BYTES_MAX
+            following = max(following, after // 8 * 8)
+        position = following
+    return None
+
+
+def _behind_claimed(fd: int, position: int, end: int) -> int:
+    """Give where to begin to look: behind the damaged batch at `position`, if its size is known.
+
+    A record's value may be a batch of another log's, whole and sound, that is not to be taken for
+    one of this log's. The size of a batch stands twice in its header: where the two agree they are
+    true; where they do not, the one is that leads to the next batch, or to the file's end.
+    """
+    head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
+    if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
+        return position
+    small, large = sorted(columnar.claimed_sizes(head, 0))
+    if small == large:
+        return position + small
+    for at in (position + small, position + large):
+        found = _whole_at(fd, at, end, columnar) if at > position else None
+        if at == end or (found is not None and found[1] == columnar.next_offset(head, 0)):
+            return at
+    return position
+
+
+def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
+    """Give a place and its base offset, if a whole batch of this layout stands there."""
+    head = files.read_up_to(fd, PREFIX_BYTES, position)
+    if len(head) < PREFIX_BYTES:
+        return None
+    base_offset, length, _, magic = unpack_prefix(head)
+    size_bytes = length + LENGTH_OVERHEAD_BYTES
+    if magic != layout.MAGIC or not layout.OVERHEAD_BYTES <= size_bytes <= end - position:
+        return None
+    batch = files.read_up_to(fd, size_bytes, position)
+    return (position, base_offset) if layouts.fault(batch, 0, None) is None else None

@@ -1,0 +1,303 @@
+"""Describe one segment of a log: a file of record batches, its range of offsets, its indexes.
+
+Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
+change while the object is in use. Only the active segment grows: the appending thread writes the
+batch, then the index entry, then `size_bytes`, then `end_offset`; so a reader that takes
+`end_offset` first finds all it needs. A segment that truncation replaces or retention removes is
+marked `is_dropped` before its file goes; a reader that fails on it looks the log up anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from typing import Any
+
+from logstore.disk import files
+from logstore.errors import CorruptIndexError, CorruptRecordBatchError
+from logstore.format import layouts
+from logstore.format.batch import RecordBatch
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, unpack_prefix
+from logstore.log.environment import LogEnvironment
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.cache import Cached, Handle
+from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.time_index import TimeIndex
+from logstore.names import segment_file_name
+
+HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
+
+
+class Block:
+    """Hold the decoded batches between two index entries, for point reads."""
+
+    __slots__ = ("bases", "batches", "end_offset", "plain")
+
+    def __init__(self, batches: list[RecordBatch], end_offset: int) -> None:
+        self.batches = batches
+        self.bases = [batch.header.base_offset for batch in batches]
+        self.end_offset = end_offset
+        self.plain = batches[0].plain_cells() if len(batches) == 1 else None
+
+    def batch_for(self, offset: int) -> RecordBatch:
+        """Give the batch whose range holds an offset of this block."""
+        return self.batches[bisect_right(self.bases, offset) - 1]
+
+
+class Segment:
+    """Keep what the log knows of one segment; small, because a store has tens of thousands."""
+
+    __slots__ = (
+        "_verified",
+        "base_offset",
+        "cached",
+        "directory",
+        "end_offset",
+        "first_time_ms",
+        "index",
+        "inode",
+        "is_checked",
+        "is_dropped",
+        "is_left",
+        "is_sparse",
+        "last_epoch",
+        "last_position",
+        "max_timestamp",
+        "seal",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(self, directory: str, base_offset: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.size_bytes = 0
+        self.last_position = 0
+        self.max_timestamp = -1
+        self.last_epoch = -1
+        self.first_time_ms: int | None = None
+        # Growing indexes of the active segment, kept until they are in the files; else None.
+        self.index: OffsetIndex | None = None
+        self.time_index: TimeIndex | None = None
+        # Of a sealed segment: what its trailer says of the first and the last batch.
+        self.seal: tuple[int, int, int] | None = (
+            None  # first_checksum, last_position, last_checksum
+        )
+        # The file that it must be; 0 when only this process puts files there.
+        self.inode = 0
+        self.is_checked = False
+        self.is_dropped = False
+        # Its log serves no more: nothing of it is kept open.
+        self.is_left = False
+        # A compacted segment of Kafka's may lack the offsets behind its last batch.
+        self.is_sparse = False
+        self.cached: dict[Any, Cached] = {}
+        self._verified = bytearray()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.end_offset}, {self.size_bytes} bytes)"
+
+    @property
+    def log_path(self) -> str:
+        """Path of the record batches."""
+        return os.path.join(self.directory, segment_file_name(self.base_offset, ".log"))
+
+    @property
+    def index_path(self) -> str:
+        """Path of the offset index."""
+        return os.path.join(self.directory, segment_file_name(self.base_offset, ".index"))
+
+    @property
+    def time_index_path(self) -> str:
+        """Path of the time index."""
+        return os.path.join(self.directory, segment_file_name(self.base_offset, ".timeindex"))
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """Its files, in the order in which they may be removed."""
+        return self.index_path, self.time_index_path, self.log_path
+
+    def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Give the segment growing indexes, as the active one has."""
+        index, time_index = OffsetIndex(), TimeIndex()
+        self.index, self.time_index = index, time_index
+        return index, time_index
+
+    def take(self, scan: Scan) -> None:
+        """Take the facts that a walk over the whole file found."""
+        self.size_bytes = scan.good_end  # what stands behind is nothing to read
+        self.last_position = scan.last_position
+        self.max_timestamp = scan.max_timestamp
+        self.last_epoch = scan.last_epoch
+        self.end_offset = scan.offset
+
+    # --- a bit for each batch that was checked since the open -----------------------------------
+
+    def is_verified(self, position: int) -> bool:
+        """Tell whether the batch at `position` was checked already."""
+        at = position >> 8  # a batch has 61 bytes at least, so each has a bit of its own
+        bits = self._verified
+        return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
+
+    def verified_up_to(self, end_position: int) -> bytearray:
+        """Give the bits, with one for every place before `end_position`."""
+        missing = (end_position >> 8) + 1 - len(self._verified)
+        if missing > 0:
+            self._verified.extend(bytes(missing + (end_position >> 11)))
+        return self._verified
+
+    def mark_verified(self, position: int) -> None:
+        """Remember that the batch at `position` was checked; a lost race only checks it twice."""
+        at = position >> 8
+        if at >= len(self._verified):
+            self._verified.extend(bytes(at + 1 - len(self._verified) + (at >> 3)))
+        self._verified[at] |= 1 << (position >> 5 & 7)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def handle(self, environment: LogEnvironment) -> Handle:
+        """Open the `.log` for reading, or give the handle that is open; holding it pins it.
+
+        Its number alone does not: a cache or a move lets go of it, and another file has the number.
+
+        Raises:
+            OSError: FileNotFoundError when the segment was dropped meanwhile.
+            CorruptRecordBatchError: the file is not the one that was sealed under this name.
+        """
+        item = self.cached.get(HANDLE)
+        known: Handle | None = None if item is None else item.value
+        if item is not None and known is not None:  # dropped meanwhile, it has none
+            item.is_used = True
+            return known
+        handle = Handle(files.open_regular(self.log_path, files.READ))
+        if self.is_dropped:  # another file may stand under this name by now
+            raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
+        if self.inode and files.fstat(handle.fd).st_ino != self.inode:
+            raise FileNotFoundError(errno.ENOENT, "another file stands there now", self.log_path)
+        if self.seal is not None and not self.is_checked:
+            self._check_seal(handle.fd, self.seal)
+            self.is_checked = True
+        given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
+        if self.is_dropped or self.is_left:  # behind the back of who let go: it would stay for long
+            environment.handles.drop(self.cached, HANDLE)
+        return given
+
+    def writer(self, environment: LogEnvironment) -> Handle:
+        """Open the `.log` for writing, or give the handle that is open; raises OSError."""
+        item = self.cached.get(WRITER)
+        handle: Handle | None = None if item is None else item.value
+        if item is not None and handle is not None:
+            item.is_used = True
+            return handle
+        fresh = Handle(files.open_regular(self.log_path, files.READ_WRITE))
+        given: Handle = environment.handles.put(self.cached, WRITER, fresh, 1)
+        if self.is_left:
+            environment.handles.drop(self.cached, WRITER)
+        return given
+
+    def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
+        """Refuse a file whose first or last batch is whole and not the one that was sealed.
+
+        A batch that is not whole does not tell whose file this is; who reads it will find it out.
+        """
+        first_checksum, last_position, last_checksum = seal
+        if not self.size_bytes:
+            return
+        for position, expected in ((0, first_checksum), (last_position, last_checksum)):
+            head = files.read_up_to(fd, trailers.CHECKSUM_HEAD_BYTES, position)
+            if len(head) < trailers.CHECKSUM_HEAD_BYTES:
+                continue
+            size = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES
+            if not trailers.CHECKSUM_HEAD_BYTES <= size <= self.size_bytes - position:
+                continue
+            if trailers.stored_checksum(fd, position, position + size) == expected:
+                continue
+            if layouts.fault(files.read_up_to(fd, size, position), 0, None) is None:
+                raise CorruptRecordBatchError(
+                    path=self.log_path,
+                    position=position,
+                    reason="this is not the batch that stood here when the segment was sealed",
+                )
+
+    def leave(self, environment: LogEnvironment) -> None:
+        """Let go of all that is cached of this segment, and keep nothing open from now on."""
+        self.is_left = True
+        self.forget(environment)
+
+    def forget(self, environment: LogEnvironment) -> None:
+        """Let go of all that is cached of this segment."""
+        environment.handles.drop(self.cached, HANDLE)
+        environment.handles.drop(self.cached, WRITER)
+        environment.indexes.drop(self.cached, INDEX)
+        environment.indexes.drop(self.cached, TIME_INDEX)
+        environment.blocks.drop_all(self.cached)
+
+    # --- indexes ------------------------------------------------------------------------------
+
+    def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
+        """Give the offset index: the growing one, or that of the file, or one made anew."""
+        growing = self.index
+        if growing is not None:
+            return growing
+        item = self.cached.get(INDEX)
+        known: OffsetIndex | None = None if item is None else item.value
+        if item is not None and known is not None:
+            item.is_used = True
+            return known
+        return self._load_indexes(environment)[0]
+
+    def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
+        """Give the time index, likewise."""
+        growing = self.time_index
+        if growing is not None:
+            return growing
+        item = self.cached.get(TIME_INDEX)
+        known: TimeIndex | None = None if item is None else item.value
+        if item is not None and known is not None:
+            item.is_used = True
+            return known
+        return self._load_indexes(environment)[1]
+
+    def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
+        try:
+            index, trailer = trailers.read_index(self.index_path)
+            if trailer.log_bytes != self.size_bytes or trailer.base_offset != self.base_offset:
+                raise CorruptIndexError(
+                    path=self.index_path, position=0, reason="it is of another segment"
+                )
+            time_index = trailers.read_time_index(self.time_index_path, trailer)
+        except (CorruptIndexError, FileNotFoundError):
+            index, time_index = self.rebuild_indexes(environment)
+        return self._keep_indexes(environment, index, time_index)
+
+    def _keep_indexes(
+        self, environment: LogEnvironment, index: OffsetIndex, time_index: TimeIndex
+    ) -> tuple[OffsetIndex, TimeIndex]:
+        cache = environment.indexes
+        return (
+            cache.put(self.cached, INDEX, index, len(index) * 8 + 256),
+            cache.put(self.cached, TIME_INDEX, time_index, len(time_index) * 12 + 256),
+        )
+
+    def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
+        """Make both indexes from the batches themselves; damage in the file is stepped over."""
+        index, time_index = OffsetIndex(), TimeIndex()
+        scan = Scan(self.base_offset, index=index, time_index=time_index)
+        handle, end = self.handle(environment), self.size_bytes
+        fd = handle.fd
+        while (reason := scan.run(fd, end)) is not None:
+            scan.skip_damage(fd, end, reason)
+        return index, time_index
+
+    def replace_indexes(self, environment: LogEnvironment) -> None:
+        """Drop indexes that led astray, and make them anew."""
+        if self.index is not None:
+            return
+        for key in [key for key in self.cached if isinstance(key, int)]:
+            environment.blocks.drop(self.cached, key)  # it was numbered by the old entries
+        environment.indexes.drop(self.cached, INDEX)
+        environment.indexes.drop(self.cached, TIME_INDEX)
+        self._keep_indexes(environment, *self.rebuild_indexes(environment))

@@ -1,0 +1,212 @@
+"""Read and write a segment's two index files, and the trailer that says which segment they are of.
+
+The trailer is written only after the part of the `.log` it describes was flushed. So one that
+checks out also proves that those bytes were durable, and recovery need not look at them again.
+Neither file is synced: one that a crash tore does not check out, and is made anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from logstore.disk import files, mapped
+from logstore.errors import CorruptIndexError, CorruptRecordBatchError
+from logstore.format import layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.segments.offset_index import ENTRY_BYTES, OffsetIndex
+from logstore.log.segments.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from logstore.log.metadata import PartitionMetadata
+    from logstore.log.segments.segment import Segment
+
+MAGIC = b"LSINDEX1"
+TRAILER = struct.Struct(
+    ">"
+    "8s"  # magic
+    "16s"  # topic_id
+    "I"  # partition
+    "I"  # entry_count
+    "q"  # base_offset
+    "q"  # end_offset
+    "Q"  # log_bytes
+    "Q"  # last_position
+    "Q"  # first_checksum
+    "Q"  # last_checksum
+    "q"  # max_timestamp
+    "i"  # last_leader_epoch
+    "I"  # is_sealed
+    "Q"  # time_checksum
+    "Q"  # entries_checksum
+    "Q"  # reserved_112
+    "Q"  # checksum
+)
+TRAILER_BYTES = 128
+INDEX_BYTES_MAX = 256 << 20  # 32 million entries
+CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and of Kafka's the checksum behind it
+assert TRAILER.size == TRAILER_BYTES
+
+
+class Trailer(NamedTuple):
+    """Carry what identifies a segment, in the order of the file."""
+
+    topic_id: bytes
+    partition: int
+    entry_count: int
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    last_position: int
+    first_checksum: int
+    last_checksum: int
+    max_timestamp: int
+    last_leader_epoch: int
+    is_sealed: int
+    time_checksum: int
+    entries_checksum: int
+
+    def to_bytes(self) -> bytes:
+        """Lay the trailer out with its checksum."""
+        body = TRAILER.pack(MAGIC, *self, 0, 0)[:-8]
+        return body + struct.pack(">Q", xxh3_64_intdigest(body))
+
+
+def parse(data: bytes) -> Trailer | None:
+    """Read a trailer; None when these bytes are none."""
+    if len(data) != TRAILER_BYTES or data[:8] != MAGIC:
+        return None
+    _, *fields, _, checksum = TRAILER.unpack(data)
+    if checksum != xxh3_64_intdigest(data[:-8]):
+        return None
+    trailer = Trailer(*fields)
+    is_possible = (
+        trailer.partition < 2**31
+        and 0 <= trailer.base_offset <= trailer.end_offset
+        and trailer.last_position <= trailer.log_bytes < 2**63
+    )
+    return trailer if is_possible else None
+
+
+def read_trailer(path: str, file_bytes: int) -> Trailer | None:
+    """Read the trailer of an `.index` of `file_bytes`; None when there is none that checks out."""
+    if file_bytes < TRAILER_BYTES:
+        return None
+    try:
+        fd = files.open_regular(path, files.READ)
+    except files.UnfitError:
+        return None
+    try:
+        data = files.read_up_to(fd, TRAILER_BYTES, file_bytes - TRAILER_BYTES)
+    finally:
+        files.close(fd)
+    trailer = parse(data)
+    if trailer is None or file_bytes != trailer.entry_count * ENTRY_BYTES + TRAILER_BYTES:
+        return None
+    return trailer
+
+
+def stored_checksum(fd: int, position: int, end_position: int) -> int:
+    """Read the checksum that the batch at a place carries; 0 when its bytes are not there."""
+    head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
+    if len(head) < CHECKSUM_HEAD_BYTES:
+        return 0
+    return layouts.checksum(head, files.read_up_to(fd, 8, max(end_position - 8, 0)))
+
+
+def index_files(
+    segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
+) -> tuple[bytes, bytes]:
+    """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
+
+    Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
+
+    Raises:
+        CorruptRecordBatchError: somebody emptied the file.
+        OSError: the disk could not give its bytes.
+    """
+    assert segment.index is not None and segment.time_index is not None
+    first = last = 0
+    if segment.size_bytes:
+        head = files.read_up_to(fd, PREFIX_BYTES, 0)
+        if len(head) < PREFIX_BYTES:
+            raise CorruptRecordBatchError(
+                path=segment.log_path, position=0, reason="the file is shorter than its batches"
+            )
+        first = stored_checksum(fd, 0, unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES)
+        last = stored_checksum(fd, segment.last_position, segment.size_bytes)
+    segment.seal = (first, segment.last_position, last)
+    time_bytes, entries = segment.time_index.to_bytes(), segment.index.to_bytes()
+    trailer = Trailer(
+        metadata.topic_id,
+        metadata.partition,
+        len(entries) // ENTRY_BYTES,
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.last_position,
+        first,
+        last,
+        segment.max_timestamp,
+        segment.last_epoch,
+        int(is_sealed),
+        xxh3_64_intdigest(time_bytes),
+        xxh3_64_intdigest(entries),
+    )
+    return time_bytes, entries + trailer.to_bytes()
+
+
+def write_index_files(
+    index_path: str, time_index_path: str, time_bytes: bytes, data: bytes
+) -> None:
+    """Write both index files of a segment, the time index first; raises OSError."""
+    for path, content in ((time_index_path, time_bytes), (index_path, data)):
+        temporary = f"{path}.tmp"
+        fd = files.replace_file(temporary)
+        try:
+            files.write_fully(fd, [content], 0)
+        finally:
+            files.close(fd)
+        files.rename_over(temporary, path)
+
+
+def _whole_file(path: str) -> bytes | memoryview:
+    try:
+        fd = files.open_regular(path, files.READ)
+    except files.UnfitError as error:
+        raise CorruptIndexError(path=path, position=0, reason=error.reason) from None
+    try:
+        size_bytes = files.fstat(fd).st_size
+        if size_bytes > INDEX_BYTES_MAX:
+            reason = f"it has {size_bytes} bytes, more than the {INDEX_BYTES_MAX} allowed"
+            raise CorruptIndexError(path=path, position=0, reason=reason)
+        return mapped.view(fd, size_bytes, 0)
+    finally:
+        files.close(fd)
+
+
+def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Trailer]:
+    """Read an `.index`.
+
+    Raises:
+        CorruptIndexError: it does not check out; the caller makes it anew.
+        OSError: the disk could not give it.
+    """
+    data = _whole_file(path)
+    trailer = parse(bytes(data[-TRAILER_BYTES:]))
+    entries = data[:-TRAILER_BYTES]
+    if trailer is None or len(entries) != trailer.entry_count * ENTRY_BYTES:
+        raise CorruptIndexError(path=path, position=0, reason="the trailer does not check out")
+    if xxh3_64_intdigest(entries) != trailer.entries_checksum:
+        raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
+    return OffsetIndex.from_bytes(entries, growing=growing), trailer
+
+
+def read_time_index(path: str, trailer: Trailer, *, growing: bool = False) -> TimeIndex:
+    """Read a `.timeindex`; raises as `read_index` does."""
+    data = _whole_file(path)
+    if xxh3_64_intdigest(data) != trailer.time_checksum:
+        raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
+    return TimeIndex.from_bytes(data, growing=growing)

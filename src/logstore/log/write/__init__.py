@@ -1,0 +1,1 @@
+"""Append records, and make them durable."""

@@ -1,0 +1,310 @@
+"""Gather small appends into batches: `log.appender()`.
+
+Records go when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A future
+costs two words and no lock; who asks one for its offset before its batch went waits for that.
+
+Batches are a chain from the oldest one that has not gone to the one that takes records. A batch is
+closed by hanging the next one behind it, and leaves the chain when its offset or its error is
+known. So whoever is interrupted anywhere leaves every record that was taken where the next one
+finds it: another append, the thread, `flush`, `close`, or who asks for an offset.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from logstore.arguments import flag, seconds, timeout_of, whole
+from logstore.disk.bell import Bell
+from logstore.disk.threads import Thread, start_for
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogClosedError
+from logstore.format.batch import Headers
+from logstore.log.write import encode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from logstore.log.log import Log
+
+
+class _Batch:
+    """Hold records that will be one batch; a column exists once a record needs it."""
+
+    __slots__ = (
+        "error",
+        "headers",
+        "is_done",
+        "is_rich",
+        "keys",
+        "next",
+        "offset",
+        "size_bytes",
+        "timestamps",
+        "values",
+        "wakers",
+        "written",
+    )
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.timestamps: list[int | None] | None = None
+        self.headers: list[Headers] | None = None
+        self.size_bytes = 0
+        self.offset = -1
+        self.written = -1  # the offset where it is in the log; its futures may wait for the disk
+        self.error: Exception | None = None
+        self.is_rich = False
+        self.is_done: Bell | None = None
+        # Of coroutines that wait, called once the batch is done; added to by anybody, any time.
+        self.wakers: list[Callable[[], object]] = []
+        # Set once: nothing is added to this batch any more.
+        self.next: _Batch | None = None
+
+    def trim(self) -> None:
+        """Take out of the other columns what belongs to no value: its append was interrupted."""
+        count = len(self.values)
+        for column in (self.keys, self.timestamps, self.headers):
+            if column is not None:
+                del column[count:]
+
+    def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
+        """Add what the next record has besides its value; called before that."""
+        count = len(self.values)
+        self.is_rich = True
+        self.trim()
+        if key is not None and self.keys is None:
+            self.keys = [None] * count
+        if timestamp is not None and self.timestamps is None:
+            self.timestamps = [None] * count
+        if pairs and self.headers is None:
+            self.headers = [()] * count
+        if self.keys is not None:
+            self.keys.append(key)
+        if self.timestamps is not None:
+            self.timestamps.append(timestamp)
+        if self.headers is not None:
+            self.headers.append(pairs)
+
+
+class AppendFuture:
+    """Stand for the offset of a record that is on its way; a coroutine may await it."""
+
+    __slots__ = ("_appender", "_batch", "_index")
+
+    def __init__(self, appender: Appender, batch: _Batch, index: int) -> None:
+        self._appender = appender
+        self._batch = batch
+        self._index = index
+
+    def __repr__(self) -> str:
+        if self._batch.error is not None:
+            return f"AppendFuture({type(self._batch.error).__name__})"
+        return f"AppendFuture({'offset ' + str(self.result(0)) if self.done() else 'pending'})"
+
+    def __await__(self) -> Generator[Any, None, int]:
+        if not self.done():
+            import asyncio
+
+            sent, loop = asyncio.Event(), asyncio.get_running_loop()
+            self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
+            if not self.done():  # else whoever sent it may have seen no waker
+                yield from sent.wait().__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Tell whether the record was appended, or refused."""
+        return self._batch.offset >= 0 or self._batch.error is not None
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait for the record's offset; raises what its append raised, or TimeoutError."""
+        timeout = timeout_of(timeout)
+        batch = self._batch
+        if batch.offset < 0 and batch.error is None:
+            self._appender._wait(batch, timeout)
+        if batch.error is not None:
+            raise batch.error
+        return batch.offset + self._index
+
+
+class Appender:
+    """Gather small appends of any number of threads; use it in a `with` block, or close it."""
+
+    def __init__(self, log: Log, linger: float, max_bytes: int, durable: bool = False) -> None:
+        linger, max_bytes = seconds(linger, "linger"), whole(max_bytes, "max_bytes", 1)
+        self._log = log
+        self._linger = linger
+        self._is_durable = flag(durable, "durable")
+        self._max_bytes = min(max_bytes, log._gathered_bytes_max)
+        # Held by who sends; never taken under the mutex, which is held for moments only.
+        self._send_lock = threading.Lock()
+        self._mutex = threading.Lock()
+        self._batch = self._oldest = _Batch()
+        self._has_records = Bell()
+        self._closing = Bell()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Appender of {self._log.topic}-{self._log.partition}, {len(self._batch.values)} wait>"
+        )
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        timestamp: encode.Timestamp | None = None,
+        headers: encode.HeadersLike = (),
+    ) -> AppendFuture:
+        """Add one record to the batch and give a future of its offset.
+
+        Raises:
+            TypeError, ValueError, RecordTooLargeError: the record is not one; nothing was added.
+            LogClosedError: the appender was closed.
+            LogDirError: retriable; the appender needs a thread, and the process can have none.
+        """
+        pairs = headers if headers is encode.NO_HEADERS else encode.check_headers(headers)
+        if type(value) is not bytes:
+            value = encode.check_cell(value, "value")
+        if key is not None and type(key) is not bytes:
+            key = encode.check_cell(key, "key")
+        if timestamp is not None and (
+            type(timestamp) is not int or not 0 <= timestamp <= encode.TIMESTAMP_MAX
+        ):
+            timestamp = encode.check_timestamp(timestamp)
+        size = encode.size_max(value, key, pairs)
+        if size > self._log._gathered_bytes_max:
+            self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
+        with self._mutex:
+            full = batch = self._batch
+            if batch.size_bytes + size > self._max_bytes and batch.values:
+                batch = self._begin_next(batch)
+            index = len(batch.values)
+            if not index:
+                self._begin(batch)
+            if key is not None or timestamp is not None or pairs or batch.is_rich:
+                batch.add_rich(key, timestamp, pairs)
+            batch.size_bytes += size
+            batch.values.append(value)
+        if full is not batch:
+            self._send_closed()
+        return AppendFuture(self, batch, index)
+
+    def _begin(self, batch: _Batch) -> None:
+        """Start the clock for a batch's first record; called under the mutex."""
+        self._check_open()
+        if self._thread is None:
+            thread = Thread(target=self._run, name="logstore-appender", daemon=True)
+            start_for(self._log.log_dir, thread)
+            self._thread = thread
+        self._has_records.ring()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(reason="the appender was closed")
+
+    def _begin_next(self, batch: _Batch) -> _Batch:
+        """Let a full batch take nothing more, and give the one behind it; the mutex is held."""
+        self._check_open()
+        fresh = _Batch()
+        self._has_records.ring()  # so that the thread sends what an interrupt keeps us from sending
+        batch.next = self._batch = fresh
+        return fresh
+
+    def _run(self) -> None:
+        """Send batches whose time has come, until the appender is closed."""
+        while not self._is_closed:
+            self._has_records.wait()
+            self._has_records.clear()
+            batch = self._batch
+            self._closing.wait(self._linger)
+            self._cut(batch)
+
+    def _cut(self, batch: _Batch) -> None:
+        """Let a batch go if it is still the current one, and all that were before it."""
+        with self._mutex:
+            if batch.values and batch.next is None:
+                batch.next = self._batch = _Batch()
+        self._send_closed()
+
+    def _send_closed(self) -> None:
+        """Send the batches that take nothing more, in the order in which they were begun."""
+        with self._send_lock:
+            while True:
+                batch = self._oldest
+                following = batch.next
+                if following is None:
+                    return
+                if batch.offset < 0 and batch.error is None:
+                    self._send(batch)
+                if batch.is_done is not None:
+                    batch.is_done.ring()
+                for wake in list(batch.wakers):
+                    with suppress(RuntimeError):  # its loop was closed
+                        wake()
+                self._oldest = following
+
+    def _send(self, batch: _Batch) -> None:
+        """Append a batch; `_send_lock` is held. Its futures carry any error.
+
+        One that was interrupted is as new, unless its records stand in the log already.
+        """
+        batch.trim()
+        log, receipt = self._log, [batch.written]
+        try:
+            if batch.written < 0:
+                payload = log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
+                log._append_payload(payload, receipt)
+            if self._is_durable:
+                log._flush_appended(receipt[0] + len(batch.values))
+            batch.offset = receipt[0]
+        except Exception as error:  # noqa: BLE001 - the futures raise it
+            batch.error = error
+        except BaseException:
+            batch.written = receipt[0]
+            if not self._is_durable:
+                batch.offset = batch.written
+            raise
+
+    def _wait(self, batch: _Batch, timeout: float | None) -> None:
+        with self._mutex:
+            if batch.is_done is None:
+                batch.is_done = Bell()
+        if batch.next is not None and not self._send_lock.locked():
+            self._send_closed()  # whoever closed it was interrupted
+        if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
+            raise TimeoutError(f"the record was not appended within {timeout} s")
+
+    def flush(self) -> None:
+        """Append what waits now, and return when all that was given before is in the log.
+
+        With `durable=True` it is on the disk then; else `Log.flush` brings it there.
+        """
+        self._cut(self._batch)
+
+    def close(self) -> None:
+        """Append what waits and take no more; twice is fine."""
+        with self._mutex:
+            self._is_closed = True
+        self._closing.ring()
+        self._has_records.ring()
+        self._cut(self._batch)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            uninterrupted(lambda _: thread.join())  # two interrupts in a `join` block the next one
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,260 @@
+"""Append several whole batches at once: all of them, or none.
+
+    plan    which batches go into the active segment, and which begin segments of their own
+    write   one call for each segment; nobody sees any of it yet
+    publish the new end of the log, when every byte is in its file
+
+If a write fails or is interrupted, what was written is cut off again and new files are removed, so
+a retriable error is true: nothing was written. Once every byte is in its file nothing can fail any
+more, and an interrupt waits until all is published.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from logstore.disk import files
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.format.columnar.columns import Buffer
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.segment import WRITER, Segment
+from logstore.log.write import roll
+from logstore.log.write.hung_locks import NOT_WRITING, reclaim
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.log.writer import LogWriter
+
+UNFLUSHED_SEGMENTS_MAX = 16
+# As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
+RELATIVE_OFFSET_MAX = 2**31 - 1
+POSITION_MAX = 2**32 - 1
+SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
+
+
+class PlacedBatch(NamedTuple):
+    """Carry one encoded batch with its place in the log."""
+
+    buffers: list[Buffer]
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    magic: int
+
+
+Group = list[PlacedBatch]
+
+
+class _Room:
+    """Hold how much a segment has taken while batches are planned into it."""
+
+    def __init__(self, log: LogWriter, base_offset: int) -> None:
+        self.log, self.base_offset = log, base_offset
+        self.size_bytes = self.entries = self.magic = 0
+        self.indexed_position = -1
+
+    @classmethod
+    def of_active(cls, log: LogWriter) -> _Room:
+        """Begin with the active segment as it is."""
+        active = log._active
+        room = cls(log, active.base_offset)
+        if active.size_bytes and active.index is not None:
+            room.size_bytes, room.entries = active.size_bytes, len(active.index)
+            room.magic = log._foreign_magic or log._magic
+            room.indexed_position = log._indexed_position
+        return room
+
+    def takes(self, batch: PlacedBatch) -> bool:
+        """Take a batch, or say that it has to begin a new segment."""
+        log = self.log
+        if self.size_bytes and (
+            batch.magic != self.magic
+            or self.size_bytes + batch.size_bytes > min(log._segment_bytes, POSITION_MAX)
+            or self.entries >= log._index_entries_max
+            or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            return False
+        at, indexed = self.size_bytes, self.indexed_position
+        if indexed < 0 or at - indexed >= log._index_interval_bytes:
+            self.entries, self.indexed_position = self.entries + 1, at
+        self.size_bytes, self.magic = at + batch.size_bytes, batch.magic
+        return True
+
+
+def plan(log: LogWriter, batches: Group) -> list[Group]:
+    """Say which batches each segment takes: the active one first, then new ones; lock held.
+
+    If one new segment takes all of them and the active one does not, that one is rolled before
+    anything is written, so that one call writes all.
+    """
+    groups = _groups(batches, _Room.of_active(log))
+    if len(groups) > 1 and groups[0]:
+        alone = _groups(batches, _Room(log, batches[0].base_offset))
+        if len(alone) == 1:
+            return [[], *alone]
+    return groups
+
+
+def _groups(batches: Group, room: _Room) -> list[Group]:
+    groups: list[Group] = [[]]
+    for batch in batches:
+        if not room.takes(batch):
+            groups.append([])
+            room = _Room(room.log, batch.base_offset)
+            room.takes(batch)
+        groups[-1].append(batch)
+    return groups
+
+
+def write(log: LogWriter, batches: Group) -> None:
+    """Append batches that follow the log's end, all or nothing; called under the lock."""
+    if log._half_made:
+        roll.undo(log)
+    first, *others = plan(log, batches)
+    if not first and len(others) == 1:
+        log._roll(batches[0].base_offset)
+        first, others = others[0], []
+    active = log._active
+    log._writing = position = active.size_bytes
+    fresh: list[tuple[Segment, Handle, Group]] = []
+    paths: list[str] = []
+    writer: Handle | None = None
+    try:
+        if first:
+            writer = log._writer or log._take_writer(active)
+            _write_group(writer, first, position)
+        for group in others:
+            segment = Segment(log._directory, group[0].base_offset)
+            paths.append(segment.log_path)
+            log._half_made, log._room_bytes = tuple(paths), 0
+            handle = Handle(files.open_file(segment.log_path, files.CREATE))
+            fresh.append((segment, handle, group))
+            _write_group(handle, group, 0)
+        log._writing = NOT_WRITING
+        if log._in_custody:
+            reclaim(log, ("_lock",))
+        _publish_surely(log, active, position, first, fresh)
+    except OSError as error:
+        failure = log._failed(error)
+        try:
+            raise (_undo(log, position, paths) or failure) from error
+        finally:
+            del failure  # its traceback holds this frame, and the frame descriptors
+    except BaseException:  # interrupted, before anything was published or after all was
+        is_half_shown = log._active is not active or active.end_offset > batches[0].base_offset
+        if log._active.end_offset <= batches[-1].last_offset:
+            if is_half_shown:  # there was no memory for the rest, for long
+                log._writer = writer
+            log._half_made, log._room_bytes = (*roll.TORN, *paths), 0
+            _undo(log, position, paths)
+            if is_half_shown:
+                reason = "no memory for its index: open the store again to use it"
+                cast("Log", log).detach(
+                    ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason)
+                )
+        raise
+    finally:
+        log._writing = NOT_WRITING
+        if log._in_custody:
+            reclaim(log, ("_lock",))
+
+
+def _write_group(handle: Handle, group: Group, position: int) -> None:
+    files.write_fully(handle.fd, [part for batch in group for part in batch.buffers], position)
+
+
+def _undo(log: LogWriter, position: int, paths: list[str]) -> LogStoreError | None:
+    """Remove what was written: new files, the newest first, then the active segment's new end."""
+    failure = None
+    for path in reversed(paths):
+        if not log._log_dir.is_offline:
+            try:
+                files.remove_if_there(path)
+            except OSError as error:
+                failure = log._log_dir.flush_failed(error, path)
+    return log._undo_write(position) or failure
+
+
+def _publish_surely(
+    log: LogWriter,
+    active: Segment,
+    position: int,
+    first: Group,
+    fresh: list[tuple[Segment, Handle, Group]],
+) -> None:
+    """Show readers what was written; if that is interrupted, do all of it again, then raise.
+
+    If there is no memory for it, it is tried again for a second. A log that cannot even then show
+    all of a group takes no part in anything until it is opened again.
+    """
+    interrupt: BaseException | None = None
+    shortages = 0
+    while True:
+        try:
+            log._half_made = ()
+            if first:
+                _publish(log, active, position, first)
+            for segment, handle, group in fresh:
+                _begin(log, segment, handle)
+                _publish(log, segment, 0, group)
+            break
+        except MemoryError:
+            shortages += 1
+            if shortages == SHORTAGES_MAX:
+                raise
+            time.sleep(SHORTAGE_SECONDS)
+        except BaseException as error:
+            if interrupt is not None and not isinstance(error, KeyboardInterrupt):
+                raise
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def _publish(log: LogWriter, segment: Segment, position: int, group: Group) -> None:
+    """Note batches in the indexes and move the segment's end behind them; twice does no harm."""
+    index = segment.index
+    assert index is not None
+    known = len(index.offsets)
+    del index.positions[known:]  # type: ignore[attr-defined] # a growing index is an array
+    at, indexed = position, log._indexed_position if known else -1
+    for batch in group:
+        relative_offset = batch.base_offset - segment.base_offset
+        if known and index.offsets[-1] >= relative_offset:
+            indexed = index.positions[-1]
+        elif indexed < 0 or at - indexed >= log._index_interval_bytes:
+            log._add_index_entry(segment, batch.base_offset, at)
+            indexed, known = at, known + 1
+        if segment.last_epoch != batch.leader_epoch:
+            segment.last_epoch = batch.leader_epoch
+            log._epochs_changed |= log._epochs.note(batch.leader_epoch, batch.base_offset)
+        segment.max_timestamp = max(segment.max_timestamp, batch.max_timestamp)
+        last_position, at = at, at + batch.size_bytes
+    end_offset = batch.last_offset + 1
+    foreign_magic = 0 if batch.magic == log._magic else batch.magic
+    is_full = end_offset - segment.base_offset >= RELATIVE_OFFSET_MAX
+    log._foreign_magic = foreign_magic
+    if foreign_magic or is_full:
+        log._room_bytes = 0
+    segment.last_position, segment.size_bytes, segment.end_offset = last_position, at, end_offset
+
+
+def _begin(log: LogWriter, segment: Segment, handle: Handle) -> None:
+    """Seal the active segment, and make one active whose file is written; twice does no harm."""
+    active, known = log._active, log._view[0]
+    if active is not segment:
+        if any(segment is one for one in known):
+            return
+        if active.size_bytes and not any(pair[0] is active for pair in log._unflushed):
+            log._unflushed.append((active, log._writer))
+        log._names_changed = True
+        if len(log._unflushed) > UNFLUSHED_SEGMENTS_MAX:
+            log._flush_at = 0
+        log._activate([*known, segment])
+    log._environment.handles.put(segment.cached, WRITER, handle, 1)
+    log._writer = handle
+    log._environment.dirty.add(log)
+    log._leave_if_detached(segment)

@@ -1,0 +1,205 @@
+"""Check what a caller appends, and lay it out as the payload of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.arguments import many, shown, timestamp_of, wrong
+from logstore.errors import RecordExpansionError, RecordTooLargeError
+from logstore.format import layouts
+from logstore.format.batch import Headers, Record
+from logstore.format.columnar import payload as payloads
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import Buffer, append_padded, encode_cells, raw
+from logstore.format.expansion import expansion_bytes, too_much
+
+TIMESTAMP_MAX = 2**63 - 1
+NO_HEADERS: Headers = ()
+HEADER = "pairs of str and bytes or None"
+
+# A batch's header, checksum and the ends of its columns; a record's timestamp, starts and validity;
+# a record header's starts and validity. No batch has more.
+BATCH_OVERHEAD_BYTES = 256
+RECORD_OVERHEAD_BYTES = 36
+HEADER_OVERHEAD_BYTES = 16
+
+HeadersLike = Iterable["tuple[str, bytes | None]"] | Mapping[str, "bytes | None"]
+Timestamp = int | datetime
+Timestamps = Iterable["Timestamp | None"] | NDArray[Any] | Timestamp | None
+
+
+def check_cell(cell: Any, what: str) -> bytes | None:
+    """Check one value or key; raises TypeError."""
+    if cell is None or type(cell) is bytes:
+        return cell
+    if isinstance(cell, bytes | bytearray | memoryview):
+        return bytes(cell)
+    hint = "; encode text first, as in text.encode()" if isinstance(cell, str) else ""
+    raise TypeError(f"a {what} is bytes or None, not {shown(cell)}{hint}")
+
+
+def check_timestamp(timestamp: Any) -> int:
+    """Give one timestamp, a datetime too, in ms since the epoch; raises TypeError or ValueError."""
+    number = timestamp_of(timestamp)
+    if not 0 <= number <= TIMESTAMP_MAX:
+        raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX} ms since the epoch")
+    return number
+
+
+def check_headers(headers: HeadersLike | None) -> Headers:
+    """Check one record's headers, pairs or a mapping; raises TypeError or ValueError."""
+    if headers is None or headers is NO_HEADERS:
+        return NO_HEADERS
+    pairs = headers.items() if isinstance(headers, Mapping) else many(headers, "headers", HEADER)
+    checked = []
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise wrong("each of headers", HEADER, pair)
+        if not pair[0].isascii():
+            pair[0].encode()  # a lone surrogate is refused here, not with a whole batch
+        checked.append((pair[0], check_cell(pair[1], "header's value")))
+    return tuple(checked)
+
+
+def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """Give what a record adds to a batch at most, `BATCH_OVERHEAD_BYTES` aside."""
+    size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+    if headers:
+        for name, cell in headers:
+            size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(cell or b"")
+    return size
+
+
+def check_size(
+    payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
+) -> None:
+    """Refuse a batch that is too large, or that no reader would take the memory for."""
+    if payload.size_bytes > max_message_bytes:
+        raise too_large(payload.size_bytes, max_message_bytes, expansion_bytes_max)
+    if payload.expansion_bytes > expansion_bytes_max:
+        raise too_much(payload.expansion_bytes, expansion_bytes_max)
+
+
+def too_large(
+    size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
+) -> RecordTooLargeError | RecordExpansionError:
+    """Make the error for the batch of one record that is beyond one of the two bounds."""
+    if size_bytes <= max_message_bytes:
+        needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
+        return too_much(needed, expansion_bytes_max)
+    return RecordTooLargeError(size_bytes=size_bytes, max_message_bytes=max_message_bytes)
+
+
+def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
+    """Lay out the headers of all records; None when there are none."""
+    if not any(headers):
+        return None
+    starts = np.zeros(len(headers) + 1, np.uint32)
+    np.cumsum([len(pairs) for pairs in headers], out=starts[1:])
+    pairs = [pair for row in headers for pair in row]
+    parts: list[Buffer] = []
+    append_padded(parts, raw(starts))
+    parts += encode_cells([name.encode() for name, _ in pairs])
+    parts += encode_cells([value for _, value in pairs])
+    return parts
+
+
+def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.int64] | int:
+    if timestamps is None:
+        return now_ms
+    if isinstance(timestamps, int | np.integer | datetime):
+        return check_timestamp(timestamps)
+    if not isinstance(timestamps, np.ndarray):
+        timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")
+    elif timestamps.ndim != 1:
+        raise TypeError(f"timestamps are one row of numbers, not {timestamps.ndim} dimensions")
+    if len(timestamps) != count:
+        raise ValueError(f"{len(timestamps)} timestamps for {count} values")
+    if not isinstance(timestamps, np.ndarray):
+        if None in timestamps:
+            timestamps = [now_ms if at is None else at for at in timestamps]
+        kinds = set(map(type, timestamps))
+        if not kinds <= {int}:
+            timestamps = [check_timestamp(at) for at in timestamps]
+        try:
+            timestamps = np.array(timestamps, np.int64)
+        except OverflowError:
+            raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}") from None
+    if timestamps.dtype.kind not in "iu":
+        raise TypeError(f"timestamps are whole numbers of ms, not {timestamps.dtype}")
+    if count and (int(timestamps.min()) < 0 or int(timestamps.max()) > TIMESTAMP_MAX):
+        raise ValueError(f"a timestamp is not in 0..{TIMESTAMP_MAX}")
+    return timestamps.astype(np.int64, copy=False)
+
+
+def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
+    try:
+        return encode_cells(cells)
+    except TypeError:  # refused by name here, or taken for the bytes that it holds
+        return encode_cells([check_cell(cell, what) for cell in cells])
+
+
+def unpack_records(
+    records: Sequence[Record],
+) -> tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]:
+    """Take records apart into columns; their offsets count for nothing."""
+    for record in records:
+        if not isinstance(record, Record):
+            raise TypeError(f"values are all Records or all bytes, not {type(record).__name__} too")
+    return (
+        [record.value for record in records],
+        [record.key for record in records],
+        [record.timestamp for record in records],
+        [record.headers for record in records],
+    )
+
+
+def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
+    """Take a sequence as it is and an iterable as a list; refuse a single bytes or str."""
+    if isinstance(cells, list | tuple):
+        return cells
+    return list(many(cells, what, of))
+
+
+def build(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    timestamps: Timestamps,
+    headers: Sequence[HeadersLike | None] | None,
+    *,
+    now_ms: int,
+    codec_id: int,
+    is_log_append_time: bool,
+    magic: int = columnar.MAGIC,
+) -> layouts.AnyPayload:
+    """Lay out one batch; raises TypeError or ValueError with what is wrong."""
+    count = len(values)
+    for what, cells in (("keys", keys), ("headers", headers)):
+        if cells is not None and len(cells) != count:
+            raise ValueError(f"{len(cells)} {what} for {count} values")
+    times = now_ms if is_log_append_time else _timestamps(timestamps, count, now_ms)
+    has_keys = keys is not None and any(key is not None for key in keys)
+    rows = None if headers is None else [check_headers(pairs) for pairs in headers]
+    if magic != columnar.MAGIC:
+        build_payload = layouts.kafka_layout().build_payload
+        how = {"codec_id": codec_id, "is_log_append_time": is_log_append_time}
+        try:
+            return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]
+        except TypeError:  # as in `_cells`
+            values = [check_cell(cell, "value") for cell in values]
+            keys = None if keys is None else [check_cell(cell, "key") for cell in keys]
+            return build_payload(values, keys, times, rows, **how)  # type: ignore[no-any-return]
+    return payloads.build_payload(
+        _cells(values, "value"),
+        count,
+        keys=_cells(keys, "key") if has_keys and keys is not None else None,
+        headers=None if rows is None else encode_headers(rows),
+        timestamps=times,
+        codec_id=codec_id,
+        is_log_append_time=is_log_append_time,
+    )

@@ -1,0 +1,207 @@
+"""Make what was appended durable: the syncs of a flush, in order of offset, then the seals.
+
+A sync that failed is never tried again (R6), also when an interrupt came on top of its error. A
+flush that was interrupted, or found the process or the disk full before any sync failed, leaves
+all of it to the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from logstore.disk import files
+from logstore.disk.calls import SYNCING, WORKING, call
+from logstore.disk.failures import Verdict, verdict_of
+from logstore.errors import LogStoreError
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.segment import Segment
+from logstore.log.write.hung_locks import keeping, reclaim
+from logstore.log.write.seal import seal
+
+if TYPE_CHECKING:
+    from logstore.log.writer import LogWriter
+
+# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
+Unflushed = tuple[Segment, "Handle | None"]
+
+
+def flush_to(log: LogWriter, offset: int) -> None:
+    """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
+    outer = sys.exc_info()[1]
+    # Not `held`: each call to the disk below registers by itself.
+    with log._flush_lock:
+        if log._recovery_point >= offset and not log._names_changed:
+            return
+        if log._in_custody:
+            with keeping(log, "_flush_lock"):
+                _flush(log, outer)
+        else:
+            log._kept = "_flush_lock"
+            try:
+                _flush(log, outer)
+            finally:
+                log._kept = ""
+                if log._in_custody:
+                    reclaim(log, ("_flush_lock",))
+
+
+def unflushed_paths(log: LogWriter) -> list[str]:
+    """Name the segments of which some may not be on the disk, whatever a flush makes of it."""
+    segments, bases = log._view
+    ends = [*bases[1:], log.log_end_offset]
+    point = log._recovery_point
+    return [one.log_path for one, end in zip(segments, ends, strict=True) if end > point]
+
+
+def _flush(log: LogWriter, outer: BaseException | None) -> None:
+    """Sync all there is; `_flush_lock` is held."""
+    pending: list[Unflushed] = []
+    names_changed = epochs_changed = False
+    try:
+        with log._lock:
+            log._check()
+            end = log._active.end_offset
+            pending, log._unflushed = log._unflushed, []
+            if log._writer is not None:
+                pending.append((log._active, log._writer))
+                log._writer = None
+            log._environment.dirty.discard(log)
+            names_changed, log._names_changed = log._names_changed, False
+            epochs_changed, log._epochs_changed = log._epochs_changed, False
+        synced = _sync(log, pending, names_changed, epochs_changed)
+    except LogStoreError:
+        raise
+    except BaseException as error:  # interrupted: all of it is still to be synced
+        failure = hidden_failure(error, outer)
+        if failure is not None:
+            log._log_dir.failed(failure, log.directory)
+        _take_back(log, pending, names_changed, epochs_changed)
+        raise
+    log._recovery_point = max(end, log._recovery_point)
+    log._count_from_flushed()
+    if log.config.flush_ms is not None:
+        log._flushed_ms = log._now_ms()
+    for segment, handle in synced:
+        if segment is not log._active:
+            with call(log.directory, WORKING):
+                seal(log, segment, handle.fd)
+
+
+def sync_segments(log: LogWriter, segments: Sequence[Segment]) -> None:
+    """Sync the sealed segments among some that are not durable yet, in order of offset.
+
+    For a change that is durable itself and stands behind them; `_flush_lock` and `_lock` are held.
+    Their seals are left to the next flush. Raises OSError.
+    """
+    wanted = {id(segment) for segment in segments}
+    for segment, handle in log._unflushed:
+        if id(segment) in wanted:
+            handle = handle or Handle(files.open_regular(segment.log_path, files.READ_WRITE))
+            files.sync_data(handle.fd)
+
+
+def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
+    """Find the failure of the disk that an interrupt hides: a failed sync, or a disk that is gone.
+
+    Other errors are no failure of the disk. An interrupt that comes while a missing file is
+    being ignored also carries that error along.
+
+    Args:
+        outer: the error that the caller was handling before it called the disk.
+    """
+    context = error.__context__
+    while context is not None and context is not outer:
+        if isinstance(context, OSError):
+            if files.is_of_sync(context):
+                return files.SyncError.of(context)
+            if verdict_of(context) is Verdict.GONE:
+                return context
+        context = context.__context__
+    return None
+
+
+def _sync(
+    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+) -> list[tuple[Segment, Handle]]:
+    synced, handle, segment = [], None, None
+    try:
+        for segment, handle in pending:
+            with call(log.directory, SYNCING):
+                began = time.monotonic()
+                if handle is None:
+                    handle = log._log_dir.spare.use(partial(_open, segment.log_path))
+                files.sync_data(handle.fd)
+            log._log_dir.count_flush(time.monotonic() - began)
+            synced.append((segment, handle))
+        segment = None
+        if names_changed:
+            with call(log.directory, SYNCING):
+                log._log_dir.spare.use(partial(files.sync_dir, log.directory))
+    except OSError as error:
+        path = log.directory if segment is None else segment.log_path
+        failure = log._log_dir.failed(error, path, log.topic, log.partition)
+        if not log._log_dir.is_offline:
+            _take_back(log, pending, names_changed, epochs_changed)
+        pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
+        synced.clear()
+        handle = None
+        raise failure from error
+    if epochs_changed:
+        write_epochs(log)
+    if log._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
+        log._log_dir.check()
+    return synced
+
+
+def _open(path: str) -> Handle:
+    return Handle(files.open_regular(path, files.READ_WRITE))
+
+
+def write_epochs(log: LogWriter) -> None:
+    """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
+    try:
+        with call(log.directory, SYNCING):
+            log._epochs.write(log._of_log(log._confirmed_start), log._log_dir.replacing)
+    except OSError as error:
+        failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
+        if not failure.retriable:
+            raise failure from error
+        log._epochs_changed = True
+
+
+def set_metadata(log: LogWriter, changes: Mapping[str, Any]) -> None:
+    """Replace `partition.metadata` durably; a new log start is confirmed beside it first.
+
+    A crash between the two leaves the old start: nobody was told of the new one.
+    """
+    metadata = log._metadata._replace(**changes)
+    start = changes.get("log_start_offset")
+    try:
+        with call(log.directory, SYNCING):
+            if start is not None:
+                log._epochs.write(log._of_log(start), log._log_dir.replacing)
+            metadata.write(log.directory, log._log_dir.replacing)
+    except OSError as error:
+        raise log._failed(error) from error
+    log._metadata = metadata
+    if start is not None:
+        log._confirmed_start = start
+
+
+def _take_back(
+    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+) -> None:
+    """Leave to the next flush what this one did not get to: no sync of it has failed."""
+    with log._lock:
+        if log._unavailable is not None:
+            return
+        if pending and pending[-1][0] is log._active:
+            log._writer = pending.pop()[1] or log._writer
+            log._environment.dirty.add(log)
+        log._unflushed[:0] = pending
+        log._names_changed |= names_changed
+        log._epochs_changed |= epochs_changed

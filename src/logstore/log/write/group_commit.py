@@ -1,0 +1,238 @@
+"""Share one sync among the durable appends of many threads.
+
+Who comes while no commit runs appends alone. Who comes while one runs joins the group that waits.
+The first of a group leads it: it waits for the lock that every commit is done under, then writes
+the records of all as one batch, syncs once, and opens the group's gate for the next, who opens it
+for the next again. So a sync carries all that arrived during the one before it, and threads are
+woken one after the other, not in a herd. Who was just served often has a next record. So a leader
+lets the whole group before go on first, for some milliseconds at most: one sync carries all of
+them then, where two halves would take turns with a sync each.
+
+Ctrl-C may come anywhere. So every lock is taken by `with`, a record joins its group by one call,
+a group that was taken up is done whatever happens, and a leader that goes away before has somebody
+stand in for it. An interrupted thread leaves its record behind; the group carries it all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from logstore.disk.threads import Thread, start
+from logstore.errors import LogStoreError
+from logstore.format.batch import Headers
+from logstore.log.write import encode
+from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+
+
+# How long a leader waits for the group before to go on; only who was interrupted keeps it so long.
+PATIENCE_SECONDS = 0.005
+
+
+class _Leaving:
+    """Count who has yet to pass a group's gate; `is_over` is free once all have.
+
+    The count is lowered by who passes the gate, so by one thread at a time. An interrupted thread
+    may never do so; nobody relies on that.
+    """
+
+    __slots__ = ("count", "is_over")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_over = threading.Lock()
+        self.is_over.acquire()
+
+    def lower(self) -> None:
+        """Say that one more thread has passed."""
+        self.count -= 1
+        if not self.count:
+            self.is_over.release()
+
+
+class _Group:
+    """Hold the records that one sync will carry; the gate lets one thread through at a time."""
+
+    __slots__ = (
+        "error",
+        "gate",
+        "has_leader",
+        "is_done",
+        "is_open",
+        "leaving",
+        "offset",
+        "records",
+        "size_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes | None, bytes | None, int, Headers]] = []
+        self.size_bytes = 0
+        self.offset = -1
+        self.error: Exception | None = None
+        self.has_leader = False
+        self.is_done = False
+        self.is_open = False
+        self.leaving = _Leaving()
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+
+class GroupCommit:
+    """Combine the durable appends of one log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._commit_lock = threading.Lock()
+        self._mutex = threading.Lock()
+        self._waiting: list[_Group] = []
+        self._committing: _Group | None = None
+        self._leaving = _Leaving()  # of the last group that was taken up
+        self._in_custody: set[str] = set()
+        self._keepers: set[ref[keeping]] = set()
+        self._writing = NOT_WRITING
+        self._kept = ""
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: encode.Timestamp | None,
+        headers: encode.HeadersLike,
+    ) -> int:
+        """Append one record durably and give its offset; raises as `Log.append` does."""
+        log = self._log
+        if log._log_dir.is_refusing:
+            log._check()
+        is_alone = not self._waiting and self._leaving.count <= 0
+        if is_alone and not self._commit_lock.locked():
+            with self._commit_lock:
+                if not self._waiting and not self._in_custody:
+                    self._kept = "_commit_lock"
+                    try:
+                        offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
+                        log._flush_appended(offset + 1)
+                    finally:
+                        self._kept = ""
+                        if self._in_custody:
+                            reclaim(self, ("_commit_lock",))
+                    return offset
+        value = encode.check_cell(value, "value")
+        key = encode.check_cell(key, "key")
+        timestamp = log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
+        pairs = encode.check_headers(headers)
+        size = encode.size_max(value, key, pairs)
+        if size > log._gathered_bytes_max:
+            log._build([value], [key], timestamp, [pairs])  # raises when it is too large
+        group, is_leader = None, False
+        try:
+            with self._mutex:
+                group = self._last_with_room(size)
+                is_leader, group.has_leader = not group.has_leader, True
+                index = len(group.records)
+                group.size_bytes += size
+                group.records.append((value, key, timestamp, pairs))
+            if is_leader:
+                self._lead(group)
+            else:
+                with group.gate:
+                    group.leaving.lower()
+        except BaseException:
+            if is_leader and group is not None and not group.is_open:
+                group.has_leader = False
+                self._have_led(group)
+            raise
+        if group.error is not None:
+            try:
+                raise group.error
+            finally:
+                del group  # the error's traceback holds this frame: a ring, and a descriptor in it
+        return group.offset + index
+
+    def _last_with_room(self, size_bytes: int) -> _Group:
+        """Give the last group that waits, or a new one when that is full; the mutex is held."""
+        waiting = self._waiting
+        room = self._log._gathered_bytes_max
+        while waiting and waiting[-1].is_done:
+            waiting.pop()  # its leader was interrupted as it took the group up
+        if not waiting or waiting[-1].size_bytes + size_bytes > room:
+            waiting.append(_Group())
+        return waiting[-1]
+
+    def _lead(self, group: _Group) -> None:
+        """Commit a group when the commits before it are over, unless somebody did."""
+        try:
+            with self._commit_lock, keeping(self, "_commit_lock"):
+                if not group.is_done:
+                    if self._leaving.count > 0:
+                        self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
+                    self._commit(group)
+        finally:  # behind the lock, so that the next commit begins before this group wakes up
+            with self._mutex:
+                if group.is_done:
+                    self._open(group)
+            del group
+
+    def _have_led(self, group: _Group) -> None:
+        """Lead a group in a thread that stands in for the interrupted one."""
+        try:
+            start(Thread(target=self._lead, args=(group,), name="logstore-stand-in", daemon=True))
+        except RuntimeError:  # no thread can be had
+            self._lead(group)
+
+    def _open(self, group: _Group) -> None:
+        """Let everybody in a group go, once; the mutex is held."""
+        if not group.is_open:
+            group.is_open = True
+            group.gate.release()
+
+    def _commit(self, group: _Group) -> None:
+        """Append and sync what waits in a group; from here on nobody joins it any more."""
+        try:
+            with self._mutex:
+                if group.is_done:  # given up just now
+                    return
+                self._waiting.remove(group)
+                self._committing = group
+                group.leaving.count = len(group.records) - 1
+                self._leaving = group.leaving
+            if group.records:
+                log = self._log
+                values, keys, timestamps, headers = zip(*group.records, strict=True)
+                payload = log._build(values, keys, timestamps, headers)
+                offset = log._append_payload(payload)
+                log._flush_appended(offset + len(values))
+                group.offset, group.error = offset, None
+        except Exception as error:  # noqa: BLE001 - everyone in the group raises it
+            group.error = error
+        except BaseException:
+            group.error = LogStoreError(
+                "the thread that committed for all was interrupted; the record may stand or not"
+            )
+            raise
+        finally:
+            self._committing, group.is_done = None, True
+            del group
+
+    # --- when the disk hangs (see `hung_locks`) -------------------------------------------------
+
+    def give_up(self) -> None:
+        """Let go whoever waits in a group while the log dir is suspect."""
+        with self._mutex:
+            waiting, self._waiting = self._waiting, []
+            for group in waiting:
+                self._let_go(group, "nothing was written", retriable=True)
+            committing = self._committing
+            if committing is not None and not committing.is_done:
+                outcome = "the record may stand or not: it hangs in the disk"
+                self._let_go(committing, outcome, retriable=False)
+
+    def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
+        """Have everybody in a group raise; the mutex is held."""
+        group.error = self._log._log_dir.suspect_error(f"; {outcome}", retriable=retriable)
+        group.is_done = True
+        self._open(group)

@@ -1,0 +1,265 @@
+"""Read batches as they stand, and append such: a leader's verbatim, or anyone's with new offsets.
+
+A checksum proves that a peer's bytes came over whole, not that the peer made them well; so every
+batch's structure is checked before one byte of it is written.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from logstore.arguments import wrong
+from logstore.errors import (
+    CorruptRecordBatchError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    RecordExpansionError,
+    RecordTooLargeError,
+)
+from logstore.format import layouts
+from logstore.format.batch import CODEC_MASK, BatchHeader
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.columnar.columns import Buffer
+from logstore.format.compression import CODEC_NAMES
+from logstore.format.expansion import EXPANSION_BYTES_MAX
+from logstore.format.prefix import BATCH_BYTES_MAX
+from logstore.log.read.cursor import Cursor
+from logstore.log.write.batch_group import PlacedBatch
+from logstore.log.write.hung_locks import held, keeping
+
+if TYPE_CHECKING:
+    from logstore.log.log import Log
+    from logstore.log.reader import LogReader
+    from logstore.log.segments.segment import Segment
+
+Run = list[tuple[int, BatchHeader]]
+Found = list[tuple[Buffer, BatchHeader]]
+
+RAW_WINDOW_BYTES = 1 << 20
+OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
+
+
+def parse(
+    raw: bytes,
+    expansion_bytes_max: int = EXPANSION_BYTES_MAX,
+    max_message_bytes: int = BATCH_BYTES_MAX,
+) -> Found:
+    """Take encoded batches apart and check them, and the records in them.
+
+    Raises:
+        RecordTooLargeError: one is larger than `max_message_bytes`; none was decoded.
+        RecordExpansionError: one needs more memory than it may.
+        TypeError, ValueError: they are no whole, sound batches.
+    """
+    if not isinstance(raw, bytes | bytearray | memoryview):
+        raise wrong("raw", "encoded batches as bytes", raw)
+    raw = bytes(raw)
+    look = memoryview(raw)
+    run: Run = []
+    position, end = 0, len(raw)
+    while position < end:
+        header = _sound_header(look, position, end)
+        if header.attributes & CODEC_MASK not in CODEC_NAMES:
+            number = header.attributes & CODEC_MASK
+            raise ValueError(f"the batch at position {position} is of codec {number}, not known")
+        run.append((position, header))
+        position += header.size_bytes
+    largest = max((header.size_bytes for _, header in run), default=0)
+    if largest > max_message_bytes:
+        raise RecordTooLargeError(size_bytes=largest, max_message_bytes=max_message_bytes)
+    for _, same in groupby(run, key=lambda place: place[1].magic):
+        _check_records(look, list(same), expansion_bytes_max)
+    is_columnar = columnar.MAGIC
+    return [
+        (bytes(data) if header.magic == is_columnar else data, header)
+        for data, header in ((look[at : at + header.size_bytes], header) for at, header in run)
+    ]
+
+
+def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
+    """Check the records of batches, all together if none is at fault; raises ValueError."""
+    with suppress(ValueError):
+        layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
+        return
+    for at, header in run:
+        try:
+            layouts.check_run(
+                look, [(at, header)], expansion_bytes_max, is_strict=True, checks_claims=True
+            )
+        except RecordExpansionError as error:
+            raise RecordExpansionError(**{**error.facts, "position": at}) from error
+        except ValueError as error:
+            raise ValueError(f"the batch at position {at} cannot be read: {error}") from error
+
+
+def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
+    """Check one batch, whatever offset it begins with; raises ValueError."""
+    base_offset = int.from_bytes(look[position : position + 8], "big")  # none is below 0
+    header = layouts.sound_header_of(look, position)(look, position, end, base_offset)
+    if header is None:
+        reason = layouts.fault(look, position, None)
+        raise ValueError(f"no whole batch stands at position {position}: {reason}")
+    return header
+
+
+def append_as_follower(log: Log, raw: bytes) -> range:
+    """Append batches verbatim; see `Log.append_as_follower`."""
+    batches = parse(raw, log._expansion_bytes_max)
+    if batches and batches[0][1].base_offset > log.log_end_offset:
+        with log._flush_lock, held(log, "_flush_lock"):  # the log start and the files may change
+            return _append_verbatim(log, batches, may_begin=True)
+    return _append_verbatim(log, batches, may_begin=False)
+
+
+def _append_verbatim(log: Log, batches: Found, *, may_begin: bool) -> range:
+    """Append batches as they are.
+
+    Args:
+        may_begin: an empty log may begin at the first of them; the flush lock is held then.
+    """
+    with log._lock, keeping(log, "_lock"):
+        log._check_appendable()
+        end = log.log_end_offset
+        if not batches:
+            return range(end, end)
+        first = batches[0][1].base_offset
+        is_empty = end == log.log_start_offset and not log._active.size_bytes
+        expected = first if is_empty and may_begin and first > end else end
+        epoch = log._leader_epoch
+        for _, header in batches:
+            if header.base_offset != expected:
+                raise OffsetOutOfRangeError(
+                    offset=header.base_offset,
+                    log_start_offset=log.log_start_offset,
+                    log_end_offset=expected,
+                )
+            if header.last_offset >= OFFSETS_MAX:
+                raise ValueError(f"offset {header.last_offset} is behind what a log can hold")
+            if header.leader_epoch < epoch:
+                raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
+            epoch = header.leader_epoch
+            expected = header.last_offset + 1
+        if first > end:
+            _start_empty_at(log, first)
+        log._write_batches([_placed([data], header) for data, header in batches])
+        log._leader_epoch = max(epoch, log._leader_epoch)
+    log._after_append(expected - 1)
+    return range(first, expected)
+
+
+def _start_empty_at(log: Log, offset: int) -> None:
+    """Let an empty log begin at the offset where its leader's begins; the lock is held.
+
+    When its new segment cannot be begun, the log start goes back to where it was: else records
+    that others append before it would count as deleted at the next start. Who is interrupted
+    behind that does the rest nevertheless: a segment with nothing before it would look damaged.
+    """
+    old, start = log._active, log._log_start_offset
+    try:
+        log._set_metadata(log_start_offset=offset)
+        log._roll(offset)
+        _leave(log, old, offset)
+    except BaseException:
+        if log._active is not old:
+            _leave(log, old, offset)
+        elif not log._log_dir.is_offline:
+            _start_again_at(log, start)
+        raise
+
+
+def _leave(log: Log, old: Segment, offset: int) -> None:
+    """Have the new segment alone, and remove the empty one; a second time does no harm."""
+    from logstore.log.removal.retention import _remove_files
+
+    log._activate([log._active])
+    log._unflushed = []  # after a recovery it names the empty segment too, whose file goes now
+    log._log_start_offset = log._recovery_point = offset
+    log._count_from_flushed()
+    old.is_dropped = True
+    _remove_files(log, (old,))
+
+
+def _start_again_at(log: Log, offset: int) -> None:
+    """Write an earlier log start down; a log for which that fails takes nothing until reopened."""
+    try:
+        log._set_metadata(log_start_offset=offset)
+    except LogStoreError as error:
+        log.detach(error)
+
+
+def append_encoded(log: Log, raw: bytes) -> range:
+    """Append batches with new offsets; see `Log.append_encoded`."""
+    batches = parse(raw, log._expansion_bytes_max, log._max_message_bytes)
+    if log._is_log_append_time:
+        batches = [_stamped(data, header, log._now_ms()) for data, header in batches]
+    with log._lock:
+        log._check_appendable()
+        first = end = log._active.end_offset
+        epoch = log._leader_epoch
+        placed = []
+        for data, header in batches:
+            last_offset = end + header.last_offset - header.base_offset
+            moved = header._replace(base_offset=end, last_offset=last_offset, leader_epoch=epoch)
+            placed.append(_placed(layouts.reframe(data, header.magic, end, epoch), moved))
+            end = last_offset + 1
+        if end > OFFSETS_MAX:
+            raise ValueError(f"offset {end - 1} is behind what a log can hold")
+        if placed:
+            log._write_batches(placed)
+    if batches:
+        log._after_append(end - 1)
+    return range(first, end)
+
+
+def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
+    """Give a batch the time of its append, as a log with LogAppendTime gives it to all."""
+    if not header.record_count:
+        return data, header
+    stamped = layouts.with_append_time(data, header, now_ms)
+    return stamped, layouts.read_header(stamped, 0)
+
+
+def _placed(buffers: list[Buffer], header: BatchHeader) -> PlacedBatch:
+    return PlacedBatch(
+        buffers,
+        header.size_bytes,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.leader_epoch,
+        header.magic,
+    )
+
+
+def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
+    """Read whole encoded batches; see `LogReader.read_raw`."""
+    log._check()
+    log._refresh()
+    log._check_readable(offset, offset)
+    parts: list[bytes]
+    while offset < log.log_end_offset:
+        log._check()
+        seen = log._view
+        segment = log._segment_at(offset)
+        parts = []
+        taken = 0
+        try:
+            cursor = Cursor(segment, offset, log._environment)
+            for data, _, run in cursor.runs(min(max_bytes, RAW_WINDOW_BYTES)):
+                for at, header in run:
+                    taken += header.size_bytes
+                    if parts and taken > max_bytes:
+                        return b"".join(parts)
+                    parts.append(bytes(data[at : at + header.size_bytes]))
+            return b"".join(parts)
+        except FileNotFoundError as error:
+            log._retry(segment, offset, error)
+        except CorruptRecordBatchError as error:
+            if parts:
+                return b"".join(parts)
+            log._look_twice(offset, seen, error)
+        except OSError as error:
+            log._take_failure(segment, offset, error)
+    return b""

@@ -1,0 +1,1 @@
+"""Read logs with Spark: plan on the driver, read in tasks."""

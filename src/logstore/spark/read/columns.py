@@ -1,0 +1,167 @@
+"""Convert the records of a log to the Arrow columns that Spark expects, without touching a record.
+
+    key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
+    timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>
+
+Spark compares types exactly: each field, including whether it may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logstore.arrow import _binary, _headers, _nulls
+from logstore.format.batch import RecordBatch
+from logstore.format.columnar.columns import together
+from logstore.format.columnar.payload import LOG_APPEND_TIME
+
+SPARK_TYPES = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+INSTANT = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": INSTANT,
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+
+# Small batches are joined until they are worth a transfer to the JVM; large ones are cut.
+ROWS_MIN = 32 * 1024
+BYTES_MIN = 4 << 20
+BYTES_MAX = 64 << 20
+
+Batches = Sequence[RecordBatch]
+Build = Callable[[Batches], pa.Array]
+
+
+def schema_text(columns: Iterable[str]) -> str:
+    """Format the schema of some columns as Spark's DDL."""
+    return ", ".join(f"{name} {SPARK_TYPES[name]}" for name in columns)
+
+
+class ArrowColumns:
+    """Convert the record batches of one partition to Arrow batches of some columns."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.schema = pa.schema([(name, ARROW_TYPES[name]) for name in columns])
+        builds: dict[str, Build] = {
+            "key": _keys,
+            "value": _values,
+            "topic": self._topics,
+            "partition": self._partitions,
+            "offset": _offsets,
+            "timestamp": _timestamps,
+            "timestampType": _timestamp_types,
+            "headers": _header_lists,
+        }
+        self._builds = [builds[name] for name in columns]
+        self._topic_column = pa.array([], pa.string())
+
+    def stream(self, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield Arrow batches that are large enough to be worth a transfer to the JVM."""
+        held: list[RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            batch_bytes = batch.header.payload_bytes or batch.held_bytes
+            if held and size + batch_bytes > BYTES_MAX:
+                yield from self._cut(held, rows, size)
+                held, rows, size = [], 0, 0
+            held.append(batch)
+            rows += batch.count
+            size += batch_bytes
+            if rows >= ROWS_MIN or size >= BYTES_MIN:
+                yield from self._cut(held, rows, size)
+                held, rows, size = [], 0, 0
+        if held:
+            yield from self._cut(held, rows, size)
+
+    def _cut(self, held: Batches, rows: int, size_bytes: int) -> Iterator[pa.RecordBatch]:
+        whole = pa.RecordBatch.from_arrays(
+            [build(held) for build in self._builds], schema=self.schema
+        )
+        step = rows if size_bytes <= BYTES_MAX else max(rows * BYTES_MAX // size_bytes, 1)
+        for start in range(0, rows, step):
+            yield whole.slice(start, step)
+
+    def _topics(self, batches: Batches) -> pa.Array:
+        count = _count(batches)
+        if count > len(self._topic_column):
+            text = self.topic.encode()
+            starts = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+            buffers = [None, pa.py_buffer(starts), pa.py_buffer(text * count)]
+            self._topic_column = pa.Array.from_buffers(pa.string(), count, buffers)
+        return self._topic_column.slice(0, count)
+
+    def _partitions(self, batches: Batches) -> pa.Array:
+        return _numbers(np.full(_count(batches), self.partition, np.int32), pa.int32())
+
+
+def _count(batches: Batches) -> int:
+    return sum(batch.count for batch in batches)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _values(batches: Batches) -> pa.Array:
+    return _joined([_binary(column) for column in together(batch.values for batch in batches)])
+
+
+def _keys(batches: Batches) -> pa.Array:
+    if all(batch.columns.keys is None for batch in batches):
+        return pa.nulls(_count(batches), pa.binary())
+    return _joined(
+        [
+            _nulls(batch.count)[1] if batch.columns.keys is None else _binary(batch.columns.keys)
+            for batch in batches
+        ]
+    )
+
+
+def _offsets(batches: Batches) -> pa.Array:
+    return _numbers(np.concatenate([batch.offsets for batch in batches]), pa.int64())
+
+
+def _timestamps(batches: Batches) -> pa.Array:
+    times = np.concatenate([batch.timestamps for batch in batches])
+    # As in Spark's own source, milliseconds that do not fit as microseconds are an error.
+    return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
+
+
+def _timestamp_types(batches: Batches) -> pa.Array:
+    """Return Kafka's timestamp types: 0 CreateTime, 1 LogAppendTime."""
+    kinds = [int(bool(batch.header.attributes & LOG_APPEND_TIME)) for batch in batches]
+    counts = [batch.count for batch in batches]
+    return _numbers(np.repeat(np.array(kinds, np.int32), counts), pa.int32())
+
+
+def _header_lists(batches: Batches) -> pa.Array:
+    return _joined([_headers(batch) for batch in batches]).cast(HEADERS)
+
+
+__all__ = ["ARROW_TYPES", "SPARK_TYPES", "ArrowColumns", "schema_text"]

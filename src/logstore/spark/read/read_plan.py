@@ -1,0 +1,282 @@
+"""Plan a read: which partitions, from which offset to which, in which pieces.
+
+It runs in a process of the driver, while another process may own the store. A piece names a
+partition and a range of offsets, never a path, because the replica may have moved when a task
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
+from logstore.log.log import Log
+from logstore.log.read.split import OffsetRange, bytes_between, split
+from logstore.log.read.transactions import AbortedBy, Decided, decided_now
+from logstore.names import TopicPartition
+from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
+from logstore.spark.read.views import check_all_serve, find, forget, view_of
+from logstore.store.store import LogStore
+
+# About as much as a task reads in a tenth of a second; smaller pieces cost more in scheduling.
+PIECE_BYTES = 32 << 20
+# Columns that are not read cost next to nothing: without key, value and headers, use larger pieces.
+NARROW_PIECE_BYTES = 128 << 20
+WIDE = {"key", "value", "headers"}
+# Topics that a broker keeps for itself. A pattern does not select them, only their names do.
+INTERNAL_TOPICS = {
+    "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
+}  # fmt: skip
+
+
+@dataclass
+class Piece(InputPartition):
+    """Describe what one task reads; picklable, names and numbers only.
+
+    Attributes:
+        aborted: transactions whose records are left out, by producer.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    start: int
+    end: int
+    aborted: AbortedBy
+
+    def __init__(self, key: TopicPartition, span: Span, start: int, end: int) -> None:
+        super().__init__((*key, start, end))
+        self.topic, self.partition = key
+        self.topic_id, self.start, self.end = span.log.topic_id, start, end
+        self.aborted = {} if span.decided is None else _within(span.decided, start, end)
+
+
+class Span(NamedTuple):
+    """Describe a partition's readable range at the time of the survey.
+
+    Attributes:
+        decided: its decided transactions if only committed records are wanted; else None.
+    """
+
+    log: Log
+    start: int
+    end: int
+    decided: Decided | None = None
+
+
+def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
+    """List the partitions that the options select, in order.
+
+    Raises:
+        UnknownPartitionError: a topic or partition that the options name does not exist.
+        LogDirOfflineError: the partitions are not all known, because a log dir is offline.
+    """
+    there = list(store)
+    if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client lists them
+        there = [key for key in there if key.topic not in INTERNAL_TOPICS]
+    if options.fails_on_data_loss and not options.assigned:
+        check_all_serve(store)
+    if options.fails_on_data_loss:
+        for key in options.assigned:
+            if key not in store:
+                find(store, key)  # it raises with the reason
+    topics = {key.topic for key in there}
+    for topic in options.topics:
+        if topic not in topics:
+            raise UnknownPartitionError(
+                f"there is no topic {topic!r} in this store; it has {_few(sorted(topics))}",
+                topic=topic,
+                partition=-1,
+            )
+    return [key for key in there if options.is_wanted(key)]
+
+
+def _few(names: Sequence[object]) -> str:
+    text = ", ".join(map(str, names[:10])) or "none"
+    return text if len(names) <= 10 else f"{text} and {len(names) - 10} more"
+
+
+def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
+    """Select the partitions and look at them; if that fails, try once more with a new view.
+
+    Raises:
+        LogStoreError: a partition is missing or unreadable, and `failOnDataLoss` is set.
+    """
+    for is_last in (False, True):
+        store = view_of(options.place)
+        try:
+            return look(store, select(store, options), options)
+        except LogStoreError:
+            if is_last:
+                raise
+            forget(options.place)
+    raise AssertionError("the second try returns or raises")
+
+
+def look(
+    store: LogStore, keys: Iterable[TopicPartition], options: ReadOptions
+) -> dict[TopicPartition, Span]:
+    """Look at the partitions now; leave out those that cannot be read if data may be lost.
+
+    If only committed records are wanted, a partition ends where its first open transaction begins.
+    """
+    spans = {}
+    for key in keys:
+        try:
+            log = find(store, key)
+            decided = decided_now(log) if options.is_committed else None
+        except LogStoreError:
+            if options.fails_on_data_loss:
+                raise
+            continue
+        end = log.log_end_offset if decided is None else decided.last_stable_offset
+        spans[key] = Span(log, log.log_start_offset, end, decided)
+    return spans
+
+
+def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+    """Return the offset at which each partition is read from."""
+    if options.starting_times is None:
+        _check_none_else(spans, options.starting, "startingOffsets", options)
+        return {
+            key: _at(key, span, options.starting, "startingOffsets", options)
+            for key, span in spans.items()
+        }
+    _check_none_else(spans, options.starting_times, "startingOffsetsByTimestamp", options)
+    return {
+        key: _at_time(key, span, options.starting_times, options) for key, span in spans.items()
+    }
+
+
+def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+    """Return the offset before which the read of each partition ends."""
+    if options.ending_times is None:
+        _check_none_else(spans, options.ending, "endingOffsets", options)
+        return {
+            key: _at(key, span, options.ending, "endingOffsets", options)
+            for key, span in spans.items()
+        }
+    _check_none_else(spans, options.ending_times, "endingOffsetsByTimestamp", options)
+    ends = {}
+    for key, span in spans.items():
+        time = _of(options.ending_times, key, "endingOffsetsByTimestamp")
+        offset = span.log.offset_for_timestamp(time)
+        ends[key] = span.end if offset is None else min(offset, span.end)
+    return ends
+
+
+def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
+    """Raise ValueError if a partition's start is after its end."""
+    for key, start in starts.items():
+        if start > ends[key]:
+            raise ValueError(
+                f"{key} is to be read from offset {start} to {ends[key]}: the start in the options "
+                "is after the end"
+            )
+
+
+def _check_none_else(
+    spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
+) -> None:
+    """Raise if a bound names a partition that is not read: a mistake, or the partition is gone.
+
+    If data may be lost, selected partitions may be gone.
+    """
+    if not isinstance(bound, dict):
+        return
+    is_strict = options.fails_on_data_loss
+    others = [
+        key for key in bound if key not in spans and (is_strict or not options.is_wanted(key))
+    ]
+    if others:
+        raise ValueError(
+            f"{name} names {_few(sorted(others))}, which is not read. It must name exactly the "
+            f"partitions that are read: {_few(sorted(spans))}"
+        )
+
+
+def _of(bound: Bound, key: TopicPartition, name: str) -> int:
+    if not isinstance(bound, dict):
+        return bound
+    if key not in bound:
+        raise ValueError(f"{name} does not name {key}: it must name every partition that is read")
+    return bound[key]
+
+
+def _at(key: TopicPartition, span: Span, bound: Bound, name: str, options: ReadOptions) -> int:
+    offset = _of(bound, key, name)
+    if offset in (EARLIEST, LATEST):
+        return span.start if offset == EARLIEST else span.end
+    if not span.start <= offset <= span.end and options.fails_on_data_loss:
+        raise lost(key, offset, span.start, span.end, name)
+    return min(max(offset, span.start), span.end)
+
+
+def _at_time(key: TopicPartition, span: Span, times: Bound, options: ReadOptions) -> int:
+    time = _of(times, key, "startingOffsetsByTimestamp")
+    offset = span.log.offset_for_timestamp(time)
+    if offset is not None:
+        return min(offset, span.end)
+    if options.is_late_start_latest:
+        return span.end
+    raise ValueError(
+        f"{key} has no record at or after the timestamp {time}; "
+        "set startingOffsetsByTimestampStrategy=latest to begin at its end"
+    )
+
+
+def lost(
+    key: TopicPartition, offset: int, start: int, end: int, what: str
+) -> OffsetOutOfRangeError:
+    """Create the error for records that no longer exist."""
+    where = "retention or a deletion removed it" if offset < start else "the log ends before it"
+    return OffsetOutOfRangeError(
+        f"{key}: {what} wants offset {offset}, the log has {start}..{end}: {where}. Begin where "
+        "the log begins, or set failOnDataLoss=false to read what is left",
+        offset=offset,
+        log_start_offset=start,
+        log_end_offset=end,
+    )
+
+
+def pieces_of(
+    spans: Mapping[TopicPartition, Span],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    options: ReadOptions,
+) -> list[Piece]:
+    """Cut the ranges into pieces of similar size, at least as many as the options ask for."""
+    total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
+    largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
+    piece_bytes = min(largest, max(total // options.partitions_min, 1))
+    for key, span in spans.items():
+        damage = None if span.decided is None else span.decided.damage
+        if damage is not None and ends[key] > damage[0]:
+            raise damage[1]  # an open transaction may end in the damaged part
+    return [
+        Piece(key, span, start, end)
+        for key, span in spans.items()
+        for whole in split(span.log, starts[key], ends[key], piece_bytes)
+        for start, end in _cut(*whole, options.records_per_piece_max)
+    ]
+
+
+def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
+    """Cut a range of offsets into equal parts of at most `records_max`."""
+    count = 1 if records_max is None else -(-(end - start) // records_max)
+    cuts = [start + (end - start) * number // count for number in range(count + 1)]
+    return pairwise(cuts)
+
+
+def _within(decided: Decided, start: int, end: int) -> AbortedBy:
+    """Return the aborted transactions that overlap a range of offsets."""
+    found = {
+        producer_id: [row for row in rows if row.first_offset < end and row.last_offset >= start]
+        for producer_id, rows in decided.aborted.items()
+    }
+    return {producer_id: rows for producer_id, rows in found.items() if rows}

@@ -1,0 +1,123 @@
+"""Read one piece of a partition in a task, wherever the partition is by then.
+
+If a replica was moved since the planning, it is found by its name. If a move is swapping it, which
+takes a moment, the task looks again. No batch is returned twice: a new attempt continues after the
+last batch that was returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from logstore.errors import (
+    LogDirError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    ReplicaOfflineError,
+    UnknownPartitionError,
+)
+from logstore.format.batch import RecordBatch
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.read.transactions import is_aborted
+from logstore.names import TopicPartition
+from logstore.spark.options import ReadOptions
+from logstore.spark.read.read_plan import Piece, lost
+from logstore.spark.read.views import (
+    PAUSE_SECONDS,
+    SWAP_SECONDS_MAX,
+    check_all_serve,
+    forget,
+    host_named,
+    settle_in,
+    view_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield a piece's records as Arrow batches; every stored batch is verified.
+
+    Raises:
+        OffsetOutOfRangeError: records of the piece are gone, and `failOnDataLoss` is set.
+        LogDirOfflineError: this process cannot use a log dir that may hold the partition.
+        CorruptRecordBatchError: a batch is damaged; the batches before it were yielded.
+    """
+    from logstore.spark.read.columns import ArrowColumns
+
+    settle_in()
+    columns = ArrowColumns(piece.topic, piece.partition, options.columns)
+    batches = _batches(piece, options)
+    kept = (each for each in batches if not is_aborted(piece.aborted, each.header))
+    with host_named():
+        yield from columns.stream(kept)
+
+
+def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
+    key = TopicPartition(piece.topic, piece.partition)
+    offset, deadline, is_first = piece.start, time.monotonic() + SWAP_SECONDS_MAX, True
+    while offset < piece.end:
+        try:
+            log = _find(piece, options)
+            if log is None:
+                return
+            start, end = _what_is_left(key, log, offset, piece.end, options)
+            for batch in log.read_batches(start, end_offset=end):
+                yield batch
+                offset = batch.last_offset + 1
+            return
+        except UnknownPartitionError as error:
+            if time.monotonic() > deadline:
+                if not options.fails_on_data_loss:
+                    return
+                check_all_serve(view_of(options.place))
+                raise _gone(piece, offset, "it was deleted") from error
+            time.sleep(PAUSE_SECONDS)
+        except OffsetOutOfRangeError as error:
+            # The log was reset while it was read: check once more which records it still has.
+            if options.fails_on_data_loss and error.offset < error.log_start_offset:
+                raise lost(
+                    key, offset, error.log_start_offset, error.log_end_offset, "a task"
+                ) from error
+            if time.monotonic() > deadline:
+                raise
+        except (LogDirError, ReplicaOfflineError):
+            if not is_first:
+                raise
+            is_first = False
+            forget(options.place)  # a disk may have come back, or a replica may have moved
+
+
+def _find(piece: Piece, options: ReadOptions) -> Log | None:
+    """Find the log by name; return None if it is now another topic's and data may be lost."""
+    store = view_of(options.place)
+    log = store.log(piece.topic, piece.partition)
+    host.refresh(log)
+    if log.topic_id == piece.topic_id:
+        return log
+    if options.fails_on_data_loss:
+        raise _gone(piece, piece.start, "the topic was deleted and created again")
+    return None
+
+
+def _what_is_left(
+    key: TopicPartition, log: Log, start: int, end: int, options: ReadOptions
+) -> tuple[int, int]:
+    """Return the part of a range that the log still has."""
+    first, last = log.log_start_offset, log.log_end_offset
+    if first <= start and end <= last:
+        return start, end
+    if options.fails_on_data_loss:
+        raise lost(key, start if start < first else end, first, last, "a task")
+    return min(max(start, first), last), min(max(end, first), last)
+
+
+def _gone(piece: Piece, offset: int, why: str) -> LogStoreError:
+    return LogStoreError(
+        f"{piece.topic}-{piece.partition}: offsets {offset}..{piece.end} were planned, and {why}. "
+        "Call load() again, or set failOnDataLoss=false to continue without them"
+    )

@@ -1,0 +1,1 @@
+"""Write logs with Spark: stage in tasks, commit on the driver."""

@@ -1,0 +1,357 @@
+"""Append what tasks have staged, each batch of a query exactly once, even if the process dies.
+
+    <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
+
+    begin    the document names the batch, its staged files, and where each log ended
+    append   every encoded batch carries the id of this commit and the number of its first record
+    flush    the logs that were appended to
+    end      the document names the batch as the last complete one; the staged files are removed
+
+If a commit is interrupted, the next commit, of whatever query, completes it first. The logs show
+which of its batches they have, from where each log ended. The owner's lock is held all the time, so
+between begin and end no other process appends, unless the commit is interrupted. In that case the
+records that the logs have already are removed from the document first, and the rest is appended at
+the log's new end (docs/adr).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from logstore.disk import bulk, files
+from logstore.disk.documents.checkpoint import VERSION, read_document, write_document
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptCheckpointError,
+    LogDirOfflineError,
+    LogStoreError,
+    UnknownPartitionError,
+)
+from logstore.format.producers import producer_of, stamp
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
+from logstore.store.store import LogStore
+
+NOTHING_YET = -1
+# The id of a write that has only one batch begins with this.
+ONCE_PREFIX = "write-"
+APPEND_BYTES = 4 << 20
+
+
+class Part(NamedTuple):
+    """Describe the part of a commit that goes to one partition.
+
+    Attributes:
+        base_offset: end of the log before; this commit's batches follow it without a gap.
+        first_sequence: how many records of this commit the log already has before that offset.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    base_offset: int
+    first_sequence: int
+    runs: tuple[Run, ...]
+
+
+class Commit(NamedTuple):
+    """Describe a commit that was begun."""
+
+    batch_id: int
+    parts: tuple[Part, ...]
+
+
+class QueryRecord(NamedTuple):
+    """Record the state of a query: its last complete batch, and the commit begun after it.
+
+    Attributes:
+        number: grows with every write; a log dir that was away may hold an older one.
+    """
+
+    query_id: str
+    number: int = 0
+    last_batch_id: int = NOTHING_YET
+    pending: Commit | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the record in the form that the file stores."""
+        pending = None
+        if self.pending is not None:
+            parts = [part._asdict() for part in self.pending.parts]
+            pending = {"batch_id": self.pending.batch_id, "parts": parts}
+        return {**self._asdict(), "version": VERSION, "pending": pending}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> QueryRecord:
+        """Read a record from its stored form."""
+        pending = None
+        if document["pending"] is not None:
+            parts = tuple(
+                Part(**{**part, "runs": tuple(Run(*run) for run in part["runs"])})
+                for part in document["pending"]["parts"]
+            )
+            pending = Commit(document["pending"]["batch_id"], parts)
+        return cls(document["query_id"], document["number"], document["last_batch_id"], pending)
+
+
+# --- the documents --------------------------------------------------------------------------------
+
+
+def commits_dir(log_dir: str) -> str:
+    """Return the directory of the documents in a log dir."""
+    return os.path.join(log_dir, SPARK_DIR, "commits")
+
+
+def read_records(log_dirs: Iterable[str]) -> dict[str, QueryRecord]:
+    """Read the newest document of every query.
+
+    Raises:
+        CorruptCheckpointError: all documents of a query are damaged.
+        OSError: a disk could not read one.
+    """
+    found: dict[str, QueryRecord] = {}
+    damaged: dict[str, CorruptCheckpointError] = {}
+    for log_dir in log_dirs:
+        directory = commits_dir(log_dir)
+        try:
+            names = [entry.name for entry in files.entries(directory)]
+        except FileNotFoundError:
+            continue
+        for name in names:
+            if name.endswith(".tmp"):
+                continue
+            try:
+                document = read_document(os.path.join(directory, name))
+                if document is None:
+                    continue
+                record = QueryRecord.from_document(document)
+            except CorruptCheckpointError as error:
+                damaged[name] = error
+                continue
+            if name not in found or found[name].number < record.number:
+                found[name] = record
+    for name, damage in damaged.items():
+        if name not in found:
+            raise damage
+    return found
+
+
+class CommitLog:
+    """Read and write the documents of a store that this process owns."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    def _good_dirs(self) -> list[LogDir]:
+        return [each for each in self._store.host.log_dirs if not each.is_offline]
+
+    def read(self) -> dict[str, QueryRecord]:
+        """Read every query's record."""
+        return read_records([log_dir.path for log_dir in self._good_dirs()])
+
+    def write(self, record: QueryRecord) -> QueryRecord:
+        """Write a record durably into every log dir that works; return it with its new number.
+
+        Raises:
+            LogDirOfflineError: no log dir works.
+        """
+        record = record._replace(number=record.number + 1)
+        failure: LogStoreError | None = None
+        written = 0
+        for log_dir in self._good_dirs():
+            directory = commits_dir(log_dir.path)
+            path = os.path.join(directory, record.query_id)
+            try:
+                make_dirs(log_dir.path, directory)
+                write_document(path, record.to_document())
+                written += 1
+            except OSError as error:
+                failure = log_dir.failed(error, path)
+        if not written:
+            raise failure or LogDirOfflineError(path="", reason="no log dir works")
+        return record
+
+    def remove_finished(self, record: QueryRecord) -> None:
+        """Remove the record of a complete batch write, because no other batch follows it.
+
+        It stays while a log dir is away or hangs, which may hold the record of the write's begin.
+        """
+        is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
+        if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
+            return
+        query_id = record.query_id
+        for log_dir in self._good_dirs():
+            with suppress(OSError):
+                files.remove_if_there(os.path.join(commits_dir(log_dir.path), query_id))
+
+    def remove_staged(self, query_id: str) -> None:
+        """Remove a query's staged files; the next commit removes those that cannot be now."""
+        for log_dir in self._good_dirs():
+            with suppress(OSError):
+                bulk.remove_tree(staging_dir(log_dir.path, query_id))
+
+    def remove_completed(self, record: QueryRecord) -> None:
+        """Remove the staged files of an interrupted commit, and no others of the same query."""
+        assert record.pending is not None
+        if record.query_id.startswith(ONCE_PREFIX):
+            self.remove_staged(record.query_id)
+            return
+        remove_files(run for part in record.pending.parts for run in part.runs)
+
+
+def remove_files(runs: Iterable[Run]) -> None:
+    """Remove the staged files of runs; the next commit removes those that cannot be now."""
+    for path in {run.path for run in runs}:
+        with suppress(OSError):
+            files.remove_if_there(path)
+
+
+# --- one commit -----------------------------------------------------------------------------------
+
+
+def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -> bool:
+    """Append a batch's staged records exactly once; return False if it was committed before.
+
+    The caller owns the store.
+    """
+    log = CommitLog(store)
+    for record in list(log.read().values()):
+        if record.pending is not None:
+            complete(store, log, record)
+        else:
+            log.remove_finished(record)
+    record = log.read().get(query_id, QueryRecord(query_id))
+    is_new = batch_id > record.last_batch_id
+    if is_new and runs:
+        check_staged(runs)
+        begun = Commit(batch_id, tuple(_parts(store, runs)))
+        finish(store, log, log.write(record._replace(pending=begun)))
+    remove_files(runs)
+    if is_new:  # otherwise a driver that continued from there may be staging the next batch
+        log.remove_staged(query_id)
+    return is_new
+
+
+def check_staged(runs: Sequence[Run]) -> None:
+    """Raise before a commit begins that could not be completed: it would stop all others.
+
+    Raises:
+        LogStoreError: a staged file is missing or too short; nothing was appended.
+    """
+    sizes: dict[str, int] = {}
+    for run in runs:
+        sizes[run.path] = max(run.position + run.size_bytes, sizes.get(run.path, 0))
+    for path, size_bytes in sizes.items():
+        why = ""
+        try:
+            if files.lstat(path).st_size < size_bytes:
+                why = "it is too short"
+        except OSError as error:
+            why = str(error.strerror)
+        if why:
+            raise LogStoreError(
+                f"nothing was appended: the staged file {path} cannot be read on host "
+                f"{socket.gethostname()} ({why}). It was removed, its disk is away, or the driver "
+                "does not see the log dirs of its executors. Run the write again; a stream "
+                "continues from its checkpoint"
+            )
+
+
+def _parts(store: LogStore, runs: Sequence[Run]) -> Iterable[Part]:
+    by_partition: dict[TopicPartition, list[Run]] = {}
+    for run in runs:
+        by_partition.setdefault(TopicPartition(run.topic, run.partition), []).append(run)
+    for key, of_partition in sorted(by_partition.items()):
+        log = store.log(*key)
+        yield Part(*key, log.topic_id.hex(), log.log_end_offset, 0, tuple(of_partition))
+
+
+def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
+    """Complete an interrupted commit: find out which records the logs have, append the rest."""
+    assert record.pending is not None
+    parts = []
+    for part in record.pending.parts:
+        left = what_is_left(store, part, producer_of(record.query_id, record.pending.batch_id))
+        if left is not None:
+            parts.append(left)
+    rest = record.pending._replace(parts=tuple(parts))
+    whole = finish(store, log, log.write(record._replace(pending=rest)))
+    log.remove_completed(record)
+    return whole
+
+
+def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
+    """Return the part that is not in its log yet; None if its topic no longer exists."""
+    try:
+        log = store.log(part.topic, part.partition)
+    except UnknownPartitionError:
+        return None
+    if log.topic_id.hex() != part.topic_id:
+        return None
+    done, first = part.first_sequence, max(part.base_offset, log.log_start_offset)
+    if first < log.log_end_offset:
+        for batch in log.read_batches(first):
+            header = batch.header
+            if header.producer_id != producer_id or header.base_sequence < done:
+                break
+            done = header.base_sequence + header.record_count
+    runs, sequence = [], part.first_sequence
+    for run in part.runs:
+        if sequence >= done:
+            runs.append(run)
+        sequence += run.record_count
+    return part._replace(base_offset=log.log_end_offset, first_sequence=done, runs=tuple(runs))
+
+
+def finish(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
+    """Append everything that a begun commit names, make it durable, and mark it as complete."""
+    assert record.pending is not None
+    producer_id = producer_of(record.query_id, record.pending.batch_id)
+    logs = []
+    for part in record.pending.parts:
+        logs.append(store.log(part.topic, part.partition))
+        append_part(logs[-1], part, producer_id)
+    for each in logs:
+        each.flush()
+    whole = record._replace(last_batch_id=record.pending.batch_id, pending=None)
+    whole = log.write(whole)
+    log.remove_finished(whole)
+    return whole
+
+
+def append_part(log: Log, part: Part, producer_id: int) -> None:
+    """Append the staged batches of one partition, in groups."""
+    sequence, group, size = part.first_sequence, [], 0
+    for run in part.runs:
+        group.append(stamp(read_run(log, run), producer_id, sequence))
+        sequence += run.record_count
+        size += run.size_bytes
+        if size >= APPEND_BYTES:
+            log.append_encoded(b"".join(group))
+            group, size = [], 0
+    if group:
+        log.append_encoded(b"".join(group))
+
+
+def read_run(log: Log, run: Run) -> bytes:
+    """Read one staged batch."""
+    try:
+        fd = files.open_regular(run.path, files.READ)
+        try:
+            data = files.read_up_to(fd, run.size_bytes, run.position)
+        finally:
+            files.close(fd)
+    except OSError as error:
+        raise LogStoreError(
+            f"a commit that was begun cannot be completed: its staged file {run.path} cannot be "
+            f"read ({error.strerror}). Bring the file back. To give its records up, remove the "
+            f"commit's document in {os.path.join(SPARK_DIR, 'commits')} of every log dir"
+        ) from error
+    if len(data) != run.size_bytes:
+        raise LogStoreError(f"the staged file {run.path} ends within the batch at {run.position}")
+    return data

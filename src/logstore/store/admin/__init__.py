@@ -1,0 +1,1 @@
+"""Operate a running store from another process, through its socket."""

@@ -1,0 +1,158 @@
+"""Reach the process that owns a store, by the socket that its log dirs' locks name."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from logstore.disk.dir_lock import read_owner
+from logstore.disk.documents.meta_properties import is_id
+from logstore.disk.threads import Thread, start_for
+from logstore.errors import LogStoreError
+from logstore.store.admin import place as admin_place
+from logstore.store.admin.protocol import decode_error, decode_line, encode_line
+
+RECEIVE_BYTES = 1 << 16
+LOOK_SECONDS_MAX = 5.0  # a log dir whose lock cannot be read in this time hangs
+
+
+# The arguments of a store's own commands that are paths of log dirs.
+PATHS = {
+    "create": "log_dir",
+    "describe_dirs": "log_dirs",
+    **dict.fromkeys(("add_dir", "reopen_dir", "take_offline", "remove_dir"), "path"),
+    **dict.fromkeys(("cordon", "uncordon", "prefer_dir"), "path"),
+}
+
+
+def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Make the paths among arguments ones that the owner, who stands elsewhere, understands."""
+    name = PATHS.get(command, "")
+    given = arguments.get(name)
+    if isinstance(given, list | tuple):
+        return {**arguments, name: [_absolute(path) for path in given]}
+    return {**arguments, name: _absolute(given)} if given is not None else arguments
+
+
+def _absolute(path: Any) -> Any:
+    """Make a path absolute; the directory id of a missing log dir, or nonsense, stays."""
+    is_path = isinstance(path, str) and path != "" and not is_id(path)
+    return os.path.abspath(path) if is_path else path
+
+
+class AdminClient:
+    """Calls the commands of a store that another process owns; a connection for each call.
+
+    Attributes:
+        pid: the owner.
+    """
+
+    def __init__(self, path: str, pid: int | None = None) -> None:
+        self.path = path
+        self.pid = pid
+
+    def __repr__(self) -> str:
+        """Show whom it calls."""
+        return f"<AdminClient of process {self.pid} at {self.path}>"
+
+    def call(
+        self,
+        command: str,
+        arguments: dict[str, Any] | None = None,
+        progress: Callable[[Any], object] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Have the owner run a command, and give its result.
+
+        Args:
+            arguments: what JSON has words for; a log dir's path may be relative to this process.
+            progress: called with what the command tells on the way.
+            timeout: seconds without a word from the owner; None waits, as a move takes its time.
+
+        Raises:
+            LogStoreError: what the owner raised; or it has gone, or said nothing for too long.
+            ValueError, TypeError: the arguments are wrong.
+        """
+        request = {**resolved(command, arguments or {}), "command": command}
+        for answer in self._answers(request, timeout):
+            if "error" in answer:
+                raise decode_error(answer["error"])
+            if "progress" not in answer:
+                return answer.get("result")
+            if progress is not None:
+                progress(answer["progress"])
+        raise self._lost("went away before it answered")
+
+    def _answers(self, request: dict[str, Any], timeout: float | None) -> Iterator[dict[str, Any]]:
+        """Send a request and go through the lines of the answer."""
+        try:
+            with admin_place.connect(self.path) as connection:
+                connection.settimeout(timeout)
+                with suppress(BrokenPipeError, ConnectionResetError):  # it said why before
+                    connection.sendall(encode_line(request))
+                for line in _lines(connection):
+                    yield decode_line(line)
+        except TimeoutError as error:
+            raise self._lost(f"said nothing for {timeout} s") from error
+        except (OSError, ValueError) as error:
+            raise self._lost(f"cannot be talked to ({error})") from error
+
+    def _lost(self, reason: str) -> LogStoreError:
+        return LogStoreError(f"process {self.pid}, which owns the store, {reason}")
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Go through the lines of an answer."""
+    rest = bytearray()
+    while data := connection.recv(RECEIVE_BYTES):
+        *lines, last = data.split(b"\n")
+        for line in lines:
+            yield bytes(rest) + line
+            rest.clear()
+        rest += last
+
+
+def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
+    """Find the process that owns a store and serves an admin socket; None when there is none.
+
+    The locks are read all at once, and the first that names a living socket will do: a hung disk
+    among them keeps nobody from asking about it.
+    """
+    paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
+    found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
+    asked, refusal = 0, None
+    for path in paths:
+        try:
+            start_for(path, Thread(target=lambda at=path: found.put(_owner_of(at)), daemon=True))
+            asked += 1
+        except LogStoreError as error:
+            refusal = error
+    if not asked and refusal is not None:
+        raise refusal
+    deadline = time.monotonic() + LOOK_SECONDS_MAX
+    for _ in range(asked):
+        try:
+            client = found.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        if client is not None:
+            return client
+    return None
+
+
+def _owner_of(log_dir: str) -> AdminClient | None:
+    """Look whom one log dir's lock names, and whether it listens."""
+    try:
+        owner = read_owner(log_dir)
+        if owner.admin_socket is None:
+            return None
+        admin_place.connect(owner.admin_socket).close()
+    except OSError:
+        return None
+    return AdminClient(owner.admin_socket, owner.pid)

@@ -1,0 +1,148 @@
+"""Say which commands every store has: what its methods do, in JSON's types.
+
+A request's keys are the arguments of the function beside its name; an unknown one is a TypeError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from logstore.config import LogConfig
+
+if TYPE_CHECKING:
+    from logstore.store.admin.admin import Admin, Arguments, Request
+    from logstore.store.store import LogStore
+
+Row = dict[str, Any]
+
+# Commands of the package beside this one, by the module that registers them when one is asked for.
+ELSEWHERE = {"move.": "mover.administration"}
+
+
+def ping(store: LogStore) -> Row:
+    """Tell who answers."""
+    return {"pid": os.getpid(), "log_dirs": list(store.log_dirs)}
+
+
+def describe_dirs(store: LogStore, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()) -> Row:
+    """Give KIP-113's document."""
+    return store.describe_dirs(log_dirs, topics).to_dict()
+
+
+def metrics(store: LogStore) -> Row:
+    """Give the gauges."""
+    return store.metrics().to_dict()
+
+
+def create(
+    store: LogStore,
+    topic: str,
+    partition: int,
+    log_dir: str | None = None,
+    config: Row | None = None,
+    is_new: bool = False,
+    exist_ok: bool = False,
+) -> Row:
+    """Create a partition and say where it is."""
+    settings = None if config is None else LogConfig(**config)
+    existed = (topic, partition) in store
+    log = store.create(
+        topic, partition, log_dir=log_dir, config=settings, is_new=is_new, exist_ok=exist_ok
+    )
+    row: Row = {"topic": topic, "partition": partition, "log_dir": log.log_dir}
+    return row | {"existed": True} if existed else row
+
+
+def delete(store: LogStore, topic: str, partition: int) -> Row:
+    """Delete a partition."""
+    store.delete(topic, partition)
+    return {"topic": topic, "partition": partition}
+
+
+def repair(store: LogStore, topic: str, partition: int) -> Row:
+    """Repair a partition and say what was taken out of it."""
+    report = store.repair(topic, partition)
+    return {
+        "topic": topic,
+        "partition": partition,
+        "quarantined": report.quarantined,
+        "lost": [[offsets.start, offsets.stop] for offsets in report.lost],
+        "mended": report.mended,
+    }
+
+
+def add_dir(store: LogStore, path: str, format_new: bool = True) -> Row:
+    """Take a further log dir into the store."""
+    return {"path": path, "report": str(store.add_dir(path, format_new=format_new))}
+
+
+def reopen_dir(store: LogStore, path: str, format_new: bool = False, may_lose: bool = False) -> Row:
+    """Bring an offline log dir back, and say which replicas are lost by a disk's replacement."""
+    report = store._reopen_dir(path, format_new=format_new, may_lose=may_lose)
+    return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
+
+
+def take_offline(store: LogStore, path: str) -> Row:
+    """Flush a log dir and let go of it."""
+    store.take_offline(path)
+    return {"path": path}
+
+
+def remove_dir(store: LogStore, path: str, lost: bool = False) -> Row:
+    """Take a log dir out of the store and say which replicas are lost by it."""
+    return {"path": path, "lost": [list(key) for key in store.remove_dir(path, lost=lost)]}
+
+
+def cordon(store: LogStore, path: str) -> Row:
+    """Let no new replicas onto a log dir."""
+    store.cordon(path)
+    return {"path": path}
+
+
+def uncordon(store: LogStore, path: str) -> Row:
+    """Let new replicas onto a log dir again."""
+    store.uncordon(path)
+    return {"path": path}
+
+
+def prefer_dir(store: LogStore, topic: str, partition: int, path: str | None) -> Row:
+    """Remember where a partition is to be created, or no more."""
+    store.prefer_dir(topic, partition, path)
+    return {"topic": topic, "partition": partition, "path": path}
+
+
+def promote(store: LogStore, topic: str, partition: int) -> Row:
+    """Make an incomplete replica the live one, and say whether it was incomplete."""
+    was_incomplete = store.promote(topic, partition)
+    return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
+
+
+QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
+SLOW: tuple[Callable[..., Row], ...] = (
+    create, delete, repair, add_dir, reopen_dir, take_offline, remove_dir, cordon, uncordon,
+    prefer_dir, promote,
+)  # fmt: skip
+
+
+def register_all(admin: Admin, store: LogStore) -> None:
+    """Give a store its commands."""
+    for function in (*QUICK, *SLOW):
+        admin.register(
+            function.__name__, partial(_call, function, store), is_quick=function in QUICK
+        )
+    for prefix, module in ELSEWHERE.items():
+        admin.register_elsewhere(prefix, partial(_load, module, store))
+
+
+def _load(module: str, store: LogStore) -> None:
+    importlib.import_module(module).commands_of(store)
+
+
+def _call(
+    function: Callable[..., Row], store: LogStore, arguments: Arguments, request: Request
+) -> Row:
+    return function(store, **arguments)

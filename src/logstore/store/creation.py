@@ -1,0 +1,292 @@
+"""Create and delete partitions.
+
+A new partition goes to the log dir that `placement` chooses; when that one fails, to the next. A
+deleted one is renamed away with the reason in it, so that a crash leaves either the partition or
+something that the next start knows to purge.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from logstore.config import LogConfig
+from logstore.disk import bulk, files
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.failures import Verdict, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    LogDirError,
+    LogDirFullError,
+    LogDirOfflineError,
+    LogStoreError,
+    PartitionExistsError,
+    UnknownPartitionError,
+)
+from logstore.log import host
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
+from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
+from logstore.store.dirs.old_copies import settle
+from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas
+from logstore.store.start.dir_actions import make_deleted
+from logstore.store.upkeep.purge import companions, forget_companions
+from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
+
+NEVER_THERE = "; where it was never there: create it with is_new=True (logstore create --is-new)"
+
+
+def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
+    """Raise when a partition exists, or, unless it is known to be new, may exist on a bad dir."""
+    replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
+    if replica is not None:
+        replica.log_dir.check()
+        if isinstance(replica, OfflineReplica) and isinstance(replica.error, LogDirOfflineError):
+            raise copy.copy(replica.error)
+        raise PartitionExistsError(topic=key.topic, partition=key.partition)
+    replicas.check_not_absent(key)
+    if not is_new:
+        replicas.check_no_dir_is_bad(key, NEVER_THERE)
+
+
+def existing(replicas: Replicas, key: TopicPartition, config: LogConfig | None) -> Log | None:
+    """Give the log of a partition that is there, or None; its entry is reserved.
+
+    Args:
+        config: what the caller counts on; None takes any configuration.
+
+    Raises:
+        PartitionExistsError: it is there with another configuration.
+        LogDirError: its log dir does not serve.
+    """
+    replica = replicas.opened.get(key) or replicas.incomplete.get(key)
+    if replica is None:
+        return None
+    replica.log_dir.check()
+    stored = replica.log.config.to_dict()
+    wanted = stored if config is None else config.to_dict()
+    differences = {
+        name: (value, wanted[name]) for name, value in stored.items() if value != wanted[name]
+    }
+    if differences:
+        each = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in differences.items()]
+        raise PartitionExistsError(
+            f"partition {key} exists with another configuration than the given one: "
+            f"{'; '.join(each)}; give the stored values, or leave config out to take any",
+            topic=key.topic,
+            partition=key.partition,
+            differences=differences,
+        )
+    return replica.log
+
+
+def create(
+    replicas: Replicas,
+    environment: LogEnvironment,
+    key: TopicPartition,
+    config: LogConfig,
+    log_dir: LogDir | None,
+) -> Log:
+    """Make a log on the given log dir, or on the best one that works.
+
+    Raises:
+        LogDirError: of the last log dir that was tried.
+    """
+    dir_name(*key)
+    metadata = PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
+    if log_dir is not None:
+        check_takes_replicas(replicas, log_dir)
+        return _create_on(log_dir, replicas, environment, metadata)
+    good, failure = candidates(replicas)
+    while good:
+        allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
+        quick = [one for one in good if not one.log_dir.is_slow] or good
+        chosen = wished_dir([one.log_dir for one in good], key) or choose_dir(quick, allowance)
+        good = [one for one in good if one.log_dir is not chosen]
+        try:
+            return _create_on(chosen, replicas, environment, metadata)
+        except LogDirError as error:
+            failure = error
+            # What stands on a dir that failed half way stays there: the next copy outranks it.
+            metadata = metadata._replace(generation=metadata.generation + 1)
+    assert failure is not None
+    raise failure
+
+
+def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
+    """Raise LogDirError when a log dir takes no new replica: bad, cordoned or full."""
+    log_dir.check()
+    if log_dir in replicas.returning:
+        reason = "it is being opened or removed; try again"
+        raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
+    if log_dir.is_cordoned:
+        raise LogDirError(path=log_dir.path, reason="it is cordoned; uncordon it, or take another")
+    log_dir.check_appendable()
+
+
+def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
+    """Name the log dirs that take new replicas, and why one that does not, does not.
+
+    What passes by itself is told first: that no disk has room, rather than that one is broken.
+    """
+    good: list[DirFigures] = []
+    failure: LogDirError | None = None
+    for one in list(replicas.figures.values()):
+        try:
+            check_takes_replicas(replicas, one.log_dir)
+            good.append(one)
+        except LogDirError as error:
+            if failure is None or (error.retriable and not failure.retriable):
+                failure = error
+    return good, failure
+
+
+def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None:
+    """Find the log dir in which a partition was last wished to be created (KIP-113)."""
+    wished = [log_dir for log_dir in log_dirs if key in log_dir.settings.preferred]
+    return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
+
+
+def _forget_wish(replicas: Replicas, key: TopicPartition) -> None:
+    """Drop the wish that has come true; where that fails it is only ever a wish."""
+    for log_dir in replicas.log_dirs:
+        settings = log_dir.settings
+        if key in settings.preferred and not log_dir.is_refusing:
+            with suppress(LogStoreError):
+                log_dir.change_settings(settings.without(key))
+
+
+def _create_on(
+    log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
+) -> Log:
+    """Make a log on one log dir; nothing is left of it when that fails and the dir goes on."""
+    log_dir.check()
+    key = TopicPartition(metadata.topic, metadata.partition)
+    path = os.path.join(log_dir.path, dir_name(*key))
+    try:
+        log_dir.check_place()
+        # What the checkpoints say is about a replica of this name that is gone.
+        log_dir.checkpoints.forget(key)
+        if files.exists(path):
+            reason = f"{path} stands in the way; it is not a replica of this store"
+            raise LogDirError(path=log_dir.path, reason=reason)
+    except OSError as error:
+        raise log_dir.failed(error, path) from error
+    log: Log | None = None
+    try:
+        with call(log_dir.path, SYNCING):
+            log = Log.create(log_dir, metadata, environment)
+        replicas.add(key, log, log_dir)
+    except PartitionExistsError:
+        raise
+    except BaseException:  # also for want of memory: it would be a partition after the next start
+        is_known = any(log is one for one in replicas.on(log_dir))
+        if not is_known and not log_dir.is_offline:
+            _remove_unfinished(replicas, log_dir, path, key)
+        raise
+    _forget_wish(replicas, key)
+    return log
+
+
+def _remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
+    """Remove what a creation left that did not come to its end.
+
+    If the process has neither descriptors nor memory for that, the directory is made a stray at
+    once, which takes neither: a start would serve it. It is removed later then.
+    """
+    try:
+        log_dir.spare.use(partial(bulk.remove_tree, path))
+    except FileNotFoundError:
+        pass
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and verdict_of(error) is not Verdict.PROCESS:
+            raise log_dir.failed(error, path) from error
+        name = stray_dir_name(key.topic, key.partition, os.urandom(16).hex())
+        doomed = os.path.join(log_dir.path, name)
+        with suppress(OSError):
+            files.rename(path, doomed)
+            replicas.purge([Doomed(log_dir, doomed)])
+
+
+def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
+    """Rename a replica away, durably and with the reason in it; give what is to be purged.
+
+    Its other copies (of a move, or superseded) go first: as long as the deletion is on record they
+    are dead, and would come to life without it.
+    """
+    others = companions(replicas, key)
+    replica = replicas.opened.get(key)
+    if replica is not None:
+        replica.log_dir.check()
+        log_dir, doomed = replica.log_dir, _delete_live(replicas, replica, key)
+    elif key in replicas.incomplete:
+        log_dir, doomed = _delete_incomplete(replicas, key)
+    else:  # another thread was faster
+        raise UnknownPartitionError(topic=key.topic, partition=key.partition)
+    forget_companions(replicas, key)
+    replicas.catalog.note(key, None)
+    return [*others, Doomed(log_dir, doomed, is_deletion=True)]
+
+
+def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
+    log, log_dir = replica
+    # On a full disk there is no room for the reason; the purge, which makes room, follows at once.
+    with suppress(LogDirFullError):
+        _note_deletion(log)
+    try:
+        doomed = rename_away(log, log_dir, key)
+    except LogStoreError as error:
+        replicas.take_offline(key, error)
+        raise
+    replicas.remove(key)
+    return doomed
+
+
+def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
+    """Delete a copy that was open to be read only; its directory gets the name of a deleted one."""
+    log, log_dir, facts, _ = replicas.incomplete[key]
+    log_dir.check()
+    try:
+        metadata = PartitionMetadata.read(facts.path)
+        assert metadata is not None
+        extra = {**metadata.extra, DELETION: DELETED_BY_USER}
+        metadata._replace(extra=extra).write(facts.path)
+        facts = make_deleted(log_dir, facts)
+        settle(replicas, log_dir, key)
+    except OSError as error:
+        raise log_dir.failed(error, facts.path, *key) from error
+    log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+    replicas.remove(key)
+    return log_dir, facts.path
+
+
+def _note_deletion(log: Log) -> None:
+    """Write into the replica that its user deleted it, before its directory is renamed."""
+    host.change_metadata(
+        log, lambda metadata: {"extra": {**metadata.extra, DELETION: DELETED_BY_USER}}
+    )
+
+
+def is_deleted(log: Log) -> bool:
+    """Tell whether a crash came between the note of a deletion and the renaming."""
+    return host.metadata_of(log).is_deleted_by_user
+
+
+def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
+    """Give a replica the name of a deleted one; to whoever holds its log it is unknown now."""
+    doomed = os.path.join(
+        log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
+    )
+    # What is under way ends first: nothing may write under this name once another log has it.
+    with host.stopped(log):
+        log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+        try:
+            files.rename(log.directory, doomed)
+            files.sync_dir(log_dir.path)
+        except OSError as error:
+            raise log_dir.failed(error, log.directory, *key) from error
+    return doomed

@@ -1,0 +1,208 @@
+"""Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
+
+The same steps as at a start, for one dir, while the others serve. A log that is open already stays
+what it is; a copy that outranks it is told as an error that names both.
+
+Every call to the disk is made in a thread that is left behind when it hangs: the dir is offline
+again then, and can be given up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk.calls import awake_seconds, calls_to, longest_seconds, wait_awake
+from logstore.disk.documents.meta_properties import new_id
+from logstore.disk.log_dir import LogDir
+from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError
+from logstore.log import host
+from logstore.names import TopicPartition
+from logstore.store.dirs import parallel, takeover
+from logstore.store.dirs.dropped_store import weakly
+from logstore.store.recovery_report import RecoveryReport
+from logstore.store.replicas import last_at
+from logstore.store.upkeep.purge import forget_postponed
+
+if TYPE_CHECKING:
+    from logstore.store.administration import StoreAdministration
+    from logstore.store.dirs.membership import Admission
+
+
+def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport:
+    """Take a log dir into possession, load what is in it, and look after it from now on.
+
+    Raises:
+        LogDirLockedError: another process has it.
+        LogDirOfflineError: its disk failed on the way; the store is what it was.
+        DuplicateLogError: a copy in it outranks one that is open; all else of it serves.
+    """
+    _wait_until_quiet(store, admission.path)
+    log_dir = LogDir(admission.path)
+    log_dir.is_back = True
+    before = store._replicas.find_dir(admission.path)
+    if before is not None and before.directory_id == admission.directory_id:
+        log_dir.generation.hold(before.generation)
+    replicas, report = store._replicas, RecoveryReport()
+    try:
+        _take_possession(store, admission, log_dir)
+        replicas.put_dir(log_dir)
+        log_dir.report_to(weakly(store._log_dir_failed))
+        if log_dir.is_offline:  # it failed before anybody was told of failures
+            store._log_dir_failed(log_dir)
+        store._membership.note_missing()
+        loader = store._loader(report)
+        loader.load_dir(log_dir)
+        log_dir.check()
+        store._keep(log_dir).start()
+        replicas.returning.discard(log_dir)
+        forget_postponed(replicas, loader.purges)
+        for doomed in loader.purges:
+            replicas.purge(doomed)
+        store._log_dir_answered()
+    except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
+        _break_off(store, log_dir, error)
+        raise
+    for entry in report.offline:
+        if isinstance(entry.error, DuplicateLogError):
+            raise entry.error
+    report.warnings += still_missing(store)
+    return report
+
+
+def still_missing(store: StoreAdministration) -> Iterator[str]:
+    """Tell of each log dir that the store misses, and of its replicas.
+
+    After a start without the old disk nothing tells which one a new disk replaces.
+    """
+    for id_ in store._replicas.missing_ids:
+        held = store._replicas.catalog.on(id_)
+        names = f", with {', '.join(map(str, held))}" if held else ""
+        path = last_at(store._replicas.last_path_of(id_))
+        yield (
+            f"log dir {id_}{path} is still missing{names}: name it once its disk is there; "
+            f"if that is gone for good: logstore remove-dir --lost {id_}"
+        )
+
+
+def replace(
+    store: StoreAdministration, old: LogDir, admission: Admission, *, may_lose: bool
+) -> RecoveryReport:
+    """Take an empty disk into the place of one that is gone, and name the replicas it held.
+
+    Raises:
+        LogDirError: replicas would be lost, and may not be; its fact `lost` names them.
+    """
+    from logstore.store.upkeep.keeper import warn
+
+    held = replicas_of(store, old)
+    if held and not may_lose:
+        names = ", ".join(map(str, held))
+        reason = (
+            f"it held {len(held)} replicas that are lost if an empty disk takes its place: {names}."
+            " Mount the old disk if it can be read; to give these replicas up: "
+            "logstore reopen --format-new --yes"
+        )
+        raise LogDirError(path=old.path, reason=reason, lost=[list(key) for key in held])
+    report = bring_in(store, admission)
+    known = set(store._replicas.names())
+    report.lost += [key for key in held if key not in known]
+    if report.lost:
+        names = ", ".join(map(str, report.lost))
+        warn("an empty disk took the place of %s; lost with it: %s", old.path, names)
+    return report
+
+
+def replicas_of(store: StoreAdministration, log_dir: LogDir) -> list[TopicPartition]:
+    """Name the replicas that are in a log dir that is offline, as far as it is known."""
+    replicas, id_ = store._replicas, log_dir.directory_id
+    return [
+        key
+        for key in replicas.names()
+        if replicas.dir_holding(key) is log_dir
+        or (replicas.dir_holding(key) is None and replicas.catalog.directory_of(key) == id_)
+    ]
+
+
+def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
+    """Leave a log dir offline that was brought in by half, or alone where the store has it not."""
+    store._replicas.returning.discard(log_dir)
+    if store._replicas.find_dir(log_dir.path) is log_dir:
+        log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
+        store._log_dir_failed(log_dir)
+    elif not log_dir.is_offline:  # else who failed or hangs gives it back himself
+        log_dir.release()
+
+
+def _take_possession(store: StoreAdministration, admission: Admission, log_dir: LogDir) -> None:
+    """Lock, begin, probe, and last the identity; who calls it has it unlocked when that fails.
+
+    So the store hears of no member that does not work. A step that hangs is given up: its thread
+    gives the lock back once it returns, and does nothing else.
+    """
+    log_dir.belong(store._membership.cluster_id, admission.directory_id)
+    log_dir.lock.admin_socket = store.admin.path
+    is_new, start_id = admission.is_new, new_id()
+    steps: tuple[Callable[[LogDir], None], ...] = (
+        partial(takeover.lock, is_new=is_new),
+        partial(takeover.begin, start_id=start_id, is_new=is_new),
+        takeover.probe,
+    )
+    for step in steps:
+        takeover.each([log_dir], step, store.patience_seconds, when="as it is brought in")
+        if log_dir.is_offline:
+            raise takeover.does_not_work(log_dir.path, log_dir.offline_reason)
+    store._membership.join(log_dir, admission)
+
+
+def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
+    """Wait until no call of before is under way to a log dir that does not serve.
+
+    It may still write, behind the back of a recovery that has read the place already.
+
+    Raises:
+        LogDirOfflineError: one hangs.
+    """
+    began = time.monotonic()
+    before = store._replicas.find_dir(path)
+    logs = [] if before is None else store._replicas.on(before)
+    while calls_to(path) or any(host.is_writing(log) for log in logs):
+        seconds = longest_seconds(path)
+        waited = awake_seconds(began, time.monotonic())
+        if max(seconds, waited) > store.patience_seconds:
+            reason = f"a call of before to it has not come back for {seconds:.0f} s: it hangs"
+            raise LogDirOfflineError(path=path, reason=reason)
+        wait_awake(time.sleep, parallel.LOOK_SECONDS)
+
+
+def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:
+    """Raise LogDirError while something in a log dir is still of use; raises OSError too."""
+    from logstore.store.start.listing import list_log_dir
+
+    replicas = store._replicas
+    held = sorted(str(key) for key in replicas.names() if replicas.dir_holding(key) is log_dir)
+    if held:
+        reason = f"it holds {len(held)} replicas: {', '.join(held[:20])}; move or delete them first"
+        raise LogDirError(path=log_dir.path, reason=reason)
+    targets = [m for m in list(replicas.running_moves.values()) if m.target_dir == log_dir.path]
+    if targets:
+        reason = f"{len(targets)} moves to it are under way; cancel them first"
+        raise LogDirError(path=log_dir.path, reason=reason)
+    left = list_log_dir(log_dir).replicas
+    if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
+        reason = (
+            "it keeps the record of deletions that a log dir which is offline, or hangs, has yet "
+            "to learn"
+        )
+        raise LogDirError(path=log_dir.path, reason=reason)
+    deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
+    if deleted:  # without the record, a copy in another log dir would come back
+        reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
+        reason += "copies in other log dirs are removed; try again"
+        raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
+    copies = [facts.dir_name for facts in left if facts.kind == "move" or not facts.topic_id]
+    if copies:
+        reason = f"{', '.join(copies)} may be needed still"
+        raise LogDirError(path=log_dir.path, reason=reason)

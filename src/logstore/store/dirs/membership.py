@@ -1,0 +1,209 @@
+"""Change which log dirs belong to a running store: admit one, replace one, forget one.
+
+`admit` looks at a path and says what it is to be, without writing; `join` and `forget` write. The
+roster with the highest epoch wins at the next start, so a crash between the files of two log dirs
+leaves either the old store or the new one. A dir that joins is written before the others hear of
+it: it holds nothing yet, and a store that does not know it misses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from logstore.disk.documents.meta_properties import MetaProperties, new_id
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirIdentityError, LogStoreError
+from logstore.store.dirs.parallel import for_each
+from logstore.store.dirs.takeover import does_not_work, each
+from logstore.store.replicas import Replicas
+from logstore.store.start.identity import check_apart, resolve, write_identity
+from logstore.store.start.open_dirs import look
+from logstore.store.start.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
+
+REPLACE_REMEDY = (
+    "mount the disk, or, if this empty one replaces it, pass format_new=True "
+    "(logstore reopen --format-new)"
+)
+
+
+class Admission(NamedTuple):
+    """What a path is to be in the store.
+
+    Attributes:
+        is_new: it is empty, and gets an identity.
+        is_changed: what it says of itself has to be written.
+        replaces: the directory id whose place it takes, if any.
+    """
+
+    path: str
+    directory_id: str
+    is_new: bool
+    is_changed: bool
+    replaces: str | None = None
+
+
+class Membership:
+    """The roster of a running store. Threads: changes exclude each other."""
+
+    def __init__(self, replicas: Replicas, roll: Roll, patience_seconds: float) -> None:
+        meta = roll.members[0].meta
+        self.cluster_id, self.broker_id = meta.cluster_id, meta.broker_id
+        self.epoch, self.roster = meta.roster_epoch, meta.roster
+        self._replicas = replicas
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()  # never held over a call to a disk longer than the patience
+
+    def admit(
+        self, path: str, *, format_new: bool = False, replaces: str | None = None
+    ) -> Admission:
+        """Say what the directory at a path is to be; nothing is written, and no hang waited for.
+
+        Args:
+            format_new: take a directory without identity, or one that was removed, into the store.
+            replaces: the directory id of the disk that is gone for good, whose place a new one
+                takes.
+
+        Raises:
+            LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
+                not formatted, or new where a disk of fstab is not mounted.
+            LogDirOfflineError: it cannot be read.
+        """
+        configured = resolve(path, self._patience_seconds)
+        resolved = configured.paths[0]
+        for log_dir in self._replicas.log_dirs:
+            check_apart(resolved, log_dir.path)
+        (facts,) = look(configured, self._patience_seconds)
+        if facts.found is Found.BAD:
+            raise does_not_work(resolved, facts.reason)
+        if facts.meta is not None:
+            return self._admit_formatted(facts, facts.meta, format_new, replaces)
+        directory_id = self._known_id(facts)
+        if directory_id is not None:
+            self._check_stands_once(resolved, directory_id)
+            return Admission(resolved, directory_id, is_new=False, is_changed=True)
+        if facts.found is Found.DAMAGED or facts.has_replicas:
+            if not format_new:
+                reason = (
+                    f"its meta.properties is lost ({facts.reason or 'it is gone'}), and nothing "
+                    f"tells which log dir of the store it is: {FORMAT_REMEDY}"
+                )
+                raise LogDirIdentityError(path=resolved, reason=reason)
+        elif not format_new:
+            why = not_mounted(facts) or "it is not formatted"
+            raise LogDirIdentityError(path=resolved, reason=f"{why}: {REPLACE_REMEDY}")
+        elif facts.unmounted and replaces is None:
+            raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
+        return Admission(resolved, new_id(), is_new=True, is_changed=True, replaces=replaces)
+
+    def _admit_formatted(
+        self, facts: DirFacts, meta: MetaProperties, format_new: bool, replaces: str | None
+    ) -> Admission:
+        if meta.cluster_id != self.cluster_id:
+            reason = f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id})"
+            raise LogDirIdentityError(path=facts.path, reason=reason)
+        self._check_stands_once(facts.path, meta.directory_id)
+        if meta.directory_id in self.roster:
+            whole = self._meta_of(meta.directory_id)
+            return Admission(facts.path, meta.directory_id, False, is_changed=meta != whole)
+        if not format_new:
+            reason = (
+                f"its directory id {meta.directory_id} is not in the roster of the store: it was "
+                "removed or replaced; pass format_new=True to take it back"
+            )
+            raise LogDirIdentityError(path=facts.path, reason=reason)
+        return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)
+
+    def _check_stands_once(self, path: str, directory_id: str) -> None:
+        """Raise when a log dir of another path has this id: its replicas would be there twice."""
+        for log_dir in self._replicas.log_dirs:
+            if log_dir.directory_id != directory_id or log_dir.path == path:
+                continue
+            reason = f"it is the same log dir as {log_dir.path}, by another name or a copy"
+            if log_dir.is_offline:
+                reason += "; that one is offline: mount the disk there, and reopen it"
+            raise LogDirIdentityError(path=path, reason=reason)
+
+    def _known_id(self, facts: DirFacts) -> str | None:
+        """Give the id of a member that lost its identity: what is left of it, or the only gap."""
+        absent, hinted = self._absent_ids(), facts.hint.directory_id
+        was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
+        if not was_ours or facts.hint.cluster_id not in (None, self.cluster_id):
+            return None
+        if hinted is not None:
+            return hinted if hinted in absent else None
+        return absent[0] if len(absent) == 1 else None
+
+    def _absent_ids(self) -> list[str]:
+        """List the members that no log dir of the store serves as."""
+        serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
+        return [id_ for id_ in self.roster if id_ not in serving]
+
+    def _meta_of(self, directory_id: str) -> MetaProperties:
+        return MetaProperties(
+            self.cluster_id, self.broker_id, directory_id, self.epoch, self.roster, False
+        )
+
+    def join(self, log_dir: LogDir, admission: Admission) -> None:
+        """Make a locked log dir a member, durably, and tell the other log dirs.
+
+        An epoch is used once: should the identity of a dir that did not make it come to light
+        later, every roster written since outranks it.
+
+        Raises:
+            LogDirOfflineError: it cannot be written; the roster is what it was.
+        """
+        with self._lock:
+            log_dir.belong(self.cluster_id, admission.directory_id)
+            before = self.roster
+            roster = tuple(id_ for id_ in before if id_ != admission.replaces)
+            if admission.directory_id not in roster:
+                roster = (*roster, admission.directory_id)
+            if roster != before:
+                self.epoch, self.roster = self.epoch + 1, roster
+            elif not admission.is_changed:
+                return
+            meta = self._meta_of(admission.directory_id)
+            try:
+                each(
+                    [log_dir],
+                    lambda log_dir: write_identity(log_dir, meta),
+                    self._patience_seconds,
+                    when="as it is brought in",
+                )
+                log_dir.check()
+            except LogStoreError:
+                self.roster = before
+                raise
+            self._tell(besides=log_dir)
+
+    def forget(self, directory_id: str) -> None:
+        """Take a member out of the store, durably: its disk is gone, or holds nothing any more."""
+        with self._lock:
+            if directory_id not in self.roster:
+                return
+            self.epoch += 1
+            self.roster = tuple(id_ for id_ in self.roster if id_ != directory_id)
+            self._tell()
+
+    def _tell(self, besides: LogDir | None = None) -> None:
+        """Write the roster to all other log dirs; one that fails or hangs learns later."""
+        others = [
+            log_dir
+            for log_dir in self._replicas.log_dirs
+            if log_dir is not besides
+            and log_dir.directory_id in self.roster
+            and not log_dir.is_suspect
+        ]
+        for_each(
+            others,
+            lambda log_dir: write_identity(log_dir, self._meta_of(log_dir.directory_id)),
+            name="logstore-roster",
+            is_given_up=lambda log_dir: log_dir.is_suspect,
+        )
+        self.note_missing()
+
+    def note_missing(self) -> None:
+        """Note which members no log dir of the store stands for."""
+        there = {log_dir.directory_id for log_dir in self._replicas.log_dirs}
+        self._replicas.missing_ids = tuple(id_ for id_ in self.roster if id_ not in there)

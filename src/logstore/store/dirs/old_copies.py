@@ -1,0 +1,369 @@
+"""Recognise an old copy of a log dir by what the other log dirs and this process know of it.
+
+    settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
+    loading     a log that ends before what was durable is opened as an incomplete one
+    conclude    the doubts are written down, or a new generation begins; then the others see it
+    leave       at an orderly close the others see the last generation of each
+
+`disk/documents/generations` has the files, and why a crash raises no false alarm. A store of one
+log dir has no witness, and log dirs that are all rolled back to one moment agree with each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.documents.generations import Generation, Seen
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.log.log import Log
+from logstore.log.recovery.incomplete import IncompleteLog
+from logstore.names import TopicPartition
+from logstore.store.dirs.parallel import for_each
+from logstore.store.replicas import OfflineReplica, Replicas, key_of
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
+
+# So many other log dirs keep the recovery points of one, for the report of what is missing.
+WITNESSES = 2
+# So long does a log dir that is closed wait for the others' last generation.
+FAREWELL_SECONDS_MAX = 5.0
+FAREWELL_LOOK_SECONDS = 0.05
+
+REMEDY = (
+    "mount the right disk and reopen the log dir; or, if what is missing is gone for good, "
+    "promote each of its replicas (logstore promote)"
+)
+
+
+# --- what others know -----------------------------------------------------------------------------
+
+
+def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
+    """Give what the other log dirs, and this process, have seen of one; and which of them."""
+    if log_dir.generation.held is not None:
+        yield "this process", log_dir.generation.held
+    for other in replicas.log_dirs:
+        if other is not log_dir:
+            seen = other.generation.seen.get(log_dir.directory_id)
+            if seen is not None:
+                yield other.path, seen
+
+
+def _rank(generation: Generation) -> tuple[int, int]:
+    return generation.number, generation.step
+
+
+def _last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
+    """Give the last generation of a log dir that is known, also by itself."""
+    known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
+    current = log_dir.generation.current
+    return max([*known, *([current] if current else [])], key=_rank, default=None)
+
+
+def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
+    """Give the recovery points that were last seen of a log dir, as far as they are kept."""
+    kept = [seen for _, seen in _seen_of(replicas, log_dir) if seen.offsets is not None]
+    newest = max(kept, key=lambda seen: _rank(seen.generation), default=None)
+    return {} if newest is None or newest.offsets is None else newest.offsets
+
+
+def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
+    """Judge a log dir whose files were read; tells whether all of its replicas are in doubt.
+
+    One that was found to be an old copy before has the list of those that still are.
+    """
+    own, is_fresh = log_dir.generation, False
+    ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
+    ahead = [(who, generation) for who, generation in ahead if own.is_behind(generation)]
+    if ahead:
+        last = max((generation for _, generation in ahead), key=_rank)
+        at = own.doubted_at
+        is_fresh = not own.doubts or at is None or _rank(last) > _rank(at)
+        names = ", ".join(sorted(who for who, _ in ahead))
+        own.old = (
+            f"log dir {log_dir.path} is an old copy, of generation {own.current}: generation "
+            f"{last} of it was seen by {names}"
+        )
+    elif own.doubts and not own.old:
+        own.old = f"log dir {log_dir.path} is an old copy: durable records are missing in it"
+    return is_fresh
+
+
+# --- the start-up table's decisions ---------------------------------------------------------------
+
+
+def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
+    """Have the replicas of old copies open incomplete; nothing else of them is touched."""
+    fresh = {d.path: recognise(replicas, d) for d in replicas.log_dirs if not d.is_offline}
+    told, doubtful = [], set()
+    decisions = list(decisions)
+    for decision in decisions:
+        first, key = decision.replicas[0], decision.topic_partition
+        if decision.act not in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE) or first.is_open:
+            continue
+        log_dir = replicas.dir_of(first.log_dir)
+        own = log_dir.generation
+        if not own.old or not (fresh.get(first.log_dir) or key in own.doubts):
+            continue
+        doubtful.add(key)
+        own.found[key] = max(own.doubts.get(key, -1), known_offsets(replicas, log_dir).get(key, -1))
+    for decision in decisions:
+        key, first = decision.topic_partition, decision.replicas[0]
+        if key not in doubtful:
+            told.append(decision)
+        elif decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
+            others = [f for d in decisions if d.topic_partition == key for f in d.replicas]
+            others = [facts for facts in others if facts is not first]
+            reason = replicas.dir_of(first.log_dir).generation.old
+            if decision.act is Act.INCOMPLETE:
+                reason = f"{decision.reason}; {reason}"
+            told.append(Decision(Act.INCOMPLETE, key, (first, *others), f"{reason}; {REMEDY}"))
+        else:
+            reason = f"{decision.reason or decision.act.value}: not done beside an old copy"
+            told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
+    return told
+
+
+def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
+    """Say what an incomplete replica of an old copy lacks, as far as that is known."""
+    own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
+    known = max(own.doubts.get(key, -1), own.found.get(key, -1))
+    if not own.old or known < 0:
+        return decision
+    reason = f"it has records up to {end_offset}, and was last seen with records up to {known}"
+    if known > end_offset:
+        reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
+    decision = decision._replace(reason=f"{reason}; {decision.reason}")
+    if isinstance(log, IncompleteLog):
+        log.reason = decision.reason
+    return decision
+
+
+def judge(
+    replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
+) -> Decision | None:
+    """Decide about a log that has just been opened, if it is not the one that was there before.
+
+    It is of another topic id, or ends before records that were durable.
+
+    Args:
+        before: the log as it was in this process before its log dir went offline.
+    """
+    own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
+    held, is_same = -1, before is None or before.topic_id == log.topic_id
+    if before is not None:
+        held = before.recovery_point
+    elif not own.is_readable:
+        held = known_offsets(replicas, log_dir).get(key, -1)
+    if is_same and log.log_end_offset >= held:
+        return None
+    own.old = own.old or f"log dir {log_dir.path} is an old copy: durable records are missing in it"
+    own.found[key] = held
+    return Decision(Act.INCOMPLETE, key, (facts,), f"{own.old}; {REMEDY}")
+
+
+def tell(log_dirs: Iterable[LogDir]) -> list[str]:
+    """Log that log dirs are old copies; gives the same for the report."""
+    told = []
+    for log_dir in log_dirs:
+        own = log_dir.generation
+        if own.old:
+            names = ", ".join(sorted(f"{topic}-{number}" for topic, number in own.found))
+            told.append(f"{own.old}; not writable: {names or 'nothing'}; {REMEDY}")
+            logging.getLogger("logstore").warning("%s", told[-1])
+    return told
+
+
+def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
+    """Tell where the catalog was wrong about a log dir that serves; the directories are right."""
+    for key, log_dir in said.items():
+        replica = replicas.opened.get(key)
+        if replica is not None:
+            if replica.log_dir is not log_dir:
+                yield f"the catalog had {key} in {log_dir.path}, it is in {replica.log_dir.path}"
+        elif key not in replicas and not log_dir.is_offline:
+            yield f"the catalog had {key} in {log_dir.path}, and it is in no log dir that serves"
+            if not replicas.is_a_dir_bad():
+                replicas.catalog.note(key, None)
+
+
+def note_missing(
+    replicas: Replicas, said: Mapping[TopicPartition, LogDir]
+) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
+    """Take the replicas offline that lived in a log dir, and that its old copy does not have."""
+    missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
+    for key, log_dir in said.items():
+        own = log_dir.generation
+        if log_dir.is_offline or not own.old or key in replicas:
+            continue
+        reason = (
+            f"{own.old}; it is from before {key} was there: mount the right disk and reopen the "
+            f"log dir, or delete {key} to give it up"
+        )
+        error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
+        own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
+        replicas.offline[key] = OfflineReplica(error, log_dir, is_missing=True)
+        missing.append((key, log_dir, error))
+    return missing
+
+
+# --- what is written down -------------------------------------------------------------------------
+
+
+def has_witness(replicas: Replicas) -> bool:
+    """Tell whether there is more than one log dir in the store."""
+    return len(replicas.log_dirs) + len(replicas.missing_ids) > 1
+
+
+def conclude(replicas: Replicas, loaded: Sequence[LogDir]) -> None:
+    """Write down what the loading of log dirs found, then have the others see it.
+
+    A log dir whose disk fails here is offline; a full one stays at the generation it has.
+    """
+
+    def begin(log_dir: LogDir) -> None:
+        own, last = log_dir.generation, _last_seen(replicas, log_dir)
+        doubts = {
+            key: max(end_offset, own.found.get(key, -1))
+            for key, end_offset in {**own.found, **own.doubts}.items()
+            if _is_in_doubt(replicas, key, log_dir)
+        }
+        if doubts:
+            own.doubt(doubts, last)
+        elif has_witness(replicas) or own.is_frozen:
+            own.begin(last, {key_of(log): log.recovery_point for log in replicas.on(log_dir)})
+
+    _each(loaded, begin)
+    _each(replicas.log_dirs, lambda log_dir: witness(replicas, log_dir))
+
+
+def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
+    """Tell whether a replica is still one of this log dir: another copy may have its place."""
+    replica = replicas.opened.get(key)
+    return key in replicas and (replica is None or replica.log_dir is log_dir)
+
+
+def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
+    def at(log_dir: LogDir) -> None:
+        try:
+            with call(log_dir.path, SYNCING):
+                work(log_dir)
+        except OSError as error:
+            log_dir.failed(error)
+        except LogStoreError:
+            pass  # it is offline by now
+
+    serving = [log_dir for log_dir in log_dirs if not log_dir.is_refusing]
+    outcomes = for_each(serving, at, is_given_up=lambda log_dir: log_dir.is_suspect)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def checkpoint(
+    replicas: Replicas, log_dir: LogDir, offsets: Mapping[TopicPartition, int], *, is_last: bool
+) -> None:
+    """Let a log dir's generation follow a change of its recovery points; raises OSError."""
+    if has_witness(replicas) and (is_last or offsets != log_dir.generation.offsets):
+        log_dir.generation.step(offsets)
+
+
+def witness(replicas: Replicas, log_dir: LogDir) -> None:
+    """Write down in one log dir what it sees of the others, if that is news; raises OSError."""
+    seen = {id_: one for id_, one in log_dir.generation.seen.items() if _is_member(replicas, id_)}
+    ids = sorted(other.directory_id for other in replicas.log_dirs if other.directory_id)
+    for other in replicas.log_dirs:
+        own = other.generation
+        if other is log_dir or other.is_offline or own.is_frozen or own.current is None:
+            continue
+        before, at = seen.get(other.directory_id), ids.index(other.directory_id)
+        if before is not None and _rank(before.generation) > _rank(own.current):
+            continue
+        neighbours = [ids[(at + 1 + n) % len(ids)] for n in range(WITNESSES)]
+        offsets = own.offsets if log_dir.directory_id in neighbours else None
+        seen[other.directory_id] = Seen(own.current, offsets)
+    paths = {id_: p for id_, p in log_dir.generation.paths.items() if _is_member(replicas, id_)}
+    others = [other for other in replicas.log_dirs if other is not log_dir]
+    paths |= {o.directory_id: o.path for o in others if o.directory_id and not o.is_offline}
+    if has_witness(replicas):
+        log_dir.generation.witness(seen, paths)
+
+
+def _is_member(replicas: Replicas, directory_id: str) -> bool:
+    return directory_id in replicas.missing_ids or any(
+        log_dir.directory_id == directory_id for log_dir in replicas.log_dirs
+    )
+
+
+# --- promote and delete ---------------------------------------------------------------------------
+
+
+def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
+    """Note durably that a replica is what its user took it for; raises OSError."""
+    if key in log_dir.generation.doubts:
+        with call(log_dir.path, SYNCING):
+            log_dir.generation.settle(key, _last_seen(replicas, log_dir))
+
+
+def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
+    """Tell whether a replica is one that an old copy does not have."""
+    offline = replicas.offline.get(key)
+    return offline is not None and offline.is_missing
+
+
+def give_up(replicas: Replicas, key: TopicPartition) -> bool:
+    """Forget a replica that an old copy does not have, by its user's word; raises LogStoreError.
+
+    Tells whether it was one.
+    """
+    offline = replicas.offline.get(key)
+    if offline is None or not offline.is_missing:
+        return False
+    log_dir = offline.log_dir
+    log_dir.check()
+    try:
+        settle(replicas, log_dir, key)
+    except OSError as error:
+        raise log_dir.failed(error) from error
+    replicas.remove(key)
+    replicas.catalog.note(key, None)
+    return True
+
+
+# --- an orderly close -----------------------------------------------------------------------------
+
+
+class Farewell:
+    """Let the log dirs that are closed at once wait for each other's last generation, a while.
+
+    Without it, what was flushed since the last checkpoint could be rolled back unseen. The thread
+    that closes them one after the other, where no other can be had, does not wait: none would come.
+    """
+
+    def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
+        self._left = set(log_dirs)
+        seconds = FAREWELL_SECONDS_MAX if timeout is None else timeout / 2
+        self._deadline = time.monotonic() + min(seconds, FAREWELL_SECONDS_MAX)
+        self._changed = threading.Condition()
+        self._made_by = threading.get_ident()
+
+    def arrive(self, log_dir: LogDir) -> None:
+        """Say that the last generation of a log dir is on its disk, or will not be."""
+        with self._changed:
+            self._left.discard(log_dir)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait for all that serve."""
+        if threading.get_ident() == self._made_by:
+            return
+        with self._changed:
+            while any(not log_dir.is_refusing for log_dir in self._left):
+                seconds = self._deadline - time.monotonic()
+                if seconds <= 0:
+                    return
+                self._changed.wait(min(seconds, FAREWELL_LOOK_SECONDS))

@@ -1,0 +1,255 @@
+"""Flush, close and drop the logs of one log dir; the store does it for all of them at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk import bulk
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.documents.meta_properties import new_id
+from logstore.disk.failures import Verdict, reason_of, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.disk.threads import Thread
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogDirOfflineError, LogDirSuspectError, LogStoreError
+from logstore.log.log import Log
+from logstore.log.write.flush import unflushed_paths
+from logstore.store.dirs.old_copies import Farewell, witness
+from logstore.store.dirs.parallel import Outcome, for_each
+from logstore.store.reader import CLOSED
+from logstore.store.replicas import Replicas
+from logstore.store.upkeep.keeper import DirKeeper, warn
+
+if TYPE_CHECKING:
+    from logstore.store.store import LogStore
+
+
+def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
+    """Flush all log dirs at once; give those that do not serve; see `LogStore.flush`."""
+    skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
+    good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
+    outcomes = for_each(
+        good, partial(flush_dir, replicas), name="logstore-flush", is_given_up=is_suspect
+    )
+    raise_first(outcomes)
+    for outcome in outcomes:
+        if not outcome.is_finished:
+            raise outcome.item.suspect_error()
+    return skipped
+
+
+class Closing:
+    """The close of a store, which every call of `LogStore.close` completes or waits for.
+
+    Threads: the thread that holds `_lock` does the work. `_left` is set once all of it is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended: dict[LogDir, Outcome[LogDir]] = {}
+        self._left: tuple[str, ...] | None = None
+        self._errors: list[LogStoreError] = []  # raised once
+
+    def wait(self, store: LogStore, timeout: float | None) -> tuple[str, ...]:
+        """Close a store in order, as a whole; name the log dirs that were not closed so."""
+        if self._left is None:
+            uninterrupted(lambda _: self._close(store, timeout))
+        if self._errors:
+            raise self._errors.pop()
+        assert self._left is not None
+        return self._left
+
+    def _close(self, store: LogStore, timeout: float | None) -> None:
+        """Stop what runs on a store, then close its log dirs, unless another call does so."""
+        store.host.closing()
+        with self._lock:
+            if self._left is not None:
+                return
+            with store._lifecycle:
+                store._closed = CLOSED
+                store._is_armed = False
+            self._close_dirs(store, timeout)
+        store._wait_for_seers(timeout)
+        store._watchdog.stop()
+
+    def _close_dirs(self, store: LogStore, timeout: float | None) -> None:
+        replicas, keepers = store._replicas, store._keepers
+        store.admin.stop()
+        for keeper in keepers.values():
+            keeper.stop()
+        serving = [one for one in replicas.log_dirs if one not in self._ended]
+        left = [log_dir.path for log_dir in serving if log_dir.is_offline]
+        hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
+        let_go(replicas, hanging)
+        farewell = Farewell((one for one in serving if one not in hanging), timeout)
+
+        def close_one(log_dir: LogDir) -> None:
+            try:
+                close_dir(replicas, keepers.get(log_dir.path), log_dir, farewell)
+                self._ended[log_dir] = Outcome(log_dir, None, True)
+            except Exception as error:
+                self._ended[log_dir] = Outcome(log_dir, error, True)
+                raise
+
+        outcomes = for_each(
+            [log_dir for log_dir in serving if log_dir not in hanging],
+            close_one,
+            timeout=timeout,
+            name="logstore-close",
+            is_given_up=is_suspect,
+            on_break=_wait_for_all,
+        )
+        outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
+        before = [one for one in replicas.log_dirs if one not in serving]
+        outcomes += [self._ended[log_dir] for log_dir in before]
+        for outcome in outcomes:
+            if outcome.error is not None or not outcome.is_finished:
+                left.append(outcome.item.path)
+                why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
+                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
+        try:
+            raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
+        except LogStoreError as error:
+            self._errors = [error]
+        self._left = tuple(left)
+
+
+def _wait_for_all() -> None:
+    """Have an interrupted close wait for its threads: the next call goes on where they end."""
+
+
+def flush_dir(replicas: Replicas, log_dir: LogDir) -> None:
+    """Flush every log of a log dir, then raise the first error there was."""
+    for failure in _for_logs(replicas, log_dir, Log.flush):
+        raise failure
+
+
+def close_dir(
+    replicas: Replicas,
+    keeper: DirKeeper | None,
+    log_dir: LogDir,
+    farewell: Farewell | None = None,
+) -> None:
+    """Close one log dir in order, or let go of it when it does not serve.
+
+    Args:
+        farewell: shared by the log dirs that are closed at once.
+    """
+    failures: list[LogStoreError] = []
+    farewell = farewell or Farewell((), None)
+    try:
+        if keeper is not None and not log_dir.is_refusing:
+            failures = _close_good_dir(replicas, keeper, log_dir, farewell)
+    except OSError as error:
+        raise log_dir.failed(error) from error
+    finally:
+        farewell.arrive(log_dir)
+        if log_dir.is_refusing:
+            drop_logs(replicas, log_dir)
+        log_dir.release()
+    if failures:
+        raise failures[0]
+
+
+def _close_good_dir(
+    replicas: Replicas, keeper: DirKeeper, log_dir: LogDir, farewell: Farewell
+) -> list[LogStoreError]:
+    """Flush, write the checkpoints, close; the marker comes last, and only if nothing is amiss."""
+    keeper.join(None)
+    failures = _for_logs(replicas, log_dir, Log.flush)
+    try:
+        keeper.write_offsets(is_last=True)
+    except OSError as error:  # a full disk has no room for them: the logs are closed all the same
+        failures.append(log_dir.failed(error))
+    farewell.arrive(log_dir)
+    failures += _for_logs(replicas, log_dir, Log.close)
+    for incomplete in list(replicas.incomplete.values()):
+        if incomplete.log_dir is log_dir:
+            incomplete.log.close()
+    if failures:  # whoever could not be closed in order lets go at least
+        _for_logs(replicas, log_dir, partial(Log.close, flush=False))
+    log_dir.check()
+    farewell.wait()
+    _witness(replicas, log_dir)
+    if not log_dir.start_id:
+        log_dir.begin(new_id())  # the disk was full at the start; it may have room by now
+    if not failures and log_dir.is_fully_loaded and log_dir.start_id:
+        log_dir.lock.mark_clean(log_dir.start_id)
+    return failures
+
+
+def _witness(replicas: Replicas, log_dir: LogDir) -> None:
+    """Write down the last generation of the other log dirs; a full disk has no room for it."""
+    try:
+        with call(log_dir.path, SYNCING):
+            witness(replicas, log_dir)
+    except OSError as error:
+        if verdict_of(error) is not Verdict.FULL:
+            raise
+
+
+def is_suspect(log_dir: LogDir) -> bool:
+    """Tell whether it is of no use to wait for a log dir."""
+    return log_dir.is_suspect
+
+
+def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
+    """Let go of log dirs that hang, each in a thread that nobody waits for."""
+    for log_dir in log_dirs:
+        thread = Thread(
+            target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread can be had, and the disk would hold this one
+            warn("log dir %s hangs, and stays locked by this process: %s", log_dir.path, error)
+
+
+def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
+    """Let go of every descriptor on a dead disk: else it goes on failing when it is back.
+
+    And of what is in memory of it: who opens it next reads what a failed flush has left there.
+    """
+    unflushed: list[str] = []
+    incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
+    for log in [*replicas.on(log_dir), *incomplete]:
+        try:
+            if isinstance(log, Log):  # nobody here writes the others
+                unflushed += unflushed_paths(log)
+            log.detach(log_dir.refusal(), of=log_dir)
+        except Exception:  # noqa: BLE001 - the next one must be dropped too
+            warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
+    for path in unflushed:
+        with suppress(OSError):
+            bulk.forget_clean(path)
+
+
+def _for_logs(
+    replicas: Replicas, log_dir: LogDir, work: Callable[[Log], object]
+) -> list[LogStoreError]:
+    """Do something for every log of a log dir; one that fails does not stop the others."""
+    failures = []
+    for log in replicas.on(log_dir):
+        if log.is_closed_whole:
+            continue
+        try:
+            work(log)
+        except LogStoreError as error:
+            log_dir.check()
+            failures.append(error)
+    return failures
+
+
+def raise_first(outcomes: Iterable[Outcome[LogDir]]) -> None:
+    """Raise the first error of several log dirs, as an error of this library."""
+    for outcome in outcomes:
+        if isinstance(outcome.error, OSError):
+            raise LogDirOfflineError(
+                path=outcome.item.path, reason=reason_of(outcome.error)
+            ) from outcome.error
+        if outcome.error is not None:
+            raise outcome.error

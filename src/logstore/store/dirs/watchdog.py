@@ -1,0 +1,169 @@
+"""Notice disks that hang: one thread per store, which itself never touches a disk.
+
+    a call under way for longer than the bound        the dir is SUSPECT: new calls raise at once
+    while it is                                       those who wait for its logs' locks are freed
+    good probes in a row, and no call is stuck        the dir serves again
+
+The bound is the configuration's `log_dir_suspect_ms`; calls that wait for the disk to write may
+take three times as long, work on a whole log twelve times. Time in which the process itself did
+not run is not counted. Nothing here waits for anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+from weakref import ref
+
+from logstore.disk.bell import Bell
+from logstore.disk.calls import awake_seconds, calls_under_way, wait_awake
+from logstore.disk.log_dir import LogDir
+from logstore.disk.states import Event
+from logstore.disk.threads import Thread, start_for
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.write.hung_locks import Relief, is_free
+from logstore.store.replicas import Replicas
+
+GOOD_PROBES = 3
+LOOK_SECONDS_MAX = 0.5
+RELIEF_SECONDS = 0.1
+LAST_LOOKS = 5
+
+
+class Stuck(NamedTuple):
+    """The call that has been under way longest, for its kind."""
+
+    seconds: float
+    path: str
+
+
+class _Appending(NamedTuple):
+    """An append as first seen: one that still writes at the same place later is the same."""
+
+    position: int
+    since: float
+
+
+class Watchdog:
+    """The watch over the log dirs of one store."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        suspect_seconds: float,
+        on_suspect: Callable[[LogDir], None] = lambda log_dir: None,
+        on_answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._replicas = replicas
+        self._bound = suspect_seconds
+        self._on_suspect = on_suspect
+        self._on_answered = on_answered
+        self._appending: dict[Log, _Appending] = {}
+        self._relief: dict[LogDir, Relief] = {}
+        self._stopped = Bell()
+        self._thread = Thread(
+            target=_watch, args=(ref(self), self._stopped), name="logstore-watchdog", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread; raises LogDirError, retriable, when there is none to be had."""
+        start_for(self._replicas.log_dirs[0].path, self._thread)
+
+    def stop(self) -> None:
+        """End the thread; while it frees those who wait for a disk that hangs, a little later."""
+        self.leave()
+        if self._thread.ident is not None and not self._relief:
+            self._thread.join()
+
+    def leave(self) -> None:
+        """Have the thread end, and do not wait for it."""
+        self._stopped.ring()
+
+    def last_looks(self) -> None:
+        """Free those who wait for a disk that hangs, a little longer."""
+        for _ in range(LAST_LOOKS if self._relief else 0):
+            time.sleep(RELIEF_SECONDS)
+            self.look(time.monotonic())
+
+    def pause(self) -> float:
+        """Look often while somebody has to be freed; else often enough for the bound."""
+        if self._relief:
+            return RELIEF_SECONDS
+        return min(self._bound / 10, LOOK_SECONDS_MAX)
+
+    # --- one look ---------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Look at every log dir, at `now` of the monotonic clock."""
+        calls = [
+            (call.path, awake_seconds(call.since, now), call.patience) for call in calls_under_way()
+        ]
+        appending: dict[Log, _Appending] = {}
+        for log_dir in self._replicas.log_dirs:
+            logs = self._replicas.on(log_dir)
+            stuck = max(
+                self._appends(logs, now, appending),
+                *self._calls(log_dir, calls),
+                Stuck(0.0, log_dir.path),
+            )
+            self._judge(log_dir, logs, stuck)
+        self._appending = appending
+
+    def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
+        """Give the calls to one log dir, with their age as if they were ordinary ones."""
+        below = log_dir.path + "/"
+        for path, seconds, patience in calls:
+            if path.startswith(below) or path == log_dir.path:
+                yield Stuck(seconds / patience, path)
+
+    def _appends(self, logs: list[Log], now: float, seen: dict[Log, _Appending]) -> Stuck:
+        """Give the append that has been writing at the same place since the earliest look."""
+        oldest = Stuck(0.0, "")
+        for log in logs:
+            position = host.writing_position(log)
+            if position is None:
+                continue
+            before = self._appending.get(log)
+            if before is None or before.position != position:
+                before = _Appending(position, now)
+            seen[log] = before
+            oldest = max(oldest, Stuck(awake_seconds(before.since, now), log.directory))
+        return oldest
+
+    def _judge(self, log_dir: LogDir, logs: list[Log], stuck: Stuck) -> None:
+        """Let the state of one log dir follow from what is stuck."""
+        if log_dir.is_offline:
+            self._relief.pop(log_dir, None)
+            return
+        if stuck.seconds > self._bound:
+            log_dir.good_probes = 0
+            reason = f"a call to {stuck.path} has not come back for {stuck.seconds:.1f} s"
+            if log_dir.change(Event.STUCK, reason):
+                self._on_suspect(log_dir)
+        if not log_dir.is_suspect:
+            return
+        self._relief.setdefault(log_dir, Relief()).look(logs)
+        is_back = all(is_free(log) for log in logs)
+        if is_back and log_dir.good_probes >= GOOD_PROBES and stuck.seconds < self._bound:
+            del self._relief[log_dir]
+            if log_dir.change(Event.ANSWERED):
+                self._on_answered()
+
+
+def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
+    """Look every so often; while this thread waits, it does not keep the store open."""
+    watchdog = entry()
+    while watchdog is not None:
+        pause_seconds = watchdog.pause()
+        watchdog = None
+        is_over = wait_awake(stopped.wait, pause_seconds)
+        watchdog = entry()
+        if watchdog is not None and is_over:
+            watchdog.last_looks()
+            return
+        if watchdog is not None:
+            with suppress(MemoryError):  # the next look may have more
+                watchdog.look(time.monotonic())

@@ -1,0 +1,1 @@
+"""Read, adopt and write the log dirs of a Kafka broker."""

@@ -1,0 +1,202 @@
+"""Take a partition out of a broker's log dir into a store, its offsets and bytes as they are.
+
+The copy is made under the name of a deleted replica, which the next start purges, and renamed when
+all of it is durable. Sealed segments are linked where they can be: nothing here writes into one, so
+the file of the broker stays what it is. Where they cannot (another mount, another owner) they share
+their blocks if the file system knows that, else they are copied. The last one, which both could go
+on to write, is always copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.config import LogConfig
+from logstore.disk import bulk, files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.segments.segment import Segment
+from logstore.names import (
+    TopicPartition,
+    delete_dir_name,
+    dir_name,
+    parse_dir_name,
+    segment_file_name,
+)
+from logstore.store import creation
+from logstore.store.replicas import Replicas
+from logstore.store.start.listing import with_metadata
+from logstore.store.start.startup_table import ReplicaFacts
+from logstore.store.usage import choose_dir
+
+if TYPE_CHECKING:
+    from logstore.store.store import LogStore
+
+COPY_BYTES = 8 << 20
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
+NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
+
+
+class Adopted(NamedTuple):
+    """Tell what was taken, and how."""
+
+    log_start_offset: int
+    log_end_offset: int
+    linked_bytes: int
+    cloned_bytes: int
+    copied_bytes: int
+
+
+def adopt(
+    store: LogStore, source: LogStore, name: TopicPartition, show: Callable[[int], object]
+) -> Adopted:
+    """Take one partition of a broker into a store.
+
+    Args:
+        source: opened by `LogStore.open_kafka`.
+        show: called with the bytes done so far.
+
+    Raises:
+        PartitionExistsError: the store has one of that name.
+        LogStoreError: the source cannot be read, or a disk failed.
+    """
+    log = source.log(*name)
+    replicas = store._replicas
+    with replicas.reserved(name):
+        creation.check_absent(replicas, name, is_new=False)
+        good, failure = creation.candidates(replicas)
+        if not good:
+            assert failure is not None
+            raise failure
+        log_dir = choose_dir(good, log.size_bytes)
+        directory = os.path.join(log_dir.path, dir_name(*name))
+        temporary = os.path.join(log_dir.path, delete_dir_name(*name, os.urandom(16).hex()))
+        try:
+            if files.exists(directory):
+                reason = f"{directory} stands in the way; it is not a replica of this store"
+                raise LogDirError(path=log_dir.path, reason=reason)
+            log_dir.checkpoints.forget(name)
+            taken = _fill(log, temporary, _generation(replicas, name), show)
+            files.rename(temporary, directory)
+            files.sync_dir(log_dir.path)
+        except BaseException as error:
+            with suppress(OSError):
+                bulk.remove_tree(temporary)
+            if isinstance(error, OSError):
+                raise log_dir.failed(error, directory, *name) from error
+            raise
+        made = _open(store, log_dir, name, log)
+    return Adopted(made.log_start_offset, made.log_end_offset, *taken)
+
+
+def _generation(replicas: Replicas, name: TopicPartition) -> int:
+    """Outrank replicas of the same topic that were deleted and are not purged yet."""
+    found = [-1]
+    for log_dir in replicas.log_dirs:
+        if log_dir.is_refusing:
+            continue
+        try:
+            for entry in files.entries(log_dir.path):
+                parsed = parse_dir_name(entry.name)
+                if parsed is not None and parsed.kind == "delete" and parsed.partition == name[1]:
+                    facts = ReplicaFacts(log_dir.path, entry.name, *parsed[:3])
+                    found.append(with_metadata(facts).generation)
+        except OSError as error:
+            raise log_dir.failed(error, log_dir.path) from error
+    return max(found) + 1
+
+
+def _fill(
+    log: Log, target: str, generation: int, show: Callable[[int], object]
+) -> tuple[int, int, int]:
+    """Make the directory; give how many bytes were linked, how many cloned, how many copied."""
+    files.make_dir(target)
+    # Of no topic: what is left of this by a crash takes nothing else with it.
+    unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
+    unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
+    linked = cloned = copied = 0
+    segments = host.segments_of(log)
+    for segment in segments:
+        path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
+        done = linked + cloned + copied
+        if segment is not segments[-1] and _link(segment, path):
+            bulk.sync_path(path)  # a broker leaves that to the operating system
+            linked += segment.size_bytes
+        elif segment is not segments[-1] and _clone(log, segment, path):
+            cloned += segment.size_bytes
+        else:
+            _copy(log, segment, path, done, show)
+            copied += segment.size_bytes
+        show(linked + cloned + copied)
+    topic_id = log.topic_id if any(log.topic_id) else os.urandom(16)
+    PartitionMetadata(
+        log.topic,
+        log.partition,
+        topic_id,
+        generation=generation,
+        log_start_offset=log.log_start_offset,
+        config=LogConfig(record_format="kafka"),
+        extra={SPARSE_OFFSETS: True},
+    ).write(target)
+    files.sync_dir(target)
+    return linked, cloned, copied
+
+
+def _link(segment: Segment, path: str) -> bool:
+    try:
+        files.link(segment.log_path, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return False
+    return True
+
+
+def _clone(log: Log, segment: Segment, path: str) -> bool:
+    source = host.open_segment(log, segment)
+    target = files.replace_file(path)
+    try:
+        bulk.clone(source.fd, target)
+        files.sync_file(target)
+    except OSError as error:
+        if error.errno not in NO_CLONES:
+            raise
+        return False
+    finally:
+        files.close(target)
+    return True
+
+
+def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int], object]) -> None:
+    source = host.open_segment(log, segment)
+    target = files.replace_file(path)
+    try:
+        for start in range(0, segment.size_bytes, COPY_BYTES):
+            end = min(start + COPY_BYTES, segment.size_bytes)
+            bulk.copy_range(source.fd, target, start, end)
+            show(done + end)
+        files.sync_file(target)
+    finally:
+        files.close(target)
+
+
+def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -> Log:
+    """Recover the copy, which checks every batch of it, and take it up."""
+    log = Log.open(
+        log_dir,
+        dir_name(*name),
+        store._environment,
+        recovery_point=source.log_end_offset,
+        log_start_offset=None,
+        is_clean=False,
+    )
+    log.flush()
+    store._replicas.add(name, log, log_dir)
+    return log

@@ -1,0 +1,134 @@
+"""Name the log dirs of a broker that were not given, from the cluster's metadata log (KIP-858).
+
+A broker in KRaft mode registers the ids of all its log dirs. Where the metadata log stands in one
+of the given dirs, the last registration of that broker says which disks there are; one that the log
+no longer holds is in its latest snapshot.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import struct
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.errors import LogStoreError
+from logstore.format import layouts
+from logstore.format.kafka.varints import varint
+from logstore.format.prefix import walk
+from logstore.names import TopicPartition
+
+if TYPE_CHECKING:
+    from logstore.store.reader import StoreReader
+
+METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
+REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
+RESERVED_IDS_MAX = 100
+SNAPSHOT_BYTES_MAX = 256 << 20
+SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # offset and leader epoch
+
+
+def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> list[str]:
+    """Give a sentence for each log dir that a broker registered and that is not given."""
+    if METADATA_TOPIC not in store:
+        return []
+    registered: list[str] = []
+    try:
+        log = store.log(*METADATA_TOPIC)
+        for batch in log.read_batches():
+            for value in batch.values.to_list():
+                registered = registered_dirs(value or b"", node_id) or registered
+        for value in [] if registered else _snapshot(log.directory):
+            registered = registered_dirs(value or b"", node_id) or registered
+    except (LogStoreError, ValueError, OSError) as error:
+        return [f"the cluster's metadata log cannot be read: {error}"]
+    return [
+        f"log dir {id_} of the broker is not among those given: what it holds is not seen"
+        for id_ in registered
+        if id_ not in given
+    ]
+
+
+def _snapshot(directory: str) -> Iterator[bytes | None]:
+    """Give the records of the latest snapshot of the metadata log, up to damage."""
+    names = [entry.name for entry in files.entries(directory) if SNAPSHOT.fullmatch(entry.name)]
+    data = (
+        files.read_file(os.path.join(directory, max(names)), SNAPSHOT_BYTES_MAX) if names else b""
+    )
+    for span in walk(data):
+        if layouts.fault(data, span.position, None) is not None:
+            return
+        yield from layouts.layout_at(data, span.position).decode(data, span.position).values
+
+
+def registered_dirs(value: bytes, node_id: str) -> list[str]:
+    """Read the ids of log dirs from a record that registers a broker; none from any other."""
+    try:
+        reader = Reader(value)
+        frame, kind, version = reader.unsigned(), reader.unsigned(), reader.unsigned()
+        if (frame, kind) != (FRAME_VERSION, REGISTER_BROKER) or version < LOG_DIRS_VERSION:
+            return []
+        broker_id = reader.position
+        reader.skip(4 + 1 + 16 + 8)  # broker id, is migrating, incarnation, epoch
+        if str(int.from_bytes(value[broker_id : broker_id + 4], "big")) != node_id:
+            return []
+        for _ in range(reader.count()):
+            reader.text()
+            reader.text()
+            reader.skip(2 + 2)
+            reader.tags()
+        for _ in range(reader.count()):
+            reader.text()
+            reader.skip(2 + 2)
+            reader.tags()
+        reader.text()  # rack
+        reader.skip(1 + 1)  # fenced, in controlled shutdown
+        found = reader.tags().get(LOG_DIRS_TAG, b"")
+    except (ValueError, IndexError, struct.error):
+        return []
+    ids = found[1:]
+    return [
+        base64.urlsafe_b64encode(ids[at : at + 16]).decode().rstrip("=")
+        for at in range(0, len(ids) // 16 * 16, 16)
+        if int.from_bytes(ids[at : at + 16], "big") >= RESERVED_IDS_MAX
+    ]
+
+
+class Reader:
+    """Step through the fields of a flexible record (KIP-482)."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def unsigned(self) -> int:
+        """Read an unsigned varint."""
+        number, self.position = varint(self.data, self.position)
+        return number * 2 if number >= 0 else -number * 2 - 1
+
+    def skip(self, size_bytes: int) -> None:
+        """Step over a field."""
+        if not 0 <= size_bytes <= len(self.data) - self.position:
+            raise ValueError("a field ends behind its record")
+        self.position += size_bytes
+
+    def count(self) -> int:
+        """Read how many items an array has."""
+        return self.unsigned() - 1
+
+    def text(self) -> None:
+        """Step over a text, which may be null."""
+        self.skip(max(self.unsigned() - 1, 0))
+
+    def tags(self) -> dict[int, bytes]:
+        """Read the tagged fields that end a structure."""
+        found = {}
+        for _ in range(self.unsigned()):
+            tag, size = self.unsigned(), self.unsigned()
+            start = self.position
+            self.skip(size)
+            found[tag] = self.data[start : self.position]
+        return found

@@ -1,0 +1,207 @@
+"""Look at the log dirs of a Kafka broker as a store: in place, nothing written, nothing locked.
+
+A replica with two live directories is offline, both named: the broker itself refuses to start on
+them. One with an unfinished copy of a move alone is offline too: that copy lacks records.
+
+A broker that swaps a replica gives the copy its name, syncs, and only then takes it from the
+source. So what is met twice beside a broker that was not stopped is looked for again, for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from time import monotonic, sleep
+from typing import cast
+
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    DuplicateLogError,
+    LogDirIdentityError,
+    LogStoreError,
+    ReplicaIncompleteError,
+    UnknownPartitionError,
+)
+from logstore.log import host
+from logstore.log.environment import Clock, LogEnvironment
+from logstore.log.kafka.partition_view import KafkaLogView, read_topic_id
+from logstore.log.log import Log
+from logstore.log.metadata import PartitionMetadata
+from logstore.names import TopicPartition
+from logstore.store.kafka.broker import missing_dirs
+from logstore.store.kafka.broker_listing import (
+    KafkaListing,
+    KafkaMeta,
+    KafkaReplica,
+    list_kafka_dir,
+    read_meta,
+)
+from logstore.store.recovery_report import OfflineDir, OfflineEntry
+from logstore.store.replicas import OfflineReplica, Replicas
+from logstore.store.start.identity import resolve
+from logstore.store.start.listing import list_at_rest
+from logstore.store.start.open_dirs import check_one_serves
+from logstore.store.start.startup_table import ReplicaFacts
+from logstore.store.store import StrPath
+from logstore.store.view import LogStoreView
+
+# A swap takes as long as a sync of a directory: milliseconds, more on a disk that is busy.
+SWAP_SECONDS_MAX = 1.0
+PAUSE_SECONDS = 0.02
+
+
+class KafkaStoreView(LogStoreView):
+    """The log dirs of a Kafka broker, opened with `LogStore.open_kafka`."""
+
+    def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
+        """Look whose the log dirs are, and list what is in them."""
+        configured = resolve(log_dirs)
+        self._environment = LogEnvironment(self.config, clock, read_only=True)
+        opened, metas = [], {}
+        for path in configured.paths:
+            log_dir = LogDir(path, read_only=True)
+            opened.append(log_dir)
+            try:
+                metas[path] = read_meta(path)
+            except OSError as error:
+                log_dir.take_offline(f"it cannot be read: {reason_of(error)}")
+        check_one_serves(opened)
+        for log_dir in opened:
+            log_dir.report_to(self._log_dir_failed)
+            meta = metas.get(log_dir.path)
+            if meta is not None:
+                log_dir.belong(meta.cluster_id, meta.directory_id)
+        report = self.recovery_report
+        report.warnings += check_one_broker(metas)
+        self._seen: dict[TopicPartition, ReplicaFacts] = {}
+        self._inodes: dict[TopicPartition, tuple[int, int]] = {}
+        self._listings: dict[str, KafkaListing] = {}
+        self._twice: set[TopicPartition] = set()
+        self._listing = threading.Lock()
+        self._replicas = Replicas(opened, ())
+        self._refresh()
+        report.warnings += self.dir_warnings
+        known = [meta for meta in metas.values() if meta is not None]
+        if known:
+            ids = {meta.directory_id for meta in known}
+            report.warnings += missing_dirs(self, ids, max(meta.node_id for meta in known))
+        for log_dir in opened:
+            if log_dir.is_offline:
+                report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
+        for key, replica in self._replicas.offline.items():
+            report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
+        self._is_armed = True
+
+    def _list_again(self) -> None:
+        found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
+        self.dir_warnings: list[str] = []
+        for listing in self._list_swapped():
+            self.dir_warnings += listing.warnings
+            for replica in listing.replicas:
+                found[replica.key].append(replica)
+        seen: dict[TopicPartition, ReplicaFacts] = {}
+        offline: dict[TopicPartition, OfflineReplica] = {}
+        for key, replicas in found.items():
+            self._decide(key, replicas, seen, offline)
+        self._take(seen, offline)
+
+    def _list_swapped(self) -> list[KafkaListing]:
+        """List the log dirs once no swap is under way; what stays twice is waited for once."""
+        deadline = monotonic() + SWAP_SECONDS_MAX
+        while True:
+            found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
+            keys = [each.key for row in found for each in row.replicas if each.kind == "live"]
+            twice = {key for key, count in Counter(keys).items() if count > 1}
+            is_stopped = all(listing.was_stopped for listing in found)
+            if is_stopped or twice <= self._twice or monotonic() > deadline:
+                self._twice = twice
+                return found
+            sleep(PAUSE_SECONDS)
+
+    def _list_dirs(self) -> list[KafkaListing]:
+        """List each log dir that can be."""
+        found = []
+        for log_dir in self._replicas.log_dirs:
+            if log_dir.is_offline:
+                continue
+            try:
+                listing = list_kafka_dir(log_dir.path)
+                log_dir.refresh_usage()
+            except OSError as error:
+                log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+                continue
+            self._listings[log_dir.path] = listing
+            found.append(listing)
+        return found
+
+    @property
+    def damaged_files(self) -> list[tuple[str, str]]:
+        """List the damaged files of the log dirs themselves, and what is wrong in them."""
+        return [row for listing in self._listings.values() for row in listing.damage]
+
+    def _decide(
+        self,
+        key: TopicPartition,
+        replicas: list[KafkaReplica],
+        seen: dict[TopicPartition, ReplicaFacts],
+        offline: dict[TopicPartition, OfflineReplica],
+    ) -> None:
+        """Take the one live directory, as the broker does."""
+        live = [replica.path for replica in replicas if replica.kind == "live"]
+        future = [replica.path for replica in replicas if replica.kind == "future"]
+        error: LogStoreError
+        if len(live) == 1:
+            parent, name = os.path.split(live[0])
+            seen[key] = ReplicaFacts(parent, name, *key, "live")
+            return
+        if live:
+            error = DuplicateLogError(path=live[0], paths=live, **key._asdict())
+        elif future:
+            reason = f"only the unfinished copy of a move is here: {future[0]}"
+            error = ReplicaIncompleteError(reason=reason, **key._asdict())
+        else:
+            return
+        log_dir = self._replicas.dir_of(os.path.dirname((live or future)[0]))
+        offline[key] = OfflineReplica(error, log_dir)
+
+    def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
+        """Open one log in place; raises OSError, LogStoreError."""
+        directory = os.path.join(log_dir.path, facts.dir_name)
+        key = TopicPartition(facts.topic, facts.partition)
+        try:
+            metadata = PartitionMetadata(*key, read_topic_id(directory))
+            view = KafkaLogView(log_dir, directory, metadata, self._environment)
+            view.relist()
+        except FileNotFoundError as error:
+            raise UnknownPartitionError(**key._asdict()) from error
+        listing = self._listings[log_dir.path]
+        view.was_stopped = listing.was_stopped
+        view.known_end = listing.known_ends.get(key, (0, ""))
+        start = listing.start_offsets.get(key, 0)
+        if host.start_at(view, start):
+            view.known_start = start
+        return cast(Log, view)
+
+
+def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
+    """Check that all log dirs are of one broker; give what is doubtful.
+
+    Raises:
+        LogDirIdentityError: they are of several.
+    """
+    warnings = [
+        f"{path}: there is no meta.properties, so whose it is cannot be told"
+        for path, meta in metas.items()
+        if meta is None
+    ]
+    known = {path: meta for path, meta in metas.items() if meta is not None}
+    for what in ("cluster_id", "node_id"):
+        values = {getattr(meta, what): path for path, meta in known.items() if getattr(meta, what)}
+        if len(values) > 1:
+            named = ", ".join(f"{path} is of {value}" for value, path in sorted(values.items()))
+            reason = f"the log dirs are of several brokers ({what.replace('_', '.')}): {named}"
+            raise LogDirIdentityError(path=next(iter(values.values())), reason=reason)
+    return warnings

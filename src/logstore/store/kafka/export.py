@@ -1,0 +1,120 @@
+"""Write a log as the segments of a partition directory that a Kafka broker loads.
+
+Only `.log` files are written: a broker makes the indexes that are not there when it loads the log.
+Offsets stay what they are; columnar batches become Kafka's, a batch for a batch. What was deleted
+at the log's start stays deleted: Kafka would keep such a start in a checkpoint of the log dir, so
+here the first segment begins with it, and a batch that it falls into is cut there.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from logstore.disk import bulk, files
+from logstore.errors import PartitionExistsError
+from logstore.format import layouts
+from logstore.format.batch import CODEC_MASK, RecordBatch
+from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka.codecs import PAYLOAD_BYTES_MAX
+from logstore.format.kafka.header import COMPRESSED_RECORDS_MAX
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.segments.scan import magic_of
+from logstore.log.segments.segment import Segment
+from logstore.names import NAME_BYTES_MAX, segment_file_name
+
+WINDOW_BYTES = 1 << 20
+
+
+def export(log: Log, directory: str) -> int:
+    """Write all segments of a log into a new directory; give their bytes.
+
+    The directory that it is to stand in is made where there is none. It is filled under the name of
+    a replica that Kafka deleted, which a broker that finds it purges.
+
+    Raises:
+        PartitionExistsError: the directory is there already.
+        LogStoreError: the log cannot be read.
+        OSError: the directory cannot be written.
+    """
+    if files.exists(directory):
+        raise PartitionExistsError(
+            f"{directory} is there already", topic=log.topic, partition=log.partition
+        )
+    parent = os.path.dirname(directory)
+    with suppress(FileExistsError):
+        files.make_dir(parent)
+    tail = f"-{log.partition}.{os.urandom(16).hex()}-delete"
+    temporary = os.path.join(parent, log.topic[: NAME_BYTES_MAX - len(tail)] + tail)
+    try:
+        files.make_dir(temporary)
+        size_bytes = _fill(log, temporary)
+        files.rename(temporary, directory)
+    except BaseException:
+        with suppress(OSError):
+            bulk.remove_tree(temporary)
+        raise
+    files.sync_dir(parent)
+    return size_bytes
+
+
+def _fill(log: Log, directory: str) -> int:
+    host.refresh(log)
+    start, segments, total = log.log_start_offset, host.segments_of(log), 0
+    for segment in segments:
+        if segment.end_offset <= start and segment is not segments[-1]:
+            continue
+        name = segment_file_name(max(segment.base_offset, start), ".log")
+        target = files.replace_file(os.path.join(directory, name))
+        try:
+            total += _write(log, segment, start, target)
+            files.sync_file(target)
+        finally:
+            files.close(target)
+    files.sync_dir(directory)
+    return total
+
+
+def _write(log: Log, segment: Segment, start: int, target: int) -> int:
+    """Write the batches of a segment from an offset on; give their bytes."""
+    source = host.open_segment(log, segment)
+    is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
+    if is_kafkas and segment.base_offset >= start:
+        bulk.copy_range(source.fd, target, 0, segment.size_bytes)
+        return segment.size_bytes
+    position = 0
+    first = max(segment.base_offset, start)
+    for data, _, run in host.cursor_of(log, segment, first).runs(WINDOW_BYTES):
+        for at, header in run:
+            if is_kafkas and header.base_offset >= start:
+                buffers: list[Buffer] = [data[at : at + header.size_bytes]]
+            else:
+                batch = layouts.decoder_of(data, at, segment.log_path)(data, at, header)
+                buffers = _laid_out(batch, max(header.base_offset, start))
+            position += files.write_fully(target, buffers, position)
+    return position
+
+
+def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
+    """Lay out the records of a batch from an offset on as one of Kafka's."""
+    header = batch.header
+    part = batch.slice(batch.index_of(base_offset), batch.count)
+    skipped = base_offset - header.base_offset
+    is_kafkas = header.magic == layouts.KAFKA_MAGIC
+    if header.base_sequence >= 0:
+        header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
+    # What no reader would restore is not compressed.
+    is_large = header.payload_bytes > PAYLOAD_BYTES_MAX // 2
+    is_large |= header.record_count > COMPRESSED_RECORDS_MAX
+    payload = layouts.kafka_layout().build_payload(
+        part.values.to_list(),
+        part.keys.to_list(),
+        part.timestamps,
+        part.headers,
+        offset_deltas=part.offsets - base_offset,
+        codec_id=0 if is_large else header.attributes & CODEC_MASK,
+        header=header if is_kafkas else None,
+    )
+    payload = payload.spanning(header.last_offset - base_offset)
+    return layouts.frame(payload, base_offset, header.leader_epoch)

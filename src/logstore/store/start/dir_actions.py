@@ -1,0 +1,77 @@
+"""Carry out what the start-up table decides about directories, durably and one step at a time.
+
+Each function makes one change of names or of one small file. A crash before it leaves the facts as
+they were, a crash after it leaves facts that the table decides the same way about.
+"""
+
+from __future__ import annotations
+
+import os
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.metadata import COPYING, PartitionMetadata
+from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
+from logstore.store.start.startup_table import ReplicaFacts
+
+
+def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
+    """Give a copy the name of the live one, unless an earlier try did; raises OSError."""
+    key = TopicPartition(facts.topic, facts.partition)
+    # What the checkpoints say is about a replica of this name that was here before.
+    log_dir.checkpoints.forget(key)
+    name = dir_name(*key)
+    try:
+        return _rename(log_dir, facts, name, "live")
+    except FileNotFoundError:
+        if not files.exists(os.path.join(log_dir.path, name)):
+            raise
+    files.sync_dir(log_dir.path)
+    return facts._replace(dir_name=name, kind="live")
+
+
+def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
+    """Put a live copy that another outranks aside, for good; raises OSError."""
+    name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
+    return _rename(log_dir, facts, name, "stray")
+
+
+def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
+    """Rename a live copy that is to be purged, so that a half purged one opens nowhere."""
+    name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
+    return _rename(log_dir, facts, name, "delete")
+
+
+def _rename(log_dir: LogDir, facts: ReplicaFacts, name: str, kind: str) -> ReplicaFacts:
+    files.rename(facts.path, os.path.join(log_dir.path, name))
+    files.sync_dir(log_dir.path)
+    return facts._replace(dir_name=name, kind=kind)
+
+
+def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
+    """Take the mark of being caught up from a `.move`: the live copy may have gone on since.
+
+    Raises:
+        OSError: the disk failed.
+        CorruptionError, UnsupportedFormatError: its metadata changed meanwhile.
+    """
+    metadata = PartitionMetadata.read(facts.path)
+    if metadata is not None and metadata.move_record is not None:
+        record = metadata.move_record._replace(move_state=COPYING)
+        metadata.with_move_record(record).write(facts.path, log_dir.replacing)
+
+
+def outrank(log: Log, generation: int) -> None:
+    """Have an open log outlive the deletion of a copy of some generation, durably.
+
+    Raises:
+        LogStoreError: it is closed or deleted by now, or its disk failed.
+    """
+    host.change_metadata(
+        log,
+        lambda metadata: (
+            {"generation": generation + 1} if metadata.generation <= generation else None
+        ),
+    )

@@ -1,0 +1,288 @@
+"""Find out what stands at the configured paths, and write the identities that were decided.
+
+Nothing is written before the decision: an empty mount point stays empty. `roster` decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from logstore.arguments import many, path_of
+from logstore.disk import files
+from logstore.disk.dir_lock import lock_hint
+from logstore.disk.documents.generations import last_paths
+from logstore.disk.documents.meta_properties import (
+    FILE_NAME,
+    Hint,
+    MetaProperties,
+    decode_meta,
+    hint_of,
+)
+from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.disk.mounts import unmounted_point
+from logstore.errors import (
+    CorruptCheckpointError,
+    LogDirIdentityError,
+    UnsupportedFormatError,
+)
+from logstore.names import parse_dir_name
+from logstore.store.dirs.parallel import in_time
+from logstore.store.start.roster import DirFacts, Found, Member, Roll
+
+PARTITION_METADATA = "partition.metadata"
+
+
+class Configured(NamedTuple):
+    """The configured paths, resolved; those that cannot be are bad from the start."""
+
+    paths: tuple[str, ...]
+    bad: Mapping[str, str]
+
+
+class _Resolved(NamedTuple):
+    """Where one name leads; `bad` says why that cannot be told."""
+
+    path: str
+    inode: tuple[int, int] | None = None
+    bad: str = ""
+
+
+def resolve(
+    log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    patience_seconds: float | None = None,
+) -> Configured:
+    """Resolve the configured paths: one name for one directory, whatever it was called.
+
+    Args:
+        patience_seconds: one that takes longer is bad; None waits.
+
+    Raises:
+        LogDirIdentityError: two names lead to one directory, or one lies inside another.
+        LogDirError: retriable; this process is short of something.
+    """
+    if isinstance(log_dirs, str | os.PathLike):
+        log_dirs = [log_dirs]
+    names = [path_of(log_dir, "a log dir") for log_dir in many(log_dirs, "log_dirs", "paths")]
+    if not names:
+        raise ValueError("log_dirs is empty: a store needs at least one log dir")
+    found: dict[str, _Resolved] = {}
+
+    def look(name: str) -> None:
+        found[name] = _resolve(name)
+
+    for outcome in in_time(
+        list(dict.fromkeys(names)), look, os.path.abspath, patience_seconds, name="logstore-resolve"
+    ):
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.is_finished:
+            reason = f"it hangs: no answer within {patience_seconds or 0:.0f} s"
+            found[outcome.item] = _Resolved(os.path.abspath(outcome.item), bad=reason)
+    bad: dict[str, str] = {}
+    given: dict[str, str] = {}
+    inodes: dict[tuple[int, int], str] = {}
+    for name in names:
+        path, inode, reason = found[name]
+        twin = given.get(path) or (inodes.get(inode) if inode else None)
+        if twin is not None:
+            reason = f"it is configured twice, as {twin} and as {name}; leave one of them out"
+            raise LogDirIdentityError(path=path, reason=reason)
+        for other in given:
+            check_apart(path, other)
+        given[path] = name
+        if inode:
+            inodes[inode] = name
+        if reason:
+            bad[path] = reason
+    return Configured(tuple(given), bad)
+
+
+def check_apart(path: str, other: str) -> None:
+    """Raise when one of two log dirs lies inside the other: what deletes there deletes here.
+
+    Raises:
+        LogDirIdentityError: that is so.
+    """
+    outer, inner = sorted((path, other), key=len)
+    if inner != outer and inner.startswith(os.path.join(outer, "")):
+        where = "inside" if path == inner else "around"
+        reason = f"it lies {where} the log dir {other}: give it a directory of its own"
+        raise LogDirIdentityError(path=path, reason=reason)
+
+
+def _resolve(name: str) -> _Resolved:
+    """Find out where one name leads; one that leads nowhere yet is fine."""
+    path = os.path.abspath(name)
+    try:
+        path = files.real_path(name)
+        facts = files.stat(path)
+    except FileNotFoundError:
+        return _Resolved(path)
+    except OSError as error:
+        refuse_shortage(error, path)
+        return _Resolved(path, bad=reason_of(error))
+    return _Resolved(path, (facts.st_dev, facts.st_ino))
+
+
+def look_at(configured: Configured) -> list[DirFacts]:
+    """Look at all configured dirs; an error of one is a fact about that one.
+
+    Raises:
+        LogDirError: retriable; this process is short of something.
+    """
+    found = []
+    for path in configured.paths:
+        if path in configured.bad:
+            found.append(DirFacts(path, Found.BAD, reason=configured.bad[path]))
+            continue
+        try:
+            found.append(_look_at(path))
+        except OSError as error:
+            refuse_shortage(error, path)
+            found.append(DirFacts(path, Found.BAD, reason=reason_of(error)))
+        except UnsupportedFormatError as error:
+            found.append(DirFacts(path, Found.BAD, reason=str(error)))
+        except LogDirIdentityError as error:
+            found.append(DirFacts(path, Found.BAD, reason=error.reason))
+    return found
+
+
+def _look_at(path: str) -> DirFacts:
+    """Read the identity of one dir, or what is left of it."""
+    meta_path = os.path.join(path, FILE_NAME)
+    try:
+        data = files.read_file(meta_path)
+    except FileNotFoundError:
+        if not files.exists(path):
+            return DirFacts(path, Found.ABSENT, unmounted=unmounted_point(path))
+        hint, has_replicas = lock_hint(path), _has_replicas(path)
+        point = None if has_replicas or hint.directory_id else unmounted_point(path)
+        return DirFacts(path, Found.BARE, hint=hint, has_replicas=has_replicas, unmounted=point)
+    except files.UnfitError as error:
+        return DirFacts(path, Found.DAMAGED, hint=lock_hint(path), reason=error.reason)
+    try:
+        meta = decode_meta(data, meta_path)
+        paths = last_paths(path)
+        return DirFacts(path, Found.FORMATTED, meta, lock_hint(path), last_paths=paths)
+    except CorruptCheckpointError as error:
+        left, lock = hint_of(data), lock_hint(path)
+        hint = Hint(lock.cluster_id or left.cluster_id, lock.directory_id or left.directory_id)
+        return DirFacts(path, Found.DAMAGED, hint=hint, reason=error.reason)
+
+
+def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
+    """Take a `meta.properties` that came from another log dir for a damaged one.
+
+    The `.lock` of its last owner names another identity, one of the store of another log dir here.
+    Without that, two log dirs would have one identity, or be of two stores: none would open.
+    """
+    return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
+
+
+def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
+    meta, hint = fact.meta, fact.hint
+    if meta is None or None in hint or hint == (meta.cluster_id, meta.directory_id):
+        return fact
+    metas = [other.meta for other in others if other.meta is not None]
+    is_ours = any(
+        hint.cluster_id == one.cluster_id and hint.directory_id in one.roster for one in metas
+    )
+    is_twin = any(meta.directory_id == one.directory_id for one in metas)
+    if is_ours and (is_twin or meta.cluster_id != hint.cluster_id):
+        reason = "is that of another log dir"
+        return fact._replace(found=Found.DAMAGED, meta=None, reason=reason)
+    return fact
+
+
+def _has_replicas(path: str) -> bool:
+    """Tell whether a dir without identity holds replicas all the same."""
+    for entry in files.entries(path):
+        parsed = parse_dir_name(entry.name) if entry.is_dir else None
+        if parsed is not None and files.exists(os.path.join(path, entry.name, PARTITION_METADATA)):
+            return True
+    return False
+
+
+def make_missing(path: str, check: Callable[[], None]) -> None:
+    """Make the directory of a new log dir, with its parents, each name durable (R3).
+
+    Args:
+        check: asked before each is made; raises when nobody waits for that any more.
+    """
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        check()
+        try:
+            files.make_dir(directory)
+        except FileExistsError:  # another log dir has the same parent, and was faster
+            files.sync_dir(os.path.dirname(directory))
+
+
+# Takes one step with log dirs, all at once; whoever fails or hangs is offline after it.
+Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
+
+
+def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
+    """Write the decided identities, so that a crash at any point leaves a state that is understood.
+
+    A new store is written as forming first, everywhere, then as formed: only then is any of its
+    dirs taken for one that may hold data. A dir that joins a store is written before the others
+    hear of it, with a roster that names no dir that is still to join. A dir whose disk fails here
+    goes offline.
+    """
+    members = [member for member in roll.members if not log_dirs[member.path].is_offline]
+
+    def write(metas: Iterable[tuple[str, MetaProperties]]) -> None:
+        by_path = dict(metas)
+        each(
+            [log_dirs[path] for path in by_path],
+            lambda log_dir: write_identity(log_dir, by_path[log_dir.path]),
+        )
+
+    if roll.is_new_store:
+        write((member.path, member.meta) for member in members if member.is_changed)
+        write((member.path, member.meta._replace(is_forming=False)) for member in members)
+        return
+    joining = [member for member in members if member.is_new]
+    for number, member in enumerate(joining):
+        later = {other.meta.directory_id for other in joining[number + 1 :]}
+        roster = tuple(id_ for id_ in member.meta.roster if id_ not in later)
+        write([(member.path, member.meta._replace(roster=roster))])
+    write((member.path, member.meta) for member in _to_update(members, joining))
+
+
+def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
+    """Name those that are still to be written once the joining ones are; the last is whole."""
+    return [member for member in members if member.is_changed and member not in joining[-1:]]
+
+
+def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
+    """Write the identity of one log dir; one whose disk fails here goes offline.
+
+    Raises:
+        LogDirError: retriable; this process is short of something.
+    """
+    if log_dir.is_offline:
+        return
+    try:
+        log_dir.write_meta(meta)
+    except OSError as error:
+        refuse_shortage(error, log_dir.path)
+        if verdict_of(error) is Verdict.FULL and _has_identity(log_dir.path):
+            log_dir.warnings.append(f"{log_dir.path}: full, so its roster stays an old one")
+            return
+        log_dir.take_offline(f"its identity cannot be written: {reason_of(error)}")
+
+
+def _has_identity(path: str) -> bool:
+    """Tell whether a dir keeps an older identity; no where its disk does not say."""
+    try:
+        return files.exists(os.path.join(path, FILE_NAME))
+    except OSError:
+        return False

@@ -1,0 +1,273 @@
+"""List a log dir: which replicas are in it, what is left of a crash, and what is not ours.
+
+A name that is not ours is a warning in the recovery report, never an error, and never touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from logstore.disk import bulk, files
+from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
+from logstore.disk.documents import fields
+from logstore.disk.documents.catalog_file import CATALOG_NAME
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
+from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME
+from logstore.disk.documents.meta_properties import FILE_NAME
+from logstore.disk.documents.settings import SETTINGS_NAME
+from logstore.disk.log_dir import PROBE_PREFIX, LogDir
+from logstore.errors import CorruptionError, UnsupportedFormatError
+from logstore.log.metadata import (
+    DELETED_BY_USER,
+    DELETION,
+    MoveRecord,
+    Moving,
+    Superseded,
+    read_mark,
+)
+from logstore.names import parse_dir_name, parse_segment_file_name
+from logstore.store.start.identity import PARTITION_METADATA
+from logstore.store.start.startup_table import ReplicaFacts
+
+OUR_FILES = frozenset(
+    {
+        CATALOG_NAME,
+        FILE_NAME,
+        GENERATION_NAME,
+        LOCK_NAME,
+        MARKER_NAME,
+        RECOVERY_POINTS,
+        LOG_START_OFFSETS,
+        SETTINGS_NAME,
+        WITNESS_NAME,
+    }
+)
+# Where replicas come and go all the time, the last of so many listings is taken.
+LISTINGS_MAX = 5
+
+Found = TypeVar("Found")
+
+# What Spark's writers have staged and committed (logstore.spark.write.commits).
+OUR_DIRS = frozenset({".spark"})
+
+
+class Listing(NamedTuple):
+    """What is in one log dir."""
+
+    replicas: list[ReplicaFacts]
+    leftovers: list[str]
+    unfinished: list[str]
+    warnings: list[str]
+
+
+def list_log_dir(
+    log_dir: LogDir,
+    beat: Callable[[], object] = lambda: None,
+    known: Container[str] = (),
+) -> Listing:
+    """List a log dir without changing it.
+
+    Args:
+        beat: called before each entry is looked at: a slow disk of many replicas does not hang.
+        known: names in it that are left out, and not looked at.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    listing = Listing([], [], [], [])
+    for name in files.names(log_dir.path):
+        if name in known:
+            continue
+        beat()
+        entry = files.entry_of(log_dir.path, name)
+        if entry is None:
+            continue
+        path = os.path.join(log_dir.path, entry.name)
+        parsed = parse_dir_name(entry.name)
+        if entry.is_dir and parsed is not None:
+            facts = ReplicaFacts(
+                log_dir.path,
+                entry.name,
+                parsed.topic,
+                parsed.partition,
+                parsed.kind,
+                directory_id=log_dir.directory_id,
+            )
+            if parsed.kind != "live":
+                listing.replicas.append(with_metadata(facts))
+            elif files.exists(os.path.join(path, PARTITION_METADATA)):
+                listing.replicas.append(facts)
+            else:
+                _take_bare_replica(listing, facts, path)
+        elif entry.name in (OUR_FILES if entry.is_file else OUR_DIRS if entry.is_dir else ()):
+            continue
+        elif entry.is_file and _is_leftover(entry.name):
+            listing.leftovers.append(path)
+        else:
+            listing.warnings.append(f"{path}: {_what_is_foreign(entry)}; it is left alone")
+    return listing
+
+
+def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
+    """List log dirs that another process owns, again if replicas came or went meanwhile.
+
+    They are listed one after the other: what moves from one not listed yet to one that was, is in
+    neither listing; what moves the other way is in both.
+    """
+    before = _lasting_names(log_dirs)
+    for _ in range(LISTINGS_MAX):
+        found, names = list_all(), before
+        before = _lasting_names(log_dirs)
+        if names == before:
+            break
+    return found
+
+
+def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
+    """Give the names in each log dir, but for those of files that are there for a moment."""
+    found: list[set[str]] = []
+    for log_dir in log_dirs:
+        found.append(set())
+        with suppress(OSError):  # the listing meets it too, and says so
+            for name in () if log_dir.is_offline else files.names(log_dir.path):
+                if not name.startswith(PROBE_PREFIX) and not name.endswith(".tmp"):
+                    found[-1].add(name)
+    return found
+
+
+def _what_is_foreign(entry: files.Entry) -> str:
+    kind = entry.kind
+    if entry.name in OUR_FILES:
+        return f"a {kind} that stands where a file of the store belongs"
+    if parse_dir_name(entry.name) is not None:
+        return f"a {kind}, not the directory of a replica"
+    return f"a {kind} that is not the store's"
+
+
+def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
+    """Judge a directory named like a replica without metadata: it lost it, or never had any."""
+    try:
+        inside = files.entries(path)
+    except FileNotFoundError:  # its owner deleted it while this process listed
+        return
+    if any(parse_segment_file_name(entry.name) for entry in inside):
+        listing.replicas.append(facts)
+    elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
+        listing.unfinished.append(path)
+        listing.warnings.append(f"{path}: a crash came while it was created; it is removed")
+    else:
+        listing.warnings.append(f"{path}: a directory that holds no log; it is left alone")
+
+
+def _is_leftover(name: str) -> bool:
+    """Tell whether a file is a small file of ours that a crash left half written."""
+    if name.startswith(PROBE_PREFIX):
+        return True
+    stem, _, unique = name.removesuffix(".tmp").rpartition(".")
+    return name.endswith(".tmp") and stem in OUR_FILES and len(unique) == 8
+
+
+def bytes_in(path: str) -> int:
+    """Sum up the segments in a directory; raises OSError."""
+    return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
+
+
+def segment_paths(path: str) -> list[str]:
+    """List the segments in a directory, in order; raises OSError."""
+    return [
+        os.path.join(path, each.name)
+        for each in sorted(files.entries(path))
+        if each.is_file and each.name.endswith(".log")
+    ]
+
+
+def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
+    """Add what `partition.metadata` says: the names of `.move` and `.delete` may be shortened."""
+    try:
+        document = read_document(os.path.join(facts.path, PARTITION_METADATA))
+        if document is None:
+            return _without_metadata(facts)
+    except FileNotFoundError:  # its owner purged it while this process listed
+        return facts._replace(is_deleted_by_user=facts.kind == "delete")
+    except (CorruptionError, UnsupportedFormatError, PermissionError):
+        return facts
+    superseded_by = document.get("superseded_by")
+    moving, move_id = document.get("moving"), document.get("move_id")
+    try:
+        fields.check_kind(document, PARTITION_METADATA)
+        topic, partition = fields.partition_key(document.get("topic"), document.get("partition"))
+        topic_id = fields.id_bytes(document.get("topic_id"), "topic_id").hex()
+        generation = fields.number(document.get("generation", 0), "generation")
+    except fields.WRONG:
+        return facts
+    try:
+        facts = facts._replace(
+            moving=read_mark(Moving, moving) if moving is not None else None,
+            record=read_mark(MoveRecord, document) if move_id is not None else None,
+            superseded_by=read_mark(Superseded, superseded_by) if superseded_by else None,
+        )
+    except fields.WRONG:
+        return facts._replace(topic=topic, partition=partition)
+    return facts._replace(
+        topic=topic,
+        partition=partition,
+        topic_id=topic_id,
+        generation=generation,
+        is_deleted_by_user=document.get(DELETION) == DELETED_BY_USER,
+    )
+
+
+def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
+    """Judge a directory without `partition.metadata`: it goes last, so a purge was cut short."""
+    is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
+    return facts._replace(
+        is_deleted_by_user=facts.kind == "delete" and not is_log_left,
+        is_empty=facts.kind == "move" and not is_log_left,
+    )
+
+
+def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
+    """Remove the half-written small files and the half-made replicas that a crash left behind.
+
+    Who hung in the listing until nobody waited for him removes nothing: the dir may have another
+    owner, and a replica in the place of what was found. Only what was half written is unlinked.
+    """
+    for path in listing.leftovers:
+        if log_dir.is_offline:
+            return
+        files.remove_if_there(path)
+    for directory in listing.unfinished:
+        for entry in files.entries(directory):
+            if log_dir.is_offline:
+                return
+            if entry.name.endswith(".tmp"):
+                files.remove_if_there(os.path.join(directory, entry.name))
+        if log_dir.is_offline:
+            return
+        files.rmdir(directory)
+
+
+def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
+    """Remove a replica, durably; the file that says why goes last, so that a crash is understood.
+
+    What is purged after it (a deletion, which keeps other copies dead) relies on that. If the
+    directory is gone already, its removal is made durable all the same.
+
+    Args:
+        beat: called after each file: the disk answers.
+    """
+    try:
+        for entry in files.entries(path):
+            child = os.path.join(path, entry.name)
+            if entry.is_dir:
+                bulk.remove_tree(child)
+            elif entry.name != PARTITION_METADATA:
+                files.remove_if_there(child)
+            beat()
+        files.sync_dir(path)
+        bulk.remove_tree(path)
+    except FileNotFoundError:
+        files.sync_dir(os.path.dirname(path))

@@ -1,0 +1,400 @@
+"""Open what is in the log dirs: settle what becomes of each directory, recover in parallel per dir.
+
+`reconcile` lists the directories and carries out what the start-up table decides. This module then
+opens the logs. The same is done for one log dir that comes back while the store runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import cast
+
+from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineError
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.store.creation import is_deleted, rename_away
+from logstore.store.dirs import old_copies
+from logstore.store.dirs.parallel import TURN_SECONDS, for_each
+from logstore.store.recovery_report import (
+    OfflineDir,
+    OfflineEntry,
+    RecoveryProgress,
+    RecoveryReport,
+)
+from logstore.store.replicas import Doomed, IncompleteReplica, MoveFound, OfflineReplica, Replicas
+from logstore.store.reservations import Reservation
+from logstore.store.start.dir_actions import make_live
+from logstore.store.start.reconcile import Settled, settle, settle_returned
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
+from logstore.store.upkeep.purge import doomed
+
+
+class Loader:
+    """One opening of all logs of a store, or of one log dir that came back.
+
+    Attributes:
+        purges: what is to be removed in the background; each list in its order.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        environment: LogEnvironment,
+        report: RecoveryReport,
+        *,
+        threads_per_dir: int,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+    ) -> None:
+        self.replicas = replicas
+        self.environment = environment
+        self.report = report
+        self.threads_per_dir = threads_per_dir
+        self.progress = progress
+        self.purges: list[list[Doomed]] = []
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._done = 0
+        self._total = 0
+        self._scanned_bytes = 0
+        self._broken: BaseException | None = None
+        self._is_serving = False
+        # What the lanes are at; added to and taken from by them, copied by whoever goes through it.
+        self._underway: set[ReplicaFacts] = set()
+        self._reserved: dict[ReplicaFacts, Reservation] = {}
+        # The logs that were open in a log dir before it went offline.
+        self._held: dict[TopicPartition, Log] = {}
+
+    def load(self) -> None:
+        """Open everything that can be opened; what cannot is in the report."""
+        catalog = self.replicas.catalog
+        good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
+        is_a_dir_bad = self.replicas.is_a_dir_bad()
+        self.report.warnings += catalog.load(good, is_a_dir_bad=is_a_dir_bad)
+        said = {key: log_dir for log_dir in good for key in catalog.on(log_dir.directory_id)}
+        self._load(settle(self.replicas, self.environment))
+        self._conclude(said, good)
+        for log_dir in self.replicas.log_dirs:
+            self.report.warnings += log_dir.warnings
+            if log_dir.is_offline:
+                reason = log_dir.offline_reason or ""
+                self.report.offline_dirs.append(OfflineDir(log_dir.path, reason))
+            elif not log_dir.was_clean:
+                self.report.was_clean = False
+
+    def load_dir(self, log_dir: LogDir) -> None:
+        """Open what is in a log dir that came back, and what could not be decided without it.
+
+        It is locked, probed and in `replicas` already. What this process has open elsewhere stays
+        as it is; a copy that outranks it is in the report as a DuplicateLogError.
+        """
+        before = {
+            key: replica
+            for key, replica in list(self.replicas.opened.items())
+            if replica.log_dir.path == log_dir.path
+        }
+        offline = {
+            key: replica
+            for key, replica in list(self.replicas.offline.items())
+            if replica.log_dir.path == log_dir.path
+        }
+        self._is_serving = True
+        if log_dir.generation.is_known_to_process:
+            self._held = {key: replica.log for key, replica in before.items()}
+        is_a_dir_bad = self.replicas.is_a_dir_bad()
+        catalog = self.replicas.catalog
+        self.report.warnings += catalog.load(
+            [log_dir], is_a_dir_bad=is_a_dir_bad, turn=partial(time.sleep, TURN_SECONDS)
+        )
+        said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
+        self._load(settle_returned(self.replicas, self.environment, log_dir))
+        for key, replica in before.items():
+            if self.replicas.opened.get(key) is replica:  # it was here, and is no more
+                self.replicas.forget_opened(key)  # it may have become offline by itself
+        for key, known in offline.items():
+            if self.replicas.offline.get(key) is known and not log_dir.is_offline:
+                del self.replicas.offline[key]  # a delete that failed half way, say
+        self._conclude(said, [log_dir])
+        self.report.warnings += log_dir.warnings
+        self.report.was_clean = log_dir.was_clean
+
+    def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
+        """Judge what the catalog said was in these log dirs, and whether they are old copies."""
+        replicas, report = self.replicas, self.report
+        for key, log_dir, error in old_copies.note_missing(replicas, said):
+            report.offline.append(OfflineEntry(key, (log_dir.path,), error))
+        if not self._is_serving:
+            report.warnings += old_copies.disagreements(replicas, said)
+        report.warnings += old_copies.tell(loaded)
+        old_copies.conclude(replicas, loaded)
+
+    def _load(self, settled: Settled) -> None:
+        good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
+        queues: dict[str, deque[ReplicaFacts]] = {log_dir.path: deque() for log_dir in good}
+        self.report.warnings += settled.warnings
+        for decision in settled.decisions:
+            self._take(decision, queues)
+        for decision, error in settled.failures:
+            key, first = decision.topic_partition, decision.replicas[0]
+            log_dir = self.replicas.dir_of(first.log_dir)
+            again = partial(self._complete, key, log_dir, first)
+            self._take_offline(key, log_dir, error, decision.paths, again)
+        self._total = sum(map(len, queues.values()))
+        self._recover(good, queues)
+        self.progress = None
+        if self._broken is not None:
+            raise self._broken
+        self.report.entries.sort(key=lambda entry: (entry.topic, entry.partition))
+        self.report.offline.sort(key=lambda entry: entry.topic_partition)
+
+    def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
+        """Take note of what one decision asks for; its work on the disks is done."""
+        act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
+        log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
+        self.replicas.forget_left(key, paths)
+        if act is Act.OPEN:
+            if not first.is_open and first.log_dir in queues:
+                queues[first.log_dir].append(first)
+        elif act is Act.OFFLINE:
+            for facts in decision.replicas:
+                self.replicas.dir_of(facts.log_dir).is_fully_loaded = False
+            error = decision.error()
+            if decision.is_dir_bad and self.replicas.is_a_dir_bad():
+                error = self.replicas.bad_dir_error(key)
+            self._take_offline(key, log_dir, error, paths)
+        elif act is Act.INCOMPLETE:
+            again = partial(self._open_incomplete, decision, log_dir)
+            try:
+                again()
+            except LogStoreError as failure:
+                self._take_offline(key, log_dir, failure, paths, again)
+        elif act is Act.CONFLICT:
+            self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
+            log_dir.is_fully_loaded = False
+        elif act is Act.RESUME:
+            self.replicas.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
+        elif act is Act.PURGE:
+            self.purges.append(doomed(self.replicas, decision.replicas))
+            self.report.warnings += [f"{path}: {decision.reason}; it is purged" for path in paths]
+        else:
+            if act is Act.PURGE_COVERED:
+                self.replicas.superseded[first.path] = first
+            self.replicas.leave(key, decision.replicas)
+            self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
+
+    def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
+        """End a swap that could not be ended at the start, and open the log."""
+        log_dir.check()
+        try:
+            with call(log_dir.path, SYNCING):
+                live = make_live(log_dir, facts)
+        except OSError as error:
+            raise log_dir.failed(error, facts.path, *key) from error
+        self._open(key, log_dir, live)
+
+    def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
+        """Open a copy that may lack records, to be read; raises as `Log.open` does."""
+        from logstore.log.recovery.incomplete import open_incomplete
+
+        key, facts = decision.topic_partition, decision.replicas[0]
+        opened: list[Log] = []
+
+        def open_it(log_dir: LogDir) -> None:
+            with call(log_dir.path, SYNCING):
+                name, reason = facts.dir_name, decision.reason
+                opened.append(cast(Log, open_incomplete(log_dir, name, self.environment, reason)))
+
+        (outcome,) = for_each([log_dir], open_it, is_given_up=lambda log_dir: log_dir.is_suspect)
+        error = outcome.error
+        if opened:
+            decision = old_copies.with_what_is_missing(decision, log_dir, opened[0])
+        if not outcome.is_finished:
+            error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+        if error is not None:
+            raise error
+        others = decision.replicas[1:]
+        self.replicas.offline.pop(key, None)
+        self.replicas.incomplete[key] = IncompleteReplica(opened[0], log_dir, facts, others)
+        self.replicas.forget_if_open(key)
+        entry = OfflineEntry(key, tuple(decision.paths), decision.error())
+        self.report.incomplete.append(entry)
+
+    def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
+        """Open the logs, several threads per dir; a dir that fails stops its own queue only."""
+        # A clean dir is all Python and no disk: more threads would only wait for each other; and
+        # beside callers they would keep the interpreter's lock among themselves.
+        lanes = [
+            log_dir
+            for log_dir in good
+            for _ in range(1 if log_dir.was_clean or self._is_serving else self.threads_per_dir)
+            if queues[log_dir.path]
+        ]
+        outcomes = for_each(
+            lanes,
+            lambda log_dir: self._drain(log_dir, queues[log_dir.path]),
+            on_break=self._stop,
+            is_given_up=lambda log_dir: log_dir.is_suspect,
+        )
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+            if not outcome.is_finished:
+                self._leave_hanging(outcome.item, queues[outcome.item.path])
+
+    def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
+        """Go on without a log dir that hangs: what is not open by now is offline with it."""
+        log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+        underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
+        for facts in [*underway, *queue]:
+            key = TopicPartition(facts.topic, facts.partition)
+            path = os.path.join(log_dir.path, facts.dir_name)
+            self._take_offline(key, log_dir, log_dir.offline_error(), [path])
+            reservation = self._reserved.pop(facts, None)
+            if reservation is not None:
+                self.replicas.give_up(reservation)
+        queue.clear()
+
+    def _stop(self) -> None:
+        """Let every lane end after the log that it is at."""
+        self._is_stopped = True
+
+    def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
+        while not self._is_stopped:
+            try:
+                facts = queue.popleft()
+            except IndexError:
+                return
+            key = TopicPartition(facts.topic, facts.partition)
+            self._underway.add(facts)
+            try:
+                if self._is_serving:
+                    self._open_beside_callers(key, log_dir, facts)
+                else:
+                    with call(log_dir.path, SYNCING) as work:
+                        self._open(key, log_dir, facts, work)
+            except LogStoreError as error:
+                if self.replicas.find_dir(log_dir.path) is not log_dir:
+                    return  # it hung, and another one is in its place by now
+                path = os.path.join(log_dir.path, facts.dir_name)
+                again = partial(self._open, key, log_dir, facts)
+                self._take_offline(key, log_dir, error, [path], again)
+            finally:
+                self._underway.discard(facts)
+            if self._is_serving:
+                time.sleep(TURN_SECONDS)
+
+    def _open_beside_callers(
+        self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
+    ) -> None:
+        """Open one log of a store that serves, unless somebody who asked for it was faster."""
+        with self.replicas.reserved(key) as self._reserved[facts]:
+            replica = self.replicas.opened.get(key)
+            if replica is not None and not replica.log_dir.is_offline:
+                return
+            with call(log_dir.path, SYNCING) as work:
+                if not self._was_deleted(key, log_dir, facts):
+                    self._open(key, log_dir, facts, work)
+
+    def _was_deleted(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> bool:
+        """Tell whether a replica was opened and deleted by its users since it was listed."""
+        if self.replicas.catalog.directory_of(key) == log_dir.directory_id:
+            return False
+        path = os.path.join(log_dir.path, facts.dir_name)
+        try:
+            return not files.exists(path)
+        except OSError as error:
+            raise log_dir.failed(error, path, *key) from error
+
+    def _open(
+        self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
+    ) -> None:
+        """Open one log, which recovers it."""
+        log_dir.check()
+        topic, partition = key
+        try:
+            log = Log.open(
+                log_dir,
+                facts.dir_name,
+                self.environment,
+                recovery_point=log_dir.checkpoints.recovery_point(key),
+                log_start_offset=log_dir.checkpoints.log_start_offset(key),
+                is_clean=log_dir.was_clean,
+                progress=partial(self._advance, log_dir, key, work=work),
+                topic_ids=log_dir.checkpoints.topic_ids(key),
+            )
+        except OSError as error:
+            raise log_dir.failed(error, facts.dir_name, topic, partition) from error
+        except LogStoreError:
+            raise
+        except Exception as error:
+            reason = f"opening it failed: {type(error).__name__}: {error}"
+            raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
+        if log_dir.is_offline:  # it hung, and nobody waits for this log any more
+            log.detach(log_dir.offline_error())
+            raise log_dir.offline_error()
+        short = old_copies.judge(self.replicas, log_dir, facts, log, self._held.get(key))
+        if short is not None:
+            log.detach(short.error())
+            self._open_incomplete(short, log_dir)
+            return
+        if is_deleted(log):
+            path = rename_away(log, log_dir, key)
+            with self._lock:
+                self.purges.append([Doomed(log_dir, path, is_deletion=True)])
+            return
+        self.replicas.add(key, log, log_dir)
+        if log.recovery.problems:
+            log_dir.is_fully_loaded = False
+        with self._lock:
+            self._done += 1
+            self.report.entries.append(log.recovery)
+        self._advance(log_dir, key, 0)
+
+    def _advance(
+        self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int, work: call | None = None
+    ) -> None:
+        """Tell how far it has come; what the callback raises ends the opening."""
+        if work is not None:
+            work.beat()
+        with self._lock:
+            self._scanned_bytes += scanned_bytes
+            if self.progress is None or self._is_stopped:
+                return
+            try:
+                self.progress(
+                    RecoveryProgress(
+                        self._done, self._total, self._scanned_bytes, log_dir.path, key
+                    )
+                )
+            except BaseException as error:  # noqa: BLE001 - raised again at the end
+                self._broken = error
+                self._is_stopped = True
+
+    def _take_offline(
+        self,
+        key: TopicPartition,
+        log_dir: LogDir,
+        error: LogStoreError,
+        paths: Iterable[str],
+        again: Callable[[], None] | None = None,
+    ) -> None:
+        """Note that a replica is not served; its dir is not closed as clean because of it.
+
+        Args:
+            again: what is done when somebody asks for the replica, if the error is retriable.
+        """
+        log_dir.is_fully_loaded = False
+        again = again if error.retriable else None
+        self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
+        self.replicas.forget_if_open(key)
+        if not isinstance(error, LogDirOfflineError):
+            with self._lock:
+                self.report.offline.append(OfflineEntry(key, tuple(paths), error))

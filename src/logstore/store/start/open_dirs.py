@@ -1,0 +1,227 @@
+"""Take possession of the log dirs: identity, then lock, then probe.
+
+Nothing is written into a directory before its identity is known, nor before its lock is held.
+What fails or hangs for one dir takes that one offline; only what no dir could serve with stops the
+opening, and a shortage of this process, for which no dir is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from logstore.disk.documents.meta_properties import new_id
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirIdentityError, LogDirOfflineError
+from logstore.store.dirs import takeover
+from logstore.store.dirs.parallel import in_time
+from logstore.store.dirs.takeover import each, release_all
+from logstore.store.replicas import last_at
+from logstore.store.start.identity import Configured, look_at, own_identities, write_identities
+from logstore.store.start.roster import (
+    READER_REMEDY,
+    DirFacts,
+    Found,
+    Refused,
+    Roll,
+    decide,
+    not_mounted,
+)
+
+ATTEMPTS_MAX = 5
+PATIENCE_SECONDS = 15.0
+
+FailureHandler = Callable[[LogDir], None]
+
+
+class OpenedDirs(NamedTuple):
+    """The configured log dirs, in order, those that do not serve among them."""
+
+    log_dirs: tuple[LogDir, ...]
+    missing_ids: tuple[str, ...]
+    warnings: list[str]
+    roll: Roll
+
+    def good(self) -> list[LogDir]:
+        """Name those that serve."""
+        return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
+
+
+def open_log_dirs(
+    configured: Configured,
+    *,
+    broker_id: int,
+    format_new: bool,
+    on_failure: FailureHandler,
+    admin_socket: str | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> OpenedDirs:
+    """Take possession of all log dirs that can serve.
+
+    Args:
+        admin_socket: where the owner will be reached, written into each lock.
+        patience_seconds: a log dir that takes longer for one step is offline.
+
+    Raises:
+        LogDirLockedError: another process has one of them open; nothing was changed.
+        LogDirIdentityError: what the dirs are cannot be told, or none of them is one of ours.
+        LogDirOfflineError: none of them works.
+        LogDirError: retriable; this process is short of descriptors or memory.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        facts = look(configured, patience_seconds)
+        roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
+        opened = _make(configured, facts, roll, on_failure=on_failure, read_only=False)
+        for log_dir in opened.log_dirs:
+            log_dir.lock.admin_socket = admin_socket
+        try:
+            _lock(opened, roll, patience_seconds)
+            # Between the first look and the lock another process may have formatted a dir.
+            serving = tuple(log_dir.path for log_dir in opened.good())
+            now = look(configured._replace(paths=serving), patience_seconds)
+            if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
+                _begin(opened, roll, patience_seconds)
+                return opened
+        except BaseException:
+            release_all(opened.log_dirs, patience_seconds)
+            raise
+        release_all(opened.log_dirs, patience_seconds)
+    raise LogDirOfflineError(
+        path=configured.paths[0], reason="its identity changes while it is being opened"
+    )
+
+
+def view_log_dirs(
+    configured: Configured,
+    *,
+    on_failure: FailureHandler,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> OpenedDirs:
+    """Look at the log dirs of a store that another process may own; changes nothing."""
+    facts = look(configured, patience_seconds)
+    if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
+        why = not_mounted(*facts)
+        path, reason = configured.paths[0], f"there is no store here{why and f' ({why})'}"
+        remedy = "open it for writing to make one, or correct the path"
+        raise LogDirIdentityError(f"log dir {path}: {reason}; {remedy}", path=path, reason=reason)
+    _check_a_store_is_seen(facts)
+    roll = decide(facts, broker_id=0, format_new=False, new_id=new_id)
+    roll = roll._replace(members=tuple(m for m in roll.members if not m.is_new))
+    return _make(configured, facts, roll, on_failure=on_failure, read_only=True)
+
+
+def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
+    """Refuse a view where dirs without anything are beside those that cannot be looked at."""
+    bad = [fact for fact in facts if fact.found is Found.BAD]
+    empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
+    empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
+    if bad and empty and len(bad) + len(empty) == len(facts):
+        reason = f"{bad[0].reason}; {empty[0].path} holds no store: {READER_REMEDY}"
+        raise LogDirIdentityError(path=bad[0].path, reason=reason)
+
+
+def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
+    """Keep of the facts what a decision hangs on, and our own steps do not change."""
+    return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
+
+
+def _make(
+    configured: Configured,
+    facts: Sequence[DirFacts],
+    roll: Roll,
+    *,
+    on_failure: FailureHandler,
+    read_only: bool,
+) -> OpenedDirs:
+    """Make the log dirs of a decision, in the order of the configuration."""
+    members = {member.path: member for member in roll.members}
+    refused = {refusal.path: refusal for refusal in roll.refused}
+    if not members:
+        raise _none_serves(
+            [Refused(r.path, r.explained(to_reader=read_only), r.is_identity) for r in roll.refused]
+        )
+    log_dirs, warnings = [], []
+    for path in configured.paths:
+        log_dir = LogDir(path, on_failure=on_failure, read_only=read_only)
+        member = members.get(path)
+        if member is not None:
+            log_dir.belong(member.meta.cluster_id, member.meta.directory_id)
+            if member.warning:
+                warnings.append(member.warning)
+        elif path in refused:
+            log_dir.take_offline(refused[path].explained(to_reader=read_only))
+        else:
+            log_dir.take_offline("its store is still being formatted")
+        log_dirs.append(log_dir)
+    paths = _last_paths(fact for fact in facts if fact.path in members)
+    warnings += [
+        f"log dir {id_}{last_at(paths.get(id_))} is missing: its partitions are offline; mount it "
+        f"or add it to --log-dirs; if it is gone for good: logstore remove-dir --lost {id_}"
+        for id_ in roll.missing_ids
+    ]
+    return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)
+
+
+def _last_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
+    """Give where each log dir was last, by the word of those that know the latest roster."""
+    told: dict[str, str] = {}
+    for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
+        told |= fact.last_paths
+    return told
+
+
+def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:
+    """Make the error for a store without a single good log dir."""
+    reason = refused[0].reason
+    if len(refused) > 1:
+        reason = "no log dir serves: " + "; ".join(f"{r.path}: {r.reason}" for r in refused)
+    if all(refusal.is_identity for refusal in refused):
+        return LogDirIdentityError(path=refused[0].path, reason=reason)
+    return takeover.does_not_work(refused[0].path, reason)
+
+
+def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
+    """Raise LogDirOfflineError when no log dir is left."""
+    if all(log_dir.is_offline for log_dir in log_dirs):
+        refused = [Refused(d.path, d.offline_reason or "offline", False) for d in log_dirs]
+        raise _none_serves(refused)
+
+
+def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
+    """Look at all configured dirs at once; one that does not answer in time is bad."""
+    found: dict[str, DirFacts] = {}
+
+    def look_at_one(path: str) -> None:
+        (found[path],) = look_at(Configured((path,), configured.bad))
+
+    outcomes = in_time(configured.paths, look_at_one, str, patience_seconds, name="logstore-look")
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    found = {outcome.item: found[outcome.item] for outcome in outcomes if outcome.is_finished}
+    hangs = f"it hangs: no answer within {patience_seconds:.0f} s"
+    facts = [found.get(p) or DirFacts(p, Found.BAD, reason=hangs) for p in configured.paths]
+    return own_identities(facts)
+
+
+def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
+    """Lock every member; another owner refuses the whole opening, a bad disk only itself."""
+    new = {member.path for member in roll.members if member.is_new}
+    each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
+    check_one_serves(opened.log_dirs)
+
+
+def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
+    """Drop the clean-shutdown markers first, then write identities, then probe."""
+    start_id = new_id()
+    new = {member.path for member in roll.members if member.is_new}
+
+    def begin(log_dir: LogDir) -> None:
+        takeover.begin(log_dir, start_id, is_new=log_dir.path in new)
+
+    each(opened.good(), begin, patience_seconds)
+    by_path = {log_dir.path: log_dir for log_dir in opened.log_dirs}
+    write_identities(roll, by_path, partial(each, patience_seconds=patience_seconds))
+    each(opened.good(), takeover.probe, patience_seconds)
+    check_one_serves(opened.log_dirs)

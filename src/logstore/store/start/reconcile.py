@@ -1,0 +1,335 @@
+"""List the log dirs, let the start-up table decide, and carry out what that asks of the disks.
+
+    list -> facts -> decide -> rename, mark        until no log dir failed meanwhile
+
+When a log dir fails on the way, what was decided with it being good holds no more: all is listed
+again and decided anew. Nothing is opened here and nothing is purged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptionError,
+    LogDirOfflineError,
+    LogStoreError,
+    UnsupportedFormatError,
+)
+from logstore.log import metadata
+from logstore.log.environment import LogEnvironment
+from logstore.names import TopicPartition
+from logstore.store.dirs.old_copies import doubted
+from logstore.store.dirs.parallel import TURN_SECONDS, for_each
+from logstore.store.dirs.serial_pass import Pass
+from logstore.store.replicas import Replica, Replicas
+from logstore.store.start import dir_actions
+from logstore.store.start.listing import Listing, list_log_dir, remove_leftovers
+from logstore.store.start.replica_facts import complete, facts_of_open
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, decide
+
+
+class Settled(NamedTuple):
+    """What was decided, its work on the disks done; and the swaps that could not be ended."""
+
+    decisions: list[Decision]
+    failures: list[tuple[Decision, LogStoreError]]
+    warnings: list[str]
+
+
+def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
+    """Settle what becomes of every directory of all good log dirs, none of them open yet.
+
+    Raises:
+        LogDirError: retriable; this process is short of something, and no log dir is to blame.
+    """
+
+    def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
+        listing = list_log_dir(log_dir, beat)
+        remove_leftovers(listing, log_dir)
+        log_dir.warnings += log_dir.checkpoints.load() + log_dir.generation.load()
+        return listing
+
+    def once(this: Pass) -> Settled | None:
+        listings = _list_all(replicas, list_one, replicas.log_dirs)
+        good = list(listings)
+        found = [facts for listing in listings.values() for facts in listing.replicas]
+        found = complete(found, good, environment, this.at)
+        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
+        decisions = doubted(replicas, decisions)
+        settled = _carry_out(replicas, decisions, lambda facts: True, this)
+        if not _all_serve(good, replicas.log_dirs):
+            return None
+        for listing in listings.values():
+            settled.warnings.extend(listing.warnings)
+        return settled
+
+    return _until_settled(once, replicas.log_dirs)
+
+
+def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
+    """Settle what becomes of the directories of a log dir that came back.
+
+    And of replicas that could not be decided without it. Of one that is open nothing but what is in
+    the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
+    not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
+    """
+    turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
+    open_names: dict[str, set[str]] = defaultdict(set)
+    passes: list[Pass] = []
+
+    def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
+        if log_dir is not back:
+            time.sleep(TURN_SECONDS * turns.get(log_dir.path, 0))
+            return list_log_dir(log_dir, beat, open_names[log_dir.path])
+        listing = list_log_dir(log_dir, beat)
+        remove_leftovers(listing, log_dir)
+        log_dir.warnings += log_dir.checkpoints.load() + log_dir.generation.load()
+        return listing
+
+    def once(this: Pass) -> Settled | None:
+        # The second time nothing is left out: who creates and deletes all the time ends it too.
+        before = {} if passes else dict(replicas.opened)
+        passes.append(this)
+        open_names.clear()
+        open_names.update(_names_by_dir(before.values()))
+        listings = _list_all(replicas, list_one, [back])
+        good = list(listings)
+        found = [facts for listing in listings.values() for facts in listing.replicas]
+        interesting = _of_interest(replicas, found, back)
+        found, is_open = _with_open(replicas, found, interesting, back)
+        if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
+            return None  # what was left out of the listings as open is open no more
+        found, kept = _outlive_deletions(replicas, found, this)
+        found = complete(found, good, environment, this.at)
+        is_all_listed = {*replicas.log_dirs} <= {*good}  # not what came back just now
+        is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
+        decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
+
+        def is_ours(facts: ReplicaFacts) -> bool:
+            return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
+
+        mine = [d for d in decisions if any(is_ours(f) or f.is_deleted_by_user for f in d.replicas)]
+        settled = _carry_out(replicas, mine, is_ours, this)
+        if not _all_serve(good, [back]):
+            return None
+        settled.warnings.extend(kept)
+        if back in listings:
+            settled.warnings.extend(listings[back].warnings)
+        return settled
+
+    return _until_settled(once, [back])
+
+
+def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
+    """Go over the log dirs until none of them failed or hung meanwhile.
+
+    Each time there is one less to look at, so it comes to an end.
+    """
+    while True:
+        this = Pass()
+        done: list[Settled | None] = []
+
+        def go(this: Pass, done: list[Settled | None] = done) -> None:
+            done.append(once(this))
+
+        (outcome,) = for_each(
+            [this],
+            go,
+            name="logstore-settle",
+            on_break=this.stop,
+            is_given_up=Pass.give_up_if_stuck,
+        )
+        if this.is_given_up:
+            _all_serve(opening, opening)
+        elif outcome.error is not None:
+            raise outcome.error
+        elif done[0] is not None:
+            return done[0]
+
+
+def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
+    """Tell whether all log dirs that were listed serve still; one that is opened may not hang."""
+    for log_dir in listed:
+        if log_dir.is_suspect and log_dir in opening:
+            log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+    return not any(log_dir.is_refusing for log_dir in listed)
+
+
+def _list_all(
+    replicas: Replicas,
+    list_one: Callable[[LogDir, Callable[[], object]], Listing],
+    opening: Sequence[LogDir],
+) -> dict[LogDir, Listing]:
+    """List every good log dir; one that cannot be listed is bad, one that hangs left out.
+
+    Args:
+        opening: those that are not open yet: they cannot serve when they hang.
+    """
+    listings: dict[LogDir, Listing] = {}
+
+    def note(log_dir: LogDir) -> None:
+        try:
+            with call(log_dir.path, SYNCING) as work:
+                listings[log_dir] = list_one(log_dir, work.beat)
+        except OSError as error:
+            refuse_shortage(error, log_dir.path)
+            log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+
+    good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
+    outcomes = for_each(good, note, name="logstore-list", is_given_up=lambda d: d.is_suspect)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    _all_serve([outcome.item for outcome in outcomes if not outcome.is_finished], opening)
+    in_time = {outcome.item for outcome in outcomes if outcome.is_finished}
+    return {d: listings[d] for d in replicas.log_dirs if d in in_time and d in listings}
+
+
+def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
+    """Give the names of what is open by log dir: what need not be looked at.
+
+    A thousand calls to twelve disks, each of which gives the interpreter's lock away and takes it
+    again, made the appends beside them four times as slow.
+    """
+    names: dict[str, set[str]] = defaultdict(set)
+    for log, log_dir in opened:
+        names[log_dir.path].add(log.directory.rpartition("/")[2])
+    return names
+
+
+def _of_interest(
+    replicas: Replicas, found: Iterable[ReplicaFacts], back: LogDir
+) -> set[TopicPartition]:
+    """Name the replicas that a returned dir may change."""
+    interesting = {*replicas.offline, *replicas.incomplete}
+    # What was open in it and may be there no more: elsewhere a move may have left a part of it.
+    interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back.path}
+    for facts in found:
+        if facts.log_dir == back.path or facts.is_deleted_by_user:
+            interesting.add(TopicPartition(facts.topic, facts.partition))
+    return interesting
+
+
+def _with_open(
+    replicas: Replicas,
+    found: Iterable[ReplicaFacts],
+    interesting: set[TopicPartition],
+    back: LogDir,
+) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
+    """Keep the facts of the replicas of interest; put in what is open of them."""
+    opened: dict[str, ReplicaFacts] = {}
+    for key in interesting:
+        replica = replicas.opened.get(key)
+        if replica is not None and replica.log_dir.path != back.path:
+            facts = facts_of_open(replica)
+            opened[facts.path] = facts
+    kept = [
+        facts
+        for facts in found
+        if (facts.topic, facts.partition) in interesting and facts.path not in opened
+    ]
+    is_open = frozenset(TopicPartition(facts.topic, facts.partition) for facts in opened.values())
+    return [*opened.values(), *kept], is_open
+
+
+def _outlive_deletions(
+    replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
+) -> tuple[list[ReplicaFacts], list[str]]:
+    """Have what is open outrank a deletion that came back: the next start would obey that one."""
+    deleted: dict[tuple[str, int, str], int] = {}
+    for facts in found:
+        if facts.is_deleted_by_user and facts.topic_id:
+            topic = (facts.topic, facts.partition, facts.topic_id)
+            deleted[topic] = max(facts.generation, deleted.get(topic, 0))
+    told, warnings = [], []
+    for facts in found:
+        generation = deleted.get((facts.topic, facts.partition, facts.topic_id), -1)
+        replica = replicas.opened.get(TopicPartition(facts.topic, facts.partition))
+        if facts.is_open and facts.generation <= generation and replica is not None:
+            warning = f"{facts.path}: it was deleted once; it is open, so it stays"
+            try:
+                replica.log_dir.check()
+                with this.at(replica.log_dir):
+                    dir_actions.outrank(replica.log, generation)
+                facts = facts_of_open(replica)
+            except LogStoreError as error:
+                warning += f"; that could not be noted: {error}"
+            warnings.append(warning)
+        told.append(facts)
+    return told, warnings
+
+
+def _carry_out(
+    replicas: Replicas,
+    decisions: Iterable[Decision],
+    is_ours: Callable[[ReplicaFacts], bool],
+    this: Pass,
+) -> Settled:
+    """Rename and mark; gives the decisions as they stand then."""
+    settled = Settled([], [], [])
+    for decision in decisions:
+        first = decision.replicas[0]
+        log_dir = replicas.dir_of(first.log_dir)
+        try:
+            settled.decisions.append(_carry_out_one(replicas, decision, is_ours, this))
+        except OSError as error:
+            refuse_shortage(error, log_dir.path)
+            key = decision.topic_partition
+            with this.at(log_dir):
+                failure = log_dir.failed(error, first.path, *key)
+            if decision.act is Act.COMPLETE:
+                settled.failures.append((decision, failure))
+            else:
+                settled.warnings.append(f"{first.path}: {decision.reason}, but: {failure}")
+        except (CorruptionError, UnsupportedFormatError, LogDirOfflineError) as error:
+            settled.warnings.append(f"{first.path}: {decision.reason}, but: {error}")
+    return settled
+
+
+def _carry_out_one(
+    replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool], this: Pass
+) -> Decision:
+    """Do what one decision asks of the disks; raises OSError."""
+    act, first = decision.act, decision.replicas[0]
+    log_dir = replicas.dir_of(first.log_dir)
+    if act is Act.COMPLETE:
+        with this.at(log_dir):
+            live = dir_actions.make_live(log_dir, first)
+        return decision._replace(act=Act.OPEN, replicas=(live,))
+    if act is Act.STRAY and is_ours(first):
+        with this.at(log_dir):
+            stray = dir_actions.make_stray(log_dir, first)
+        reason = f"{decision.reason}; it was {first.path}"
+        return decision._replace(act=Act.LEAVE, replicas=(stray,), reason=reason)
+    if act is Act.RESUME and first.is_caught_up:
+        with this.at(log_dir):
+            dir_actions.mark_copying(log_dir, first)
+    if act is Act.PURGE:
+        doomed = tuple(_prepare_purge(replicas, facts, this) for facts in decision.replicas)
+        return decision._replace(replicas=doomed)
+    return decision
+
+
+def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
+    """See to it that a directory that is half purged is taken for nothing else."""
+    log_dir = replicas.dir_of(facts.log_dir)
+    with this.at(log_dir):
+        if facts.kind == "live":
+            return dir_actions.make_deleted(log_dir, facts)
+        if facts.kind == "move" and facts.is_caught_up:
+            try:
+                dir_actions.mark_copying(log_dir, facts)
+            except OSError as error:
+                if verdict_of(error) is not Verdict.FULL:
+                    raise
+                files.remove_if_there(f"{facts.path}/{metadata.FILE_NAME}")
+                files.sync_dir(facts.path)
+        return facts

@@ -1,0 +1,130 @@
+"""Complete the facts for the start-up table: what a listing alone does not say.
+
+A single live directory needs none of it and is read when its log opens, so that the start of a
+store of many partitions stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from logstore.disk import bulk
+from logstore.disk.failures import refuse_shortage
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
+from logstore.log import host
+from logstore.log.environment import LogEnvironment
+from logstore.names import TopicPartition
+from logstore.store.replicas import Replica, key_of
+from logstore.store.start.listing import bytes_in, segment_paths, with_metadata
+from logstore.store.start.startup_table import ReplicaFacts
+
+
+def complete(
+    found: Iterable[ReplicaFacts],
+    log_dirs: Iterable[LogDir],
+    environment: LogEnvironment,
+    at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
+) -> list[ReplicaFacts]:
+    """Add to the facts of replicas with several directories, or none live, what decides there.
+
+    An error of the disk is left for whoever opens the replica: what is not known stays unknown, and
+    the table then touches nothing.
+
+    Args:
+        at: entered around each look at a log dir.
+
+    Raises:
+        LogDirError: retriable; this process is short of something, so nothing can be decided.
+    """
+    by_key: dict[TopicPartition, list[ReplicaFacts]] = defaultdict(list)
+    for facts in found:
+        by_key[TopicPartition(facts.topic, facts.partition)].append(facts)
+    dirs = {log_dir.path: log_dir for log_dir in log_dirs}
+    told: list[ReplicaFacts] = []
+    for group in by_key.values():
+        if len(group) == 1 and group[0].kind == "live":
+            told += group
+        else:
+            is_all_there_is = all(facts.kind != "live" for facts in group)
+            for facts in group:
+                if not (facts.is_open or facts.is_deleted_by_user):
+                    log_dir = dirs[facts.log_dir]
+                    with at(log_dir):
+                        facts = _complete_one(facts, log_dir, environment, is_all_there_is)
+                told.append(facts)
+    return told
+
+
+def _complete_one(
+    facts: ReplicaFacts, log_dir: LogDir, environment: LogEnvironment, is_all_there_is: bool
+) -> ReplicaFacts:
+    """Read the metadata of a live copy, and how far a copy that is not live reaches."""
+    try:
+        if is_all_there_is and not log_dir.read_only:
+            _ask_the_disk(facts, log_dir)
+        if facts.kind == "live":
+            return with_metadata(facts)
+        if facts.kind == "move":
+            facts = facts._replace(size_bytes=bytes_in(facts.path))
+        if facts.kind in ("move", "delete") and facts.topic_id:
+            return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
+    except OSError as error:
+        refuse_shortage(error, log_dir.path)
+    except LogStoreError as error:
+        if isinstance(error.__cause__, OSError):
+            refuse_shortage(error.__cause__, log_dir.path)
+    return facts
+
+
+def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
+    """Have the kernel forget a copy that may become the log: only what is on the disk counts.
+
+    A sync beside its copying may have failed in a process that ended since. What that sync was to
+    write is gone then, but for the kernel's memory, which shows it until the next power cut.
+
+    Raises:
+        LogDirError: the disk failed, and the log dir is offline; or this process is short of
+            something.
+    """
+    try:
+        for path in segment_paths(facts.path):
+            log_dir.check()
+            bulk.drop_cache(path)
+    except OSError as error:
+        refuse_shortage(error, log_dir.path)
+        raise log_dir.failed(error, facts.path, facts.topic, facts.partition) from error
+
+
+def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
+    """Read where the log in a directory ends, without a change to it; raises LogStoreError."""
+    from logstore.log.view import open_view
+
+    log = open_view(log_dir, dir_name, environment)
+    try:
+        return log.log_end_offset
+    finally:
+        log.close()
+
+
+def facts_of_open(replica: Replica) -> ReplicaFacts:
+    """Give the facts of a live copy that this process has open."""
+    log, log_dir = replica
+    metadata = host.metadata_of(log)
+    topic, partition = key_of(log)
+    return ReplicaFacts(
+        log_dir.path,
+        log.directory[len(log_dir.path) + 1 :],
+        topic,
+        partition,
+        "live",
+        metadata.topic_id.hex(),
+        generation=metadata.generation,
+        directory_id=log_dir.directory_id,
+        moving=metadata.moving,
+        # What is not flushed may be gone after a power cut: nobody relies on it.
+        end_offset=log.recovery_point,
+        is_open=True,
+    )

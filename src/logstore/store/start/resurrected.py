@@ -1,0 +1,49 @@
+"""Recognise a copy that came back after its partition was deleted, by the mark of a move in it.
+
+The mark names the log dir whose copy took the place of this one. If that log dir serves and has no
+copy, either its user deleted the partition there, or its directory was lost. Version 0.1.0 forgot a
+deletion before the removal of such an old copy was durable, so a power cut brought it back. Only
+the user knows which of the two it is: it is reported, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.log.metadata import FILE_NAME
+from logstore.log.recovery.report import DamageName, Problem
+from logstore.names import TopicPartition
+from logstore.store.recovery_report import RecoveryReport
+from logstore.store.replicas import Replicas
+
+
+def tell(replicas: Replicas, report: RecoveryReport) -> None:
+    """Report the copies that came back, and note it in their logs for `verify`."""
+    for key, (log, _) in list(replicas.opened.items()):
+        judge(replicas, key, log)
+    for key, incomplete in list(replicas.incomplete.items()):
+        if not incomplete.others:
+            found = judge(replicas, key, incomplete.log)
+            if found is not None:
+                remedy = found.remedy(*key)
+                report.warnings.append(f"{key}: {found.name}: {found.reason}; {remedy}")
+
+
+def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
+    """Note in a log that it may have come back; no other copy of it is known."""
+    superseded = host.metadata_of(log).superseded_by
+    if superseded is None or key in replicas.moves or replicas.is_a_dir_bad():
+        return None
+    for log_dir in replicas.log_dirs:
+        if log_dir.directory_id == superseded.directory_id and log_dir.path != log.log_dir:
+            path, end = os.path.join(log.directory, FILE_NAME), log.log_end_offset
+            reason = (
+                f"a copy of generation {superseded.generation} in {log_dir.path} took its place, "
+                "and is not there"
+            )
+            found = Problem(path, 0, 0, reason, end, end, DamageName.RESURRECTED_PARTITION)
+            log.recovery.findings.append(found)
+            return found
+    return None

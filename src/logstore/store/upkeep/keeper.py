@@ -1,0 +1,339 @@
+"""Look after one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
+
+One thread per dir, so that a disk that hangs only stops its own housekeeping. The thread sleeps on
+a condition until something is due or asked for, outlives every exception, and ends at `stop`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+from weakref import ref
+
+from logstore.config import StoreConfig
+from logstore.disk.calls import SYNCING, WORKING, call
+from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.failures import reason_of
+from logstore.disk.log_dir import LogDir
+from logstore.disk.threads import Thread, start_for
+from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
+from logstore.log.environment import Clock
+from logstore.log.host import lift_recovery_point_limit, limited_metadata
+from logstore.store.dirs import old_copies
+from logstore.store.dirs.slow_disks import judge
+from logstore.store.replicas import Replicas, key_of
+from logstore.store.start.listing import purge_tree
+from logstore.store.upkeep.purge import purge_covered, purge_postponed
+from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
+
+USAGE_INTERVAL_SECONDS = 10.0
+PACE_INTERVAL_SECONDS = 10.0
+PROBE = "probe"
+# So often is a suspect dir probed, once the last probe is back.
+SUSPECT_PROBE_SECONDS = 1.0
+SHORTAGE_SECONDS = 0.05  # until the next turn, after one that had no memory at all
+
+# The directory of a replica to be removed, and what is called once it is gone.
+Purge = tuple[str, Callable[[], object]]
+
+
+class Duty(NamedTuple):
+    """Something done every so often."""
+
+    name: str
+    interval_seconds: float
+    work: Callable[[], object]
+
+
+def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
+    """Log a warning; `logging` is imported when there is one.
+
+    Errors are told as text: who keeps what is logged must not keep open what their frames hold.
+    """
+    import logging
+
+    told = [str(one) if isinstance(one, Exception) else one for one in arguments]
+    logging.getLogger("logstore").warning(text, *told, exc_info=exc_info)
+
+
+class DirKeeper:
+    """The housekeeping of one log dir."""
+
+    def __init__(
+        self, log_dir: LogDir, replicas: Replicas, config: StoreConfig, clock: Clock
+    ) -> None:
+        self.log_dir = log_dir
+        self._replicas = replicas
+        self._clock = clock
+        self.scrubber = Scrubber(
+            log_dir, replicas, config, clock, lambda: self._is_stopped or log_dir.is_refusing
+        )
+        self._duties: tuple[Duty, ...] = (
+            Duty("flush", config.log_flush_scheduler_interval_ms / 1000, self.flush_due),
+            Duty("retention", config.log_retention_check_interval_ms / 1000, self.retain),
+            Duty(
+                "checkpoint",
+                config.log_flush_offset_checkpoint_interval_ms / 1000,
+                self.checkpoint,
+            ),
+            Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
+            Duty("pace", PACE_INTERVAL_SECONDS, self.keep_pace),
+            Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
+        )
+        if config.log_scrub_bytes_per_second:
+            self._duties += (Duty("scrub", STEP_SECONDS, self.scrubber.step),)
+        self._flushes_seen = 0
+        self._suspect_seconds = config.log_dir_suspect_ms / 1000
+        now = time.monotonic()
+        self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
+        self._waking = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
+        self._wakeup = threading.Condition(self._waking)
+        self._purges: deque[Purge] = deque()
+        self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
+        self._is_stopped = False
+        self._is_idle = False
+        self._thread = Thread(
+            target=_keep_house,
+            args=(ref(self), self._waking, self._wakeup),
+            name=f"logstore-{log_dir.path}",
+            daemon=True,
+        )
+
+    def start(self) -> None:
+        """Start the thread; it begins with copies that are covered, which may want a flush.
+
+        Raises:
+            LogDirError: retriable; there is no thread to be had.
+        """
+        start_for(self.log_dir.path, self._thread)
+
+    def stop(self) -> None:
+        """Ask the thread to end; `join` waits for it."""
+        with self._waking:
+            self._is_stopped = True
+            self._wakeup.notify_all()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end of the thread; tells whether it came."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
+        """Ask for a replica's directory to be removed; `then` is called once it is gone."""
+        self._replicas.doomed[path] = self.log_dir
+        with self._waking:
+            self._purges.append((path, then))
+            self._wakeup.notify_all()
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Wait until all that was asked for is done."""
+        with self._waking:
+            return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
+
+    # --- the duties -------------------------------------------------------------------------------
+
+    def flush_due(self) -> None:
+        """Flush the logs whose `flush_ms` has passed, and the segments that were rolled."""
+        now_ms = self._clock.now_ms()
+        for log in self._replicas.on(self.log_dir):
+            self._guard("flush", partial(log.flush_if_due, now_ms))
+
+    def retain(self) -> None:
+        """Roll the active segments that are too old, and remove what retention lets go."""
+        now_ms = self._clock.now_ms()
+        for log in self._replicas.on(self.log_dir):
+            self._guard("roll", partial(log.roll_if_due, now_ms))
+            self._guard("retention", log.apply_retention)
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints of the logs and of their log dir; see to what is to be removed."""
+        self._purge_again()
+        for log in self._replicas.on(self.log_dir):
+            self._guard("checkpoint", log.checkpoint)
+        self.write_offsets()
+        self._guard("purge", self.purge_covered)
+        purge_postponed(self._replicas)
+
+    def write_offsets(self, *, is_last: bool = False) -> None:
+        """Write the log dir's offsets checkpoints; what they say is durable already (R5).
+
+        Args:
+            is_last: the log dir is closed or taken out, so an older copy of it must show.
+        """
+        with call(self.log_dir.path, SYNCING):
+            self._write_offsets(is_last)
+
+    def _write_offsets(self, is_last: bool) -> None:
+        self.log_dir.check_place()
+        logs, write = self._replicas.on, self.log_dir.checkpoints.write
+        points = {key_of(log): log.recovery_point for log in logs(self.log_dir)}
+        limited = [(log, limited_metadata(log)) for log in logs(self.log_dir)]
+        write(
+            RECOVERY_POINTS,
+            lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
+            lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
+        )
+        for log, metadata in limited:
+            if metadata is not None:
+                lift_recovery_point_limit(log, metadata)
+        write(
+            LOG_START_OFFSETS,
+            lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
+            lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
+        )
+        self._replicas.catalog.write(self.log_dir)
+        old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
+        old_copies.witness(self._replicas, self.log_dir)
+
+    def refresh_usage(self) -> None:
+        """Ask the disk for its space, and note which replicas have grown."""
+        figures = self._replicas.figures[self.log_dir.path]
+        with call(self.log_dir.path):
+            figures.refresh(self._replicas.on(self.log_dir))
+
+    def probe(self) -> None:
+        """Ask the disk for a sign of life (R16); a suspect one serves again after several."""
+        log_dir, began = self.log_dir, time.monotonic()
+        try:
+            with call(log_dir.path, SYNCING):
+                log_dir.probe()
+        except OSError as error:
+            log_dir.take_offline(f"the probe failed: {reason_of(error)}")
+            return
+        is_good = time.monotonic() - began < self._suspect_seconds
+        log_dir.good_probes = log_dir.good_probes + 1 if is_good else 0
+        judge(log_dir, [one for one in self._replicas.log_dirs if one is not log_dir])
+
+    def keep_pace(self) -> None:
+        """Probe a disk that is in use, or was slow, to compare it with the others; leave idle ones.
+
+        A disk that sleeps is not woken for it, and one that has nothing to do is nobody's trouble.
+        """
+        flushes = self.log_dir.flush_count
+        if flushes != self._flushes_seen or self.log_dir.is_slow:
+            self._flushes_seen = flushes
+            self.probe()
+
+    def probe_soon(self) -> None:
+        """Have the dir probed as soon as the thread is free: it has become suspect."""
+        with self._waking:
+            self._due[PROBE] = 0.0
+            self._wakeup.notify_all()
+
+    def run_due(self, now: float) -> None:
+        """Do what is due at `now` (of the monotonic clock), and the purges asked for."""
+        while self._purges and not self.log_dir.is_suspect:
+            self._guard("purge", self._purge_next)
+        for duty in self._duties:
+            if self._is_stopped or self.log_dir.is_offline:
+                return
+            is_suspect = self.log_dir.is_suspect
+            if now >= self._due[duty.name] and (duty.name == PROBE or not is_suspect):
+                interval = SUSPECT_PROBE_SECONDS if is_suspect else duty.interval_seconds
+                self._due[duty.name] = now + interval
+                self._guard(duty.name, duty.work)
+
+    def run_one(self, name: str) -> None:
+        """Do one duty now, whether it is due or not."""
+        for duty in self._duties:
+            if duty.name == name:
+                self._guard(name, duty.work)
+
+    def _purge_next(self) -> None:
+        purge = self._purges.popleft()
+        if not self.log_dir.is_offline:
+            self._purge(purge)
+
+    def _purge(self, purge: Purge) -> None:
+        path, then = purge
+        try:
+            with call(path, WORKING) as work:
+                self.log_dir.check_place()  # in an empty mount point everything looks removed
+                purge_tree(path, work.beat)
+        except (OSError, MemoryError):
+            self._unpurged.append(purge)
+            raise
+        self._replicas.doomed.pop(path, None)
+        then()
+
+    def _purge_again(self) -> None:
+        """Try what could not be removed once more; that it could not was told then."""
+        for _ in range(len(self._unpurged)):
+            try:
+                self._purge(self._unpurged.popleft())
+            except OSError as error:
+                self.log_dir.failed(error)
+                self.log_dir.check()
+
+    def purge_covered(self) -> None:
+        """Ask for the removal of copies whose place a live one on this log dir took."""
+        purge_covered(self._replicas, self.log_dir)
+
+    def _guard(self, name: str, work: Callable[[], object]) -> None:
+        """Do one thing; whatever it raises is converted or logged, and the thread goes on."""
+        try:
+            work()
+        except FileNotFoundError:
+            pass  # somebody else removed it first; no disk is to blame for that
+        except OSError as error:
+            failure = self.log_dir.failed(error)
+            warn("%s of %s failed: %s", name, self.log_dir.path, failure)
+        except (LogClosedError, UnknownPartitionError):
+            pass  # closed or deleted meanwhile
+        except LogStoreError as error:
+            warn("%s in %s failed: %s", name, self.log_dir.path, error)
+        except Exception:  # noqa: BLE001 - it must not end the thread
+            warn("%s in %s failed", name, self.log_dir.path, exc_info=True)
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _next_due(self) -> float:
+        """Say when there is something to do: on a suspect dir only the next probe counts."""
+        return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
+
+    def begin(self) -> None:
+        """Ask for what is to be removed since before the thread started."""
+        self._guard("purge", self.purge_covered)
+
+    def pause_seconds(self) -> float | None:
+        """Say how long there is nothing to do, 0.0 if there is, None at the end; under the lock."""
+        self._is_idle = True
+        self._wakeup.notify_all()
+        if not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
+            seconds = self._next_due() - time.monotonic()
+            if seconds > 0 and not self.log_dir.is_offline:
+                return seconds
+        is_over = not self._purges or self.log_dir.is_suspect
+        if self.log_dir.is_offline or (self._is_stopped and is_over):
+            return None
+        self._is_idle = False
+        return 0.0
+
+
+def _keep_house(
+    entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
+) -> None:
+    """Do what is due until the end; while this thread waits, it does not keep the store open."""
+    keeper = entry()
+    if keeper is not None:
+        keeper.begin()
+    while True:
+        with waking:
+            keeper = entry()
+            seconds = None if keeper is None else keeper.pause_seconds()
+            if seconds is None:
+                return
+            if seconds:
+                keeper = None
+                wakeup.wait(seconds)
+        if keeper is not None:
+            try:
+                keeper.run_due(time.monotonic())
+            except MemoryError:  # not even for what is written of an error: the next turn may do
+                time.sleep(SHORTAGE_SECONDS)
+            keeper = None

@@ -1,0 +1,94 @@
+"""Make an incomplete replica whole by its user's word: what it lacks is given up, durably.
+
+    marks of the move out of partition.metadata, generation above all that are known -> rename
+    in an old copy of a log dir, where it is live by name: strike it out of the doubts
+
+A crash before the last step leaves it incomplete as it was; a crash after it leaves it live.
+"""
+
+from __future__ import annotations
+
+from logstore.disk import files
+from logstore.errors import (
+    CorruptionError,
+    LogClosedError,
+    LogDirError,
+    LogStoreError,
+    ReplicaOfflineError,
+)
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+from logstore.log.metadata import PartitionMetadata
+from logstore.names import TopicPartition, dir_name
+from logstore.store.dirs import old_copies
+from logstore.store.replicas import IncompleteReplica, Replicas
+from logstore.store.start import dir_actions
+
+
+def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
+    """Make an incomplete replica whole; False is told of one that is whole already.
+
+    Raises:
+        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as a lookup does.
+        LogDirFullError: retriable; it stays incomplete.
+    """
+    replicas.lookup(*key)
+    with replicas.reserved(key):
+        incomplete = replicas.incomplete.get(key)
+        if incomplete is None:
+            return False
+        log_dir, facts = incomplete.log_dir, incomplete.facts
+        try:
+            live = f"{log_dir.path}/{dir_name(*key)}"
+            if facts.kind != "live" and files.exists(live):
+                raise LogDirError(path=log_dir.path, reason=f"{live} stands in the way")
+            _rewrite_metadata(incomplete, key)
+            if facts.kind != "live":
+                facts = dir_actions.make_live(log_dir, facts)
+            old_copies.settle(replicas, log_dir, key)
+        except OSError as error:
+            raise log_dir.failed(error, facts.path, *key) from error
+        _open_live(replicas, environment, key, incomplete, facts.dir_name)
+        return True
+
+
+def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
+    """Take the marks away, and outrank every copy that is known, also those out of reach."""
+    try:
+        metadata = PartitionMetadata.read(incomplete.facts.path)
+    except CorruptionError as error:
+        raise ReplicaOfflineError(
+            topic=key.topic, partition=key.partition, reason=str(error)
+        ) from error
+    assert metadata is not None
+    known = [metadata.generation]
+    known += [facts.generation for facts in (incomplete.facts, *incomplete.others)]
+    known += [
+        facts.superseded_by.generation
+        for facts in (incomplete.facts, *incomplete.others)
+        if facts.superseded_by is not None
+    ]
+    metadata = metadata.with_move_record(None).with_superseded_by(None)
+    metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
+
+
+def _open_live(
+    replicas: Replicas,
+    environment: LogEnvironment,
+    key: TopicPartition,
+    incomplete: IncompleteReplica,
+    name: str,
+) -> None:
+    """Open it as any log, scanning all of it."""
+    log_dir = incomplete.log_dir
+    try:
+        log = Log.open(
+            log_dir, name, environment, recovery_point=None, log_start_offset=None, is_clean=False
+        )
+    except LogStoreError as error:
+        replicas.leave_incomplete(key, error)
+        raise
+    replicas.add(key, log, log_dir)
+    replicas.leave(key, incomplete.others)
+    reason = f"the replica {key} was promoted: ask the store for its log again"
+    incomplete.log.detach(LogClosedError(reason=reason))

@@ -1,0 +1,125 @@
+"""Say what may be removed in the background, and in which order.
+
+A copy that another superseded goes once that one has as much, durably. What a user deleted goes
+with its deletion last, and only while no log dir is bad: until then the deletion is what keeps the
+other copies dead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logstore.disk.log_dir import LogDir
+from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
+from logstore.store.replicas import Doomed, Replicas
+from logstore.store.start.replica_facts import facts_of_open
+from logstore.store.start.startup_table import ReplicaFacts, is_covered
+
+if TYPE_CHECKING:
+    from logstore.store.upkeep.keeper import DirKeeper
+
+
+def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
+    """Give what is to be purged, in order; nothing of it goes before what stands before it."""
+    copies = list(copies)
+    is_deletion = any(facts.is_deleted_by_user for facts in copies)
+    return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
+
+
+def purge_in_order(
+    replicas: Replicas, keepers: Mapping[str, DirKeeper], doomed: Sequence[Doomed]
+) -> None:
+    """Remove directories in the background, each once the one before it is gone.
+
+    While a log dir is bad a deletion stays on record: a copy may come back with that dir, and then
+    the start-up table decides anew. While one hangs, or is being brought in, it is put off.
+    """
+    if not doomed:
+        return
+    first, *rest = doomed
+    if first.is_deletion:
+        if replicas.is_a_dir_bad():
+            return
+        if replicas.is_a_dir_in_doubt() or replicas.returning:
+            replicas.postponed.append(doomed)
+            return
+    keeper = keepers.get(first.log_dir.path)
+    if keeper is not None:
+        keeper.purge(first.path, partial(purge_in_order, replicas, keepers, rest))
+
+
+def purge_postponed(replicas: Replicas) -> None:
+    """Take up what was put off, as far as nothing stands in its way any more."""
+    for _ in range(len(replicas.postponed)):
+        with suppress(IndexError):  # another log dir's keeper was faster
+            replicas.purge(replicas.postponed.popleft())
+
+
+def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
+    """Drop what the start-up table has decided about anew: it knows of more copies by now."""
+    last = {doomed[-1].path for doomed in decided if doomed}
+    for _ in range(len(replicas.postponed)):
+        with suppress(IndexError):
+            doomed = replicas.postponed.popleft()
+            if doomed[-1].path not in last:
+                replicas.postponed.append(doomed)
+
+
+def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
+    """Ask for the removal of what the live copies on this log dir cover, flushing those first."""
+    for path, old in list(replicas.superseded.items()):
+        key = TopicPartition(old.topic, old.partition)
+        replica = replicas.opened.get(key)
+        if replica is None or replica.log_dir is not log_dir or log_dir.is_refusing:
+            continue
+        if replica.log.recovery_point < old.end_offset <= replica.log.log_end_offset:
+            replica.log.flush()
+        if is_covered(old, facts_of_open(replica)):
+            replicas.purge([Doomed(replicas.dir_of(old.log_dir), path)])
+            replicas.superseded.pop(path, None)
+
+
+def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
+    """Give what has to go before the deletion of a replica may: its other copies.
+
+    Those that are being removed already are among them: half removed, and without the deletion on
+    record, they would be taken for what is left of the replica.
+    """
+    copies = [
+        facts for facts in replicas.superseded.values() if (facts.topic, facts.partition) == key
+    ]
+    incomplete = replicas.incomplete.get(key)
+    copies += incomplete.others if incomplete is not None else []
+    others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
+    move = replicas.moves.get(key)
+    others |= {move.path: move.log_dir} if move is not None else {}
+    for known in (replicas.begun, replicas.left):
+        others |= {p: d for p, (of, d) in list(known.items()) if of == key}
+    others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
+    return [Doomed(log_dir, path, True) for path, log_dir in others.items()]
+
+
+def _may_be_of(path: str, key: TopicPartition) -> bool:
+    """Tell whether a directory may be a replica's; of a name that was cut only the beginning."""
+    base = os.path.basename(path)
+    name = parse_dir_name(base)
+    if name is None or name.partition != key.partition:
+        return False
+    is_cut = len(base) == NAME_BYTES_MAX
+    return name.topic == key.topic or (is_cut and key.topic.startswith(name.topic))
+
+
+def forget_companions(replicas: Replicas, key: TopicPartition) -> None:
+    """Forget the other copies of a replica that was deleted."""
+    for known in (replicas.begun, replicas.left):
+        for path, (of, _) in list(known.items()):
+            if of == key:
+                known.pop(path, None)
+    replicas.moves.pop(key, None)
+    for path, facts in list(replicas.superseded.items()):
+        if (facts.topic, facts.partition) == key:
+            replicas.superseded.pop(path, None)

@@ -1,0 +1,163 @@
+"""Look for rot in what nobody reads: check every flushed batch of a log dir at a bounded rate.
+
+The keeper of the dir calls `step` once a second. A pass goes through the sealed segments of all
+logs, in no order, so that a process that is restarted often comes to all of them; then it rests.
+A replica that a move has just brought comes first, with its active segment: it was verified from
+the kernel's cache only. Rot is reported and counted; nothing is cut, and no log dir goes offline
+for it. A segment that is retained, truncated or moved meanwhile is passed over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk.calls import SYNCING, call
+from logstore.log import host
+from logstore.log.recovery.verification import SegmentCheck
+from logstore.store.replicas import Replicas, key_of
+
+if TYPE_CHECKING:
+    from logstore.config import StoreConfig
+    from logstore.disk.log_dir import LogDir
+    from logstore.log.environment import Clock
+    from logstore.log.log import Log
+
+STEP_SECONDS = 1.0
+# The minute after a log dir was opened belongs to those who wait for it.
+QUIET_MS = 60_000
+# So much is read between two looks at whether the keeper is wanted elsewhere.
+SLICE_BYTES = 1 << 20
+# What a segment costs beside its bytes: it is opened, and so takes part of the budget.
+OPEN_BYTES = 4096
+
+
+class Piece(NamedTuple):
+    """One segment that is to be checked."""
+
+    log: Log
+    base_offset: int
+
+
+class Scrubber:
+    """The scrubber of one log dir.
+
+    Attributes:
+        passes: how many times it came through the whole dir.
+    """
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        replicas: Replicas,
+        config: StoreConfig,
+        clock: Clock,
+        is_wanted_elsewhere: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.passes = 0
+        self._log_dir, self._replicas, self._clock = log_dir, replicas, clock
+        self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
+        self._interval_ms = config.log_scrub_interval_ms
+        self._is_wanted_elsewhere = is_wanted_elsewhere
+        self._debt = 0  # a batch is read whole, though the budget ends within it
+        self._logs: list[Log] | None = None  # of this pass; None between two
+        self._pieces: deque[Piece] = deque()
+        self._check: SegmentCheck | None = None
+        self._log: Log | None = None  # of the check
+        self._quiet_until_ms = self._rest_until_ms = clock.now_ms() + QUIET_MS
+        self._reported: set[tuple[str, int]] = set()
+
+    def step(self) -> None:
+        """Check as many bytes as one second allows; raises what a log raises."""
+        budget = self._step_bytes - self._debt
+        while budget > 0 and not self._is_wanted_elsewhere():
+            if self._check is None:
+                piece = self._next()
+                if piece is None:
+                    break
+                self._begin(piece)
+                budget -= OPEN_BYTES
+            budget -= self._go_on(min(max(budget, 1), SLICE_BYTES))
+        self._debt = max(-budget, 0)
+
+    # --- what to check ----------------------------------------------------------------------------
+
+    def _next(self) -> Piece | None:
+        """Give the segment that is next; None while there is nothing to do."""
+        if self._clock.now_ms() < self._quiet_until_ms:
+            return None
+        for log in self._replicas.take_arrived(self._log_dir):
+            self._pieces.extendleft(reversed(_pieces_of(log, with_active=True)))
+        while not self._pieces:
+            if not self._logs and not self._turn():
+                return None
+            if self._logs:
+                self._pieces.extend(_pieces_of(self._logs.pop()))
+        return self._pieces.popleft()
+
+    def _turn(self) -> bool:
+        """End the pass, or begin the next one when its time has come."""
+        now_ms = self._clock.now_ms()
+        if self._logs is not None:
+            self._logs = None
+            self.passes += 1
+            self._rest_until_ms = now_ms + self._interval_ms
+        elif now_ms >= self._rest_until_ms:
+            logs = self._replicas.on(self._log_dir)
+            self._logs = random.sample(logs, len(logs))
+            return True
+        return False
+
+    def _is_here(self, log: Log) -> bool:
+        """Tell whether a log is still served from this log dir."""
+        replica = self._replicas.opened.get(key_of(log))
+        return replica is not None and replica.log is log and replica.log_dir is self._log_dir
+
+    # --- one segment ------------------------------------------------------------------------------
+
+    def _begin(self, piece: Piece) -> None:
+        log = piece.log
+        if self._is_here(log):
+            flushed_to = log.recovery_point
+            self._check = SegmentCheck(log, piece.base_offset, flushed_to, from_disk=True)
+            self._log = log
+
+    def _go_on(self, budget_bytes: int) -> int:
+        """Check some more of the segment; gives the bytes read."""
+        check, log = self._check, self._log
+        if check is None or log is None:
+            return 0
+        self._check = None  # what raises is not tried again in this pass
+        known = len(check.found)
+        with call(self._log_dir.path, SYNCING) as reading:
+            done_bytes = check.run(budget_bytes, lambda _: reading.beat())
+        figures = self._replicas.figures[self._log_dir.path]
+        figures.scrubbed_bytes += done_bytes
+        for damage in check.found[known:]:
+            if (check.path, damage.position) not in self._reported:
+                self._reported.add((check.path, damage.position))
+                figures.corrupt_batches += 1
+                self._report(log, check.path, damage.position, damage.offset, damage.reason)
+        if not check.is_done and self._is_here(log):
+            self._check = check
+        return done_bytes
+
+    def _report(self, log: Log, path: str, position: int, offset: int, reason: str) -> None:
+        import logging
+
+        logging.getLogger("logstore").warning(
+            "rot in %s at position %d, offset %d of %s-%d: %s; 'logstore verify %s %d' shows all "
+            "of it, 'logstore repair %s %d' takes it out and keeps it as *.quarantine",
+            *(path, position, offset, log.topic, log.partition, reason),
+            *(log.topic, log.partition, log.topic, log.partition),
+        )
+
+
+def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
+    """List the segments of a log that nobody writes and that are flushed, the active one aside."""
+    flushed_to = log.recovery_point
+    segments = host.segments_of(log)
+    chosen = segments if with_active else segments[:-1]
+    return [Piece(log, one.base_offset) for one in chosen if one.end_offset <= flushed_to]

@@ -1,0 +1,1 @@
+"""Copy a replica to its target and keep the copy up to date."""

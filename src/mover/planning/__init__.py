@@ -1,0 +1,1 @@
+"""Plan moves: which replicas go where, and in what order."""

@@ -1,0 +1,309 @@
+"""Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
+
+`plan_moves` takes the facts from a store, `plan_of` from plain numbers. A `MovePlan` can be
+inspected, written as JSON, read back and executed. Nothing is moved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import inf
+from numbers import Real
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.arguments import instance, many, path_of, whole, wrong
+from logstore.store.store import LogStore
+from mover.planning.balance import Assignment, DirFacts, ReplicaFacts, bands, bytes_on, choose
+from mover.planning.ordering import Transfer, in_order
+
+if TYPE_CHECKING:
+    from logstore.store.describe import LogDirDescription
+
+TOLERANCE = 0.05
+HEADROOM_PERCENT = 1  # percent of a disk that a plan leaves free
+
+RECEIVES = {"online"}
+GIVES = {"online", "slow", "read-only", "cordoned"}
+
+
+class PlannedMove(NamedTuple):
+    """Name one replica and its target; source and size are None in a plan read from a document."""
+
+    topic: str
+    partition: int
+    target: str
+    source: str | None = None
+    size_bytes: int | None = None
+
+
+class SkippedMove(NamedTuple):
+    """Describe a move that a plan leaves out, and why; for a whole log dir, topic is None.
+
+    Attributes:
+        is_unasked: whether the plan's document asked for no move here.
+    """
+
+    log_dir: str
+    reason: str
+    topic: str | None = None
+    partition: int | None = None
+    is_unasked: bool = False
+
+
+class DirChange(NamedTuple):
+    """Describe a log dir before and after a plan; the share is None if it takes no part."""
+
+    log_dir: str
+    bytes_before: int
+    bytes_after: int
+    replicas_before: int
+    replicas_after: int
+    share_bytes: int | None
+    usable_after: int
+    remark: str
+
+
+class MovePlan(NamedTuple):
+    """Hold moves in the order in which they run, the moves left out, and the result.
+
+    Attributes:
+        wishes: the log dirs in which partitions that do not exist yet are to be created later.
+    """
+
+    moves: tuple[PlannedMove, ...] = ()
+    skipped: tuple[SkippedMove, ...] = ()
+    log_dirs: tuple[DirChange, ...] = ()
+    broker_id: int = 0
+    wishes: tuple[PlannedMove, ...] = ()
+
+    @property
+    def bytes_to_move(self) -> int:
+        """The bytes of all moves whose size is known."""
+        return sum(move.size_bytes or 0 for move in self.moves)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Write the moves as JSON for kafka-reassign-partitions."""
+        from mover.planning.reassignment import to_json
+
+        return to_json(self.moves, self.broker_id, indent)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, broker_id: int | None = None) -> MovePlan:
+        """Read JSON that `to_json`, or a user of Kafka's tool, wrote.
+
+        Args:
+            broker_id: the broker whose replicas count; None for the only one that is named.
+
+        Raises:
+            ValueError: the document is not valid; the message gives the place and the reason.
+        """
+        from mover.planning.reassignment import from_json
+
+        if not isinstance(text, str | bytes):
+            raise wrong("text", "a JSON document, str or bytes", text)
+        if broker_id is not None:
+            broker_id = whole(broker_id, "broker_id")
+        moves, skipped, broker_id = from_json(text, broker_id)
+        return cls(moves, skipped, broker_id=broker_id)
+
+
+def plan_moves(
+    store: LogStore, tolerance: float = TOLERANCE, evacuate: Collection[str] = ()
+) -> MovePlan:
+    """Plan the fewest bytes that bring every log dir within a tolerance of its share.
+
+    A log dir's share is its part of all bytes, in proportion to its disk's capacity. Log dirs that
+    are offline, suspect, full, cordoned or slow receive nothing. Offline and suspect ones give
+    nothing either.
+
+    Args:
+        tolerance: the part of its share by which a log dir may differ from it.
+        evacuate: log dirs that are to be emptied before they are removed.
+
+    Raises:
+        ValueError: the tolerance is below 0, or a path is not a log dir of the store.
+    """
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+        raise wrong("tolerance", "a number, a part of the share", tolerance)
+    if not 0 <= tolerance < inf:
+        raise ValueError(f"tolerance is a part of the share, 0 or more, not {tolerance!r}")
+    instance(store, LogStore, "store")
+    leaving = {
+        _own_path(store, path_of(path, "evacuate")) for path in many(evacuate, "evacuate", "paths")
+    }
+    described = store.describe_dirs().log_dirs
+    targets = {
+        (each.topic, each.partition): one.path
+        for one in described
+        for each in one.partitions
+        if each.is_temporary
+    }
+    replicas = [
+        ReplicaFacts(each.topic, each.partition, one.path, each.size)
+        for one in described
+        for each in one.partitions
+        if not each.is_temporary
+    ]
+    moving = [one for one in replicas if (one.topic, one.partition) in targets]
+    reserved = dict.fromkeys((one.path for one in described), 0)
+    for one in moving:
+        reserved[targets[one.topic, one.partition]] += one.size_bytes
+    facts = [_facts(one, leaving, reserved[one.path]) for one in described]
+    resting = [one for one in replicas if one not in moving]
+    plan = plan_of(facts, resting, tolerance, store.config.broker_id)
+    under_way = tuple(
+        SkippedMove(
+            one.log_dir,
+            _why_left(store, one, targets[one.topic, one.partition]),
+            one.topic,
+            one.partition,
+        )
+        for one in moving
+    )
+    return plan._replace(skipped=under_way + plan.skipped)
+
+
+def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
+    if (one.topic, one.partition) in store.host.replicas.running_moves:
+        return f"it is being moved to {target}"
+    return f"a move left a copy of it in {target}: resume or cancel that first"
+
+
+def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
+    """Describe a log dir for planning; bytes that running moves will take are not free."""
+    is_leaving = one.path in leaving
+    return DirFacts(
+        one.path,
+        disk_of(one.path),
+        one.usable_bytes - one.total_bytes * HEADROOM_PERCENT // 100 - reserved_bytes,
+        one.state in GIVES,
+        one.state in RECEIVES and not is_leaving,
+        is_leaving,
+        "" if one.state in RECEIVES else f"it is {one.state}" + f": {one.error}" * bool(one.error),
+    )
+
+
+def _own_path(store: LogStore, path: str) -> str:
+    """Find the log dir that a path names, also if it is another name of that dir."""
+    from logstore.disk import files
+
+    paths = [one.path for one in store.describe_dirs().log_dirs]
+    found = files.real_path(path)
+    if found not in paths:
+        raise ValueError(f"{path} is not a log dir of this store; it has {', '.join(paths)}")
+    return found
+
+
+def disk_of(path: str) -> str:
+    """Name the disk of a log dir; if the disk does not answer, the path stands for it."""
+    from logstore.disk import files
+
+    try:
+        return str(files.stat(path).st_dev)
+    except OSError:
+        return path
+
+
+def plan_of(
+    dirs: Sequence[DirFacts],
+    replicas: Sequence[ReplicaFacts],
+    tolerance: float = TOLERANCE,
+    broker_id: int = 0,
+) -> MovePlan:
+    """Plan from plain numbers; see `plan_moves`."""
+    replicas = sorted(replicas)
+    wanted = choose(dirs, replicas, tolerance)
+    numbers = sorted(wanted)
+    disks = {one.path: one.disk for one in dirs}
+    free: dict[str, int] = {}
+    for one in dirs:
+        free[one.disk] = min(one.usable_bytes, free.get(one.disk, one.usable_bytes))
+    transfers = [
+        Transfer(disks[replicas[n].log_dir], disks[wanted[n]], replicas[n].size_bytes)
+        for n in numbers
+    ]
+    order, left = in_order(transfers, free)
+    done = {numbers[place]: wanted[numbers[place]] for place in order}
+    moves = tuple(_planned(replicas[n], target) for n, target in done.items())
+    skipped = [*_no_room(replicas, wanted, [numbers[place] for place in left])]
+    skipped += _not_leaving(dirs, replicas, wanted)
+    changes = tuple(_changes(dirs, replicas, done, tolerance, free))
+    skipped += _off(changes, dirs, replicas, done, tolerance)
+    return MovePlan(moves, tuple(skipped), changes, broker_id)
+
+
+def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
+    return PlannedMove(
+        replica.topic, replica.partition, target, replica.log_dir, replica.size_bytes
+    )
+
+
+def _no_room(
+    replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
+) -> Iterable[SkippedMove]:
+    """Name the moves that never fit, whatever moves run before them."""
+    for number in numbers:
+        one = replicas[number]
+        reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
+        yield SkippedMove(one.log_dir, reason, one.topic, one.partition)
+
+
+def _not_leaving(
+    dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
+) -> Iterable[SkippedMove]:
+    """Name the replicas of a leaving dir that cannot be read or have no dir to go to."""
+    leaving = {one.path: one for one in dirs if one.is_leaving}
+    for number, one in enumerate(replicas):
+        if one.log_dir in leaving and number not in wanted:
+            facts = leaving[one.log_dir]
+            reason = "no other log dir takes replicas" if facts.may_give else facts.why_not
+            yield SkippedMove(one.log_dir, reason, one.topic, one.partition)
+
+
+def _changes(
+    dirs: Sequence[DirFacts],
+    replicas: Sequence[ReplicaFacts],
+    done: Assignment,
+    tolerance: float,
+    free: dict[str, int],
+) -> Iterable[DirChange]:
+    wanted = bands(dirs, replicas, tolerance)
+    before, after = bytes_on(dirs, replicas, {}), bytes_on(dirs, replicas, done)
+    disks = {one.path: one.disk for one in dirs}
+    grown = dict.fromkeys(free, 0)
+    for path, size in after.items():
+        grown[disks[path]] += size - before[path]
+    for one in dirs:
+        band = wanted.get(one.path)
+        yield DirChange(
+            one.path,
+            before[one.path],
+            after[one.path],
+            sum(replica.log_dir == one.path for replica in replicas),
+            sum(done.get(n, replica.log_dir) == one.path for n, replica in enumerate(replicas)),
+            None if band is None else round(band.share),
+            free[one.disk] - grown[one.disk],
+            "leaves" if one.is_leaving else one.why_not,
+        )
+
+
+def _off(
+    changes: Sequence[DirChange],
+    dirs: Sequence[DirFacts],
+    replicas: Sequence[ReplicaFacts],
+    done: Assignment,
+    tolerance: float,
+) -> Iterable[SkippedMove]:
+    """Name the log dirs that stay outside the tolerance."""
+    wanted = bands(dirs, replicas, tolerance)
+    whole = sum(change.bytes_before for change in changes)
+    for change, facts in zip(changes, dirs, strict=True):
+        band = wanted.get(change.log_dir)
+        if band is None:
+            if whole and facts.why_not and not facts.is_leaving:
+                yield SkippedMove(change.log_dir, f"left as it is: {facts.why_not}")
+        elif not facts.is_leaving and band.miss(change.bytes_after) >= 1:
+            off = abs(change.bytes_after - band.share) / max(band.share, 1)
+            side = "above" if change.bytes_after > band.share else "below"
+            reason = f"stays {off:.1%} {side} its share of {round(band.share)} bytes"
+            yield SkippedMove(change.log_dir, f"{reason}: no replica fits the gap")

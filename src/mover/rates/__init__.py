@@ -1,0 +1,1 @@
+"""Limit the rate of moves."""

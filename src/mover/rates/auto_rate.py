@@ -1,0 +1,299 @@
+"""Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
+
+It measures the store's own appends, and the flushes that a caller waits for. It does not use a
+probe: a probe waits for the move's own write-back and would slow the move down on an idle disk.
+
+Before a move copies, and briefly every `LEARN_EVERY_TICKS` while it does, the rate drops to
+`RATE_MIN`. In that time the p99 of writes and the p99 of syncs are learned. After that, each tick
+counts the slow calls: those longer than `factor` times the sum of such a p99 and `APPEND_SECONDS`.
+As large a part of all calls as on the idle disk may be slow, plus `SLOW_PART`. The slow calls above
+that part add up to the excess, which never falls below 0. At `EXCESS_MAX` the rate falls. If many
+calls are slow it falls at once; if a few too many are, it falls after some ticks. One or two calls
+that are slow by chance are soon offset by later ticks.
+
+Otherwise the rate rises, unless the copy does not use the rate it has: a tick in which the copy
+waited for a sync is no reason for a higher rate. The rate rises by half in each tick until it is
+close to the rate that was too high last time. There it stays, and now and then tries a slightly
+higher rate; each failed try makes the next one rarer. If a higher rate does no harm, the old limit
+is forgotten. Without foreground calls there is nothing to protect, and no ceiling.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from logstore.disk.threads import Thread
+from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
+from mover.rates.throttle import RATE_BEFORE_PILOT
+
+if TYPE_CHECKING:
+    from logstore import LogStore
+    from mover.rates.throttle import Throttle
+
+FACTOR = 1.7  # the promise is twice the p99; a call that comes close to that already counts as slow
+QUANTILE = 0.99
+# Parts of all calls. A p99 allows one in a hundred; the rest is for the time until a fall.
+SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
+EXCESS_MAX = 4.0
+APPEND_SECONDS = 25e-6  # least time of an append besides its write; only the write is timed
+
+TICK_SECONDS = 0.1
+LEARN_TICKS = 3  # chunks copied before learning still end in the first of them
+LEARN_TICKS_MAX = 10
+LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
+LEARN_EVERY_TICKS = 100
+BASELINES = 5
+IDLE_TICKS = 10  # after this many without an append, there is no foreground to protect
+SETTLE_TICKS = 2
+RECENT_TICKS = 10
+REMEMBER_SECONDS = 30.0
+
+RATE_MIN = RATE_BEFORE_PILOT
+RATE_FIRST = 64 << 20
+RATE_NONE = 16 << 30  # above this rate there is no ceiling
+FALL, RISE = 0.7, 1.5
+CLOSE = 0.9  # part of the rate that was too high; below that part the rate rises fast
+TRY = 1.1
+TRY_TICKS, TRY_TICKS_MAX = 2, 64  # between two tries of a higher rate
+CALM_TICKS = 10  # a fall after this many ticks without one is taken for chance
+FALLS_MAX = 6  # after more falls with few rises between, something else than the copy is slow
+
+
+class _Kind:
+    """Hold the measured latencies of one kind of call: writes or syncs."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        # Latencies while nothing was copied. The p99 of a few may be from a calm moment: use all.
+        self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
+        self._slow_seconds: float | None = None
+        self._slow_part = SLOW_PART
+        self._heard: list[int] = []
+        self._excess = 0.0
+
+    def hear(self, counts: list[int]) -> None:
+        """Add the latencies of a tick in which nothing was copied."""
+        self._heard = [a + b for a, b in zip(self._heard or [0] * len(counts), counts, strict=True)]
+
+    def heard(self) -> int:
+        """Count the latencies taken in since learning began."""
+        return sum(self._heard)
+
+    def learn(self) -> None:
+        """Compute the baseline from the latencies taken in."""
+        if sum(self._heard):
+            self._quiet.append(self._heard)
+            quiet = [sum(each) for each in zip(*self._quiet, strict=True)]
+            usual = quantile(quiet, QUANTILE) or 0.0
+            self._slow_seconds = (usual + APPEND_SECONDS) * self._factor
+            slow_part = count_above(quiet, self._slow_seconds) / sum(quiet)
+            self._slow_part = min(slow_part + SLOW_PART, SLOW_PART_MAX)
+        self._heard, self._excess = [], 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Report whether there is a baseline."""
+        return self._slow_seconds is not None
+
+    def judge(self, counts: list[int]) -> bool:
+        """Add a tick in which something was copied; return True if too many calls were slow."""
+        if self._slow_seconds is None:
+            return False
+        slow = count_above(counts, self._slow_seconds)
+        self._excess = max(self._excess + slow - sum(counts) * self._slow_part, 0.0)
+        return slow > 0 and self._excess >= EXCESS_MAX
+
+    def forget(self, *, is_all: bool) -> None:
+        """Reset the excess after the rate fell; drop the baselines too if `is_all`."""
+        self._excess = 0.0
+        if is_all:
+            self._quiet.clear()
+            self._slow_seconds = None
+
+
+class AutoRate:
+    """Compute the rate, tick by tick, without access to stores, threads or clocks.
+
+    Attributes:
+        rate: bytes per second; None for no ceiling.
+    """
+
+    def __init__(self, factor: float = FACTOR) -> None:
+        self._kinds = (_Kind(factor), _Kind(factor))
+        self._best = float(RATE_FIRST)
+        self._learning = 1  # ticks spent on learning; 0 when not learning
+        self._since_learned = 0
+        self._quiet = 0
+        self._settling = 0
+        self._falls = 0.0
+        self._too_much: float | None = None
+        self._since_tried = self._since_fell = 0
+        self._try_ticks = TRY_TICKS
+        self._copied: deque[float] = deque(maxlen=RECENT_TICKS)
+        self.rate: float | None = RATE_MIN
+
+    def tick(self, counts: Sequence[list[int]], copied_bytes: float) -> float | None:
+        """Take in the latencies and copied bytes of one tick; return the rate of the next."""
+        heard = sum(map(sum, counts))
+        self._copied.append(copied_bytes / TICK_SECONDS)
+        self._quiet = 0 if heard else self._quiet + 1
+        if self._learning:
+            self._learn(counts)
+        elif self._quiet >= IDLE_TICKS:
+            self._rise(2.0, is_free=True)
+        elif self._since_learned >= LEARN_EVERY_TICKS or (heard and not self._is_known()):
+            self._learning, self.rate = 1, RATE_MIN
+        else:
+            self._judge(counts)
+        self._since_learned += 1
+        return self.rate
+
+    @property
+    def whole_rate(self) -> int | None:
+        """The rate in whole bytes per second."""
+        return None if self.rate is None else round(self.rate)
+
+    def _is_known(self) -> bool:
+        """Report whether there is a baseline for writes or for syncs."""
+        return any(kind.is_known for kind in self._kinds)
+
+    def _learn(self, counts: Sequence[list[int]]) -> None:
+        if self._learning > 1:  # the last chunks still end in the first tick
+            for kind, counted in zip(self._kinds, counts, strict=True):
+                kind.hear(counted)
+        self._learning += 1
+        heard = sum(kind.heard() for kind in self._kinds)
+        wanted = LEARN_SAMPLES if self._is_known() else LEARN_SAMPLES_FIRST
+        is_enough = heard >= wanted and self._learning > LEARN_TICKS
+        is_silent = not heard and self._learning > LEARN_TICKS
+        if is_enough or is_silent or self._learning > LEARN_TICKS_MAX:
+            for kind in self._kinds:
+                kind.learn()
+            self._learning, self._since_learned, self._settling = 0, 0, SETTLE_TICKS
+            self._falls = 0.0
+            self.rate = self._best if heard else None
+
+    def _judge(self, counts: Sequence[list[int]]) -> None:
+        self._since_fell += 1
+        if self._settling:  # chunks copied at the higher rate still end in this tick
+            self._settling -= 1
+            return
+        verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
+        if any(verdicts):
+            self._fall()
+        else:
+            self._falls = max(self._falls - 0.25, 0.0)
+            self._climb()
+
+    def _fall(self) -> None:
+        # Fall from the rate that the copy reached, not from a ceiling above it. One tick is not
+        # enough to measure that: a copy pauses to sync and makes up for it in the next tick.
+        reached = sorted(self._copied)[-2:][0]
+        rate = max(reached, self._copied[-1])
+        rate = rate if self.rate is None else min(self.rate, rate)
+        known, is_calm = self._too_much, self._since_fell >= CALM_TICKS
+        is_above = known is not None and rate > known * CLOSE * 1.01
+        if known is None or is_above or not is_calm:
+            self._try_ticks = min(self._try_ticks * 2, TRY_TICKS_MAX) if is_above else TRY_TICKS
+            self._too_much = rate
+        self._since_tried = self._since_fell = 0
+        self.rate = self._best = max(rate * FALL, RATE_MIN)
+        self._settling = SETTLE_TICKS
+        self._falls += 1
+        for kind in self._kinds:
+            kind.forget(is_all=self._falls > FALLS_MAX)
+
+    def _climb(self) -> None:
+        if self._too_much is None or self.rate is None:
+            self._rise(RISE)
+            return
+        self._since_tried += 1
+        close = self._too_much * CLOSE
+        if self.rate < close:
+            self._rise(min(RISE, close / self.rate))
+            self._since_tried = 0
+        elif self.rate > self._too_much and self._since_tried > SETTLE_TICKS:
+            self._too_much, self._try_ticks = None, TRY_TICKS
+        elif self._since_tried >= self._try_ticks:
+            self._rise(TRY)
+            self._since_tried = 0
+
+    def _rise(self, by: float, *, is_free: bool = False) -> None:
+        """Raise the ceiling, unless the copy uses less than half of it."""
+        if self.rate is None:
+            return
+        if is_free or self._copied[-1] > self.rate / 2:
+            self.rate *= by
+        if not is_free:
+            self._best = self.rate
+        if self.rate > RATE_NONE:
+            self.rate = None
+
+
+class Pilot:
+    """Adjust the automatic ceilings of a throttle, in a thread that runs while moves copy."""
+
+    def __init__(self, store: LogStore, factor: float = FACTOR) -> None:
+        self._store = store
+        self._factor = factor
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        # The rate learned by the last moves is kept for moves that follow soon.
+        self._auto = AutoRate(factor)
+        self._ended_at = -REMEMBER_SECONDS
+
+    def start(self, throttle: Throttle) -> None:
+        """Start the thread, unless it is already running."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._stop.clear()
+                thread = Thread(
+                    target=self._run, args=(throttle,), name="mover-auto-rate", daemon=True
+                )
+                with suppress(RuntimeError):  # no thread can be started: the next chunk tries again
+                    thread.start()
+                    self._thread = thread
+
+    def stop(self) -> None:
+        """Stop the thread; on return the logs are no longer timed."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._stop.set()
+        if thread is not None:
+            thread.join()
+
+    def _run(self, throttle: Throttle) -> None:
+        writes, syncs = Latencies(), Latencies()
+        if time.monotonic() - self._ended_at > REMEMBER_SECONDS:
+            self._auto = AutoRate(self._factor)
+        auto = self._auto
+        throttle.set_automatic_rate(auto.whole_rate)
+        taken = throttle.taken_bytes
+        idle_ticks = 0
+        try:
+            while not self._stop.wait(TICK_SECONDS) and throttle.is_automatic:
+                self._watch_all(writes, syncs)
+                before, taken = taken, throttle.taken_bytes
+                idle_ticks = 0 if taken > before or throttle.waiting else idle_ticks + 1
+                if idle_ticks > IDLE_TICKS:
+                    break
+                auto.tick([writes.take(), syncs.take()], taken - before)
+                throttle.set_automatic_rate(auto.whole_rate)
+        finally:
+            self._ended_at = time.monotonic()
+            self._unwatch_all()
+            throttle.set_automatic_rate(RATE_MIN)
+
+    def _watch_all(self, writes: Latencies, syncs: Latencies) -> None:
+        for replica in list(self._store.host.replicas.opened.values()):
+            watch(replica.log, writes, syncs)
+
+    def _unwatch_all(self) -> None:
+        for replica in list(self._store.host.replicas.opened.values()):
+            unwatch(replica.log)

@@ -1,0 +1,123 @@
+"""Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
+
+| the copy that a live copy names | what is done |
+|---|---|
+| exists | it is resumed |
+| is in a log dir that does not serve or is missing | the move is FAILED for that reason |
+| does not exist: it was not begun yet, or it was given up | the name is cleared |
+
+If a move failed because its source or its target did not serve, it is resumed as a new move: the
+old one was reported as failed (KIP-113, section 3). A move that failed for another reason waits for
+its `retry`. If a move was cancelled while its source was unreachable, its copy is deleted now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    LogDirOfflineError,
+    LogDirSuspectError,
+    LogStoreError,
+    ReplicaOfflineError,
+)
+from logstore.log import relocation
+from logstore.log.log import Log
+from logstore.log.metadata import Moving
+from logstore.names import TopicPartition, move_dir_name
+from logstore.store.replicas import Replicas
+from mover.admission import admit, refuse
+from mover.copying.target import bytes_standing
+from mover.job import unmark
+from mover.move import Move
+from mover.rates.throttle import kept_rate
+from mover.state import MoveState
+
+if TYPE_CHECKING:
+    from mover.mover import ReplicaMover
+
+AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
+
+
+class Left(NamedTuple):
+    """Describe a move that a live copy names and no thread runs; its target may be missing."""
+
+    key: TopicPartition
+    log: Log
+    source: LogDir
+    mark: Moving
+    target: LogDir | None
+
+
+def resume_left(mover: ReplicaMover) -> None:
+    """Resume the moves that the live copies name, and remove the copies of cancelled ones."""
+    replicas = mover.host.replicas
+    for over in _unremoved(replicas, mover.moves()):
+        with suppress(LogStoreError), replicas.reserved(over.key):
+            if over.key not in replicas.running_moves:
+                mover._job(over).give_up(is_cancelled=True)
+    resumed = []
+    for left in _left_moves(replicas, mover.moves()):
+        path = left.mark.target_directory_id if left.target is None else left.target.path
+        rate = kept_rate(relocation.rates_of(left.log), "move")
+        throttle = mover.throttle.for_move((left.source.path, path), rate)
+        move = Move(mover, left.key, left.source.path, path, throttle, left.log.size_bytes)
+        move.move_id = left.mark.move_id
+        mover._moves.append(move)
+        replicas.running_moves[left.key] = move
+        resumed.append((move, left.target))
+    for move, target in resumed:
+        if target is None:
+            reason = f"its target, the log dir with id {move.target_dir}, is not present"
+            error = ReplicaOfflineError(topic=move.topic, partition=move.partition, reason=reason)
+            refuse(mover, move, error)
+        else:
+            move.bytes_done = bytes_standing(target, move.key, move.move_id)
+            admit(mover, move, target)
+
+
+def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:
+    """List the cancelled moves whose copy still exists."""
+    over = [move for move in moves if move.state is MoveState.CANCELLED]
+    return [m for m in over if _path_of(m) in replicas.begun and m.key not in replicas.moves]
+
+
+def _path_of(move: Move) -> str:
+    return os.path.join(move.target_dir, move_dir_name(*move.key, move.move_id))
+
+
+def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
+    """Find the moves to resume or to fail; each replica is reserved until the next is asked for."""
+    errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
+    by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
+    for key, (log, source) in sorted(replicas.opened.items()):
+        if relocation.moving_of(log) is None or source.is_refusing:
+            continue
+        with suppress(LogStoreError), replicas.reserved(key):
+            relocation.segments_of(
+                log
+            )  # raises if the log does not serve, whatever its log dir does
+            replica, mark = replicas.opened.get(key), relocation.moving_of(log)
+            if replica is None or replica.log is not log or mark is None:
+                continue
+            target = by_id.get(mark.target_directory_id)
+            if key in replicas.running_moves or target in replicas.returning:
+                continue
+            if target is None or target.is_refusing:
+                if mark.move_id not in errors:
+                    yield Left(key, log, source, mark, target)
+            elif not _stands(replicas, key, mark, target):
+                unmark(replicas, key)
+            elif mark.move_id not in errors or isinstance(errors[mark.move_id], AWAY):
+                yield Left(key, log, source, mark, target)
+
+
+def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
+    """Report whether the copy that a live copy names exists."""
+    found = replicas.moves.get(key)
+    path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
+    return found is not None and found.path == path
