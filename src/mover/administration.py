@@ -71,10 +71,11 @@ class MoveCommands:
             "status": self.status,
             "throttle": self.throttle,
         }
-        for name, handler in handlers.items():
-            admin.register(f"move.{name}", _unpacked(handler))
         for verb in ("cancel", "pause", "resume", "retry"):
-            admin.register(f"move.{verb}", _unpacked(self._asking(verb)))
+            handlers[verb] = self._asking(verb)
+        for name, handler in handlers.items():
+            admin.unregister(f"move.{name}")  # of a registration that Ctrl-C cut short
+            admin.register(f"move.{name}", _unpacked(handler))
 
     @property
     def store(self) -> LogStore:

@@ -375,6 +375,8 @@ def record(
             recorder.ops.append(("mkdir", name.partition("/")[0]))
         recorder.ops.append(("sync dir", ""))
         machine = Machine(recorder, root, seed)
-        machine.run(steps, likely)
-        machine.end()
+        try:
+            machine.run(steps, likely)
+        finally:  # a mutant may end it early
+            machine.end()
     return recorder.ops, machine.counts

@@ -27,7 +27,8 @@ GIB = 1 << 30
 READER = """
 import json, resource, sys
 from logstore import CorruptRecordBatchError, LogStore
-from logstore.format import kafka, kafka_codecs, compression
+from logstore.format import compression
+from logstore.format.kafka import codecs as kafka_codecs, record_batch as kafka
 import cramjam, zlib, lz4.frame
 compression.require(4)
 with LogStore.open_kafka(sys.argv[1]) as store:

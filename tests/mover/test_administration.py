@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logstore import LogStore
+from logstore.store.admin.admin import Admin
 from mover import ReplicaMover, plan_moves
 from mover.administration import commands_of
 
@@ -59,3 +62,22 @@ def test_the_mover_of_the_store_answers(store: LogStore, dirs: list[str]) -> Non
         with pytest.raises(ValueError, match="x-1 is not being moved"):
             store.admin.call("move.cancel", {"partitions": [["x", 1]]})
         assert store.admin.call("move.cancel")["moves"] == []
+
+
+def test_regression_commands_of_moves_register_after_a_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mover whose construction was interrupted left some of its commands: no mover began again."""
+    calls, register = itertools.count(), Admin.register
+
+    def interrupted(self: Admin, *arguments: Any, **options: Any) -> None:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        register(self, *arguments, **options)
+
+    with LogStore.open(tmp_path / "logs", admin_socket=False) as store:
+        monkeypatch.setattr(Admin, "register", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ReplicaMover(store)
+        with ReplicaMover(store) as mover:
+            assert mover.moves() == []

@@ -142,7 +142,7 @@ def test_a_reassignment_names_what_it_leaves_out(
         (["run", "orders", "0", "{1}", "--throttle", "fast"], 2, "not a size"),
         (["run", "orders", "0", "{1}", "--throttle", "5"], 2, "write '5MB/s', or '5B/s'"),
         (["plan", "--tolerance", "-1"], 2, "tolerance"),
-        (["plan", "--evacuate", "/nope"], 2, "no log dir of this store"),
+        (["plan", "--evacuate", "/nope"], 2, "is not a log dir of this store"),
         (["throttle", "5MB/s"], 1, "no process has the store open"),
         (["cancel", "orders", "0"], 2, "orders-0 is not being moved"),
         (["pause", "orders"], 1, "no partition of orders"),

@@ -167,5 +167,5 @@ def test_wrong_arguments_are_refused(dirs: list[str], tmp_path: Path) -> None:
         for tolerance in (-0.1, float("nan")):
             with pytest.raises(ValueError, match="tolerance"):
                 plan_moves(store, tolerance)
-        with pytest.raises(ValueError, match="no log dir of this store"):
+        with pytest.raises(ValueError, match="is not a log dir of this store"):
             plan_moves(store, evacuate=[str(tmp_path)])

@@ -6,10 +6,9 @@ each log dir at each step of the start, the keepers, the watchdog. The steps are
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from unittest.mock import patch
 
 from logstore.store.dirs import parallel
@@ -42,8 +41,7 @@ class _AtOnce:
 @contextmanager
 def threads_at_once(module: ModuleType) -> Iterator[None]:
     """Let the threads that a module starts do their work in the start."""
-    names = SimpleNamespace(**{**vars(threading), "Thread": _AtOnce})
-    with patch.object(module, "threading", names):
+    with patch.object(module, "Thread", _AtOnce):
         yield
 
 

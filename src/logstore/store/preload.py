@@ -9,3 +9,14 @@ opens.
 from __future__ import annotations
 
 import logging  # noqa: F401
+
+from logstore.log import view  # noqa: F401
+from logstore.log.read import time_search, transactions  # noqa: F401
+from logstore.log.recovery import incomplete, open_log, repair, verification  # noqa: F401
+from logstore.log.removal import retention, truncation  # noqa: F401
+from logstore.log.write import appender, group_commit, raw_batches  # noqa: F401
+from logstore.store import creation, describe, recovery_report  # noqa: F401
+from logstore.store.admin import server  # noqa: F401
+from logstore.store.dirs import dir_return, shutdown  # noqa: F401
+from logstore.store.start import fork, listing  # noqa: F401
+from logstore.store.upkeep import keeper, promotion  # noqa: F401
