@@ -67,7 +67,7 @@ def test_the_mover_of_the_store_answers(store: LogStore, dirs: list[str]) -> Non
 def test_regression_commands_of_moves_register_after_a_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mover whose construction was interrupted left some of its commands: no mover began again."""
+    """A mover whose construction was interrupted left some commands: no mover began again."""
     calls, register = itertools.count(), Admin.register
 
     def interrupted(self: Admin, *arguments: Any, **options: Any) -> None:

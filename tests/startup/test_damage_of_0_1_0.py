@@ -116,6 +116,7 @@ def small_file(document: dict[str, Any]) -> bytes:
 def change_small_file(path: Path, **changes: Any) -> None:
     """Replace keys of a small file."""
     document = json.loads(path.read_bytes().partition(b"\n")[0])
+    document.pop("kind", None)  # later versions write it
     path.write_bytes(small_file({**document, **changes}))
 
 

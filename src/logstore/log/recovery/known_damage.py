@@ -3,8 +3,9 @@
     start beyond end        partition.metadata names a log start that no record reaches
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
                             an earlier one
-    resurrected partition   no record, a log start above 0, and no leader-epoch-checkpoint: a
-                            removal that a power cut undid in part leaves this
+    resurrected partition   no record, a log start above 0, and no leader-epoch-checkpoint, in the
+                            files of version 0.1.0: a removal that a power cut undid in part leaves
+                            this
 
 None of them takes a record. A partition whose records were all deleted before any was flushed looks
 like a resurrected one, so that name is a question to the user, and nothing is done about it.
@@ -141,6 +142,8 @@ def resurrected(
     end = segments[-1].end_offset if segments else start
     if end < start:
         return None  # records before the start are gone, and not the files of the log
-    reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     path = os.path.join(directory, METADATA_NAME)
+    if "kind" in (checkpoint.read_document(path) or {}):
+        return None  # a later version wrote it: that leaves such a log after a crash, and no copy
+    reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
