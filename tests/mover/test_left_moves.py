@@ -237,8 +237,7 @@ def test_a_deletion_takes_along_what_was_cancelled(store: LogStore, log: Log, ba
     """The copy of a cancelled move does not outlive its partition."""
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b")
-    with gated(store) as (mover, gate):  # it was begun by another mover
-        gate.hold()
+    with gated(store, is_held=True) as (mover, gate):  # it was begun by another mover
         (move,) = mover.moves()
         move.pause()
         store.take_offline(base / "a")

@@ -62,7 +62,8 @@ def test_moves_go_in_order_and_few_at_once(store: LogStore, base: Path) -> None:
     ):
         store.create("first", 0, log_dir=base / "a", config=CONFIG).append(b"0:")
         ends: list[tuple[str, int]] = []
-        options = {"num_replica_move_threads": 1, "order": order, "moves_per_disk_max": 1}
+        options: dict[str, Any] = {"num_replica_move_threads": 1, "order": order}
+        options["moves_per_disk_max"] = 1
         with gated(store, **options) as (mover, gate):
             gate.hold()
             blocker = mover.move("first", 0, base / target)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 from logstore import LogStore
 from mover import ReplicaMover
@@ -97,9 +98,20 @@ class Gate:
 
 
 @contextmanager
-def gated(store: LogStore, **options: Any) -> Iterator[tuple[ReplicaMover, Gate]]:
-    """Give a mover whose moves pass a gate."""
-    with ReplicaMover(store, **options) as mover:
-        gate = Gate()
+def gated(
+    store: LogStore, *, is_held: bool = False, **options: Any
+) -> Iterator[tuple[ReplicaMover, Gate]]:
+    """Give a mover whose moves pass a gate.
+
+    Args:
+        is_held: the gate is shut before the mover goes on with the moves that were left.
+    """
+    gate = Gate()
+    if is_held:
+        gate.hold()
+    held = patch("mover.mover.Throttle", lambda *_, **__: gate) if is_held else nullcontext()
+    with held:
+        made = ReplicaMover(store, **options)
+    with made as mover:
         mover.throttle = gate  # type: ignore[assignment]
         yield mover, gate  # closing the mover pauses what is held: opening first would race it
