@@ -363,3 +363,24 @@ def test_what_looks_like_damage_and_is_none(tmp_path: Path) -> None:
         with LogStore.open(dirs, admin_socket=False) as store:
             assert not store.recovery_report.findings, str(store.recovery_report)
             assert store.verify().is_sound, str(store.verify())
+
+
+def test_regression_damaged_metadata_of_an_emptied_log_keeps_nothing_shut(tmp_path: Path) -> None:
+    """The look for a resurrected copy read the damaged file again: the replica was offline."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0)
+        log.extend([b"v"] * 10)
+        log.delete_records_before(10)
+    directory = tmp_path / "t-0"
+    for path in directory.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    (directory / f"{10:020}.log").touch()
+    path = directory / "partition.metadata"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with LogStore.open(tmp_path, read_only=True) as view:
+        view["t", 0].verify()
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        assert store["t", 0].append(b"goes on", durable=True) >= 0

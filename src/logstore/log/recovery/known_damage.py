@@ -143,7 +143,11 @@ def resurrected(
     if end < start:
         return None  # records before the start are gone, and not the files of the log
     path = os.path.join(directory, METADATA_NAME)
-    if "kind" in (checkpoint.read_document(path) or {}):
+    try:
+        document = checkpoint.read_document(path) or {}
+    except (CorruptCheckpointError, UnsupportedFormatError):
+        return None  # which version wrote it is not known; the opening reports and replaces it
+    if "kind" in document:
         return None  # a later version wrote it: that leaves such a log after a crash, and no copy
     reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
