@@ -207,19 +207,19 @@ from logstore import LogStore
 store = LogStore.open(sys.argv[1:])
 store.create("orders", 0).append(b"x")
 """
-# A keeper that is at work keeps the store for that long: the lock is free once it rests.
+# A thread that is at work refers to the store until it rests. Only this thread collects, so that
+# the locks are free once the event is set.
 DROPS = """
-import time
-from logstore import LogDirLockedError
+import threading, weakref
+gc.disable()
+is_gone = threading.Event()
+weakref.finalize(store, is_gone.set)
 del store
-for _ in range(1000):
+gc.collect()
+while not is_gone.wait(0.01):
     gc.collect()
-    try:
-        LogStore.open(sys.argv[1:]).close()
-        print("done")
-        break
-    except LogDirLockedError:
-        time.sleep(0.01)
+LogStore.open(sys.argv[1:]).close()
+print("done")
 """
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wake whoever waits; keeps that it was rung until it is cleared.
+    """Wake the threads that wait for it, and stay rung until it is cleared.
 
     Threads: any may call anything at any time. `waiters` is not empty while a thread waits; after
     an interrupt it may keep a lock that nobody waits for, until the bell is rung again.

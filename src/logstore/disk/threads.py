@@ -52,7 +52,7 @@ class _NeverBeganError(RuntimeError):
 
 
 class _Started(threading.Event):
-    """Set by a thread once it runs; whoever waits for it sees also that it never will."""
+    """Let a caller wait until a thread runs, or learn that the thread will never run."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()

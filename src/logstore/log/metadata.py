@@ -4,7 +4,7 @@ One small checksummed file in the partition's directory (docs/FORMAT.md, section
 every move of the replica. What a move leaves in it, and where:
 
     live dir       moving          which move builds a copy of it, and in which log dir
-                   move_rates      the rates it goes on with in a later process
+                   move_rates      the rates with which a later process continues that move
                    superseded_by   (intent) which copy is about to take its place
     .move dir      move_id, source_directory_id, move_state, source_end_offset
     .delete dir    deletion        its user deleted it, or

@@ -104,7 +104,8 @@ class Replicas(ReplicaReservations):
         self.doomed: dict[str, LogDir] = {}
         # Copies that moves of this process have begun, by path: they go before a deletion may.
         self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
-        # Other copies that are left alone for now, by path: they go before a deletion may, too.
+        # Copies that the start-up table neither opens nor purges yet, by path. A later start, or a
+        # returning log dir, decides again. If their partition is deleted, they are removed first.
         self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
         # Deletions that stay on record as long as a log dir hangs, or is being brought in.
         self.postponed: deque[Sequence[Doomed]] = deque()

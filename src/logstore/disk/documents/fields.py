@@ -50,7 +50,7 @@ def id_bytes(value: object, what: str) -> bytes:
 
 
 def rows(value: object, what: str, width: int) -> list[list[Any]]:
-    """Give a list of rows of so many fields each; raises ValueError."""
+    """Give a list of rows that each have `width` fields; raises ValueError."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is {_shown(value)}, not a list")
     for row in value:

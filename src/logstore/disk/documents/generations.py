@@ -219,7 +219,7 @@ class DirGeneration:
                 return
             doubts = {**self.doubts}
             del doubts[key]
-            # What came before the last promotion is settled, whoever has seen what of it.
+            # The last promotion ends all doubts: generations before it no longer count.
             self._write(self.starts if doubts else self._with_next(above)[-1:], doubts)
             self.found.pop(key, None)
             if not doubts:
