@@ -5,6 +5,7 @@ Each test once failed: the change was synced, and what it stands on was not.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -149,6 +150,34 @@ def test_regression_a_deletion_stays_in_a_log_dir_that_is_removed(base: Path) ->
     with LogStore.open([root / "a", root / "c"], admin_socket=False) as store:
         assert store.recovery_report.is_sound, str(store.recovery_report)
         assert ("t", 0) not in store
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_regression_a_deletion_outlives_the_disk_it_is_on(base: Path, is_replaced: bool) -> None:
+    """The disk was given up with the deletion on it, and an old copy elsewhere stayed for good."""
+    root = base / "store"
+    root.mkdir()
+    with in_one_thread():  # no keeper removes anything by itself
+        store = open_store(root)
+        log = store.create("t", 0, config=SMALL, log_dir=root / "a")
+        log.extend(values_of(20), durable=True)
+        assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
+        store.take_offline(root / "c")  # so that nothing is purged for now
+        store.delete("t", 0)
+        store.reopen_dir(root / "c")
+        store.take_offline(root / "b")
+        shutil.rmtree(root / "b")
+        if is_replaced:
+            (root / "b").mkdir()
+            store.reopen_dir(root / "b", format_new=True)
+        else:
+            store.remove_dir(root / "b", lost=True)
+        leave(store)
+    names = "abc" if is_replaced else "ac"
+    with LogStore.open([root / name for name in names], admin_socket=False) as store:
+        assert store.recovery_report.is_sound, str(store.recovery_report)
+        assert ("t", 0) not in store
+    assert not list(root.glob("*/t-0*"))
 
 
 def test_regression_a_cancelled_copy_does_not_outlive_the_deletion(base: Path) -> None:

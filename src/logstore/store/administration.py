@@ -241,10 +241,13 @@ class StoreAdministration(StoreFailures):
 
     def _give_up(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
         """Forget a log dir whose disk is gone, and its replicas."""
+        from logstore.store.upkeep.purge import outlive_deletions
+
         if not log_dir.is_offline:
             raise LogDirError(path=log_dir.path, reason="it serves: it is not lost")
         replicas = self._replicas
         lost = [key for key in replicas.names() if replicas.dir_holding(key) is log_dir]
+        outlive_deletions(replicas, self._keepers, log_dir)
         self._membership.forget(log_dir.directory_id)
         for key in lost:
             replicas.remove(key)

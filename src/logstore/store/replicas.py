@@ -107,6 +107,8 @@ class Replicas(ReplicaReservations):
         # Copies that the start-up table neither opens nor purges yet, by path. A later start, or a
         # returning log dir, decides again. If their partition is deleted, they are removed first.
         self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
+        # Deletions on record, by path, each last of what it keeps dead, which goes before it.
+        self.deletions: dict[str, Sequence[Doomed]] = {}
         # Deletions that stay on record as long as a log dir hangs, or is being brought in.
         self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()

@@ -24,7 +24,7 @@ from logstore.store.dirs import parallel, takeover
 from logstore.store.dirs.dropped_store import weakly
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import last_at
-from logstore.store.upkeep.purge import forget_postponed
+from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
 
 if TYPE_CHECKING:
     from logstore.store.administration import StoreAdministration
@@ -106,6 +106,7 @@ def replace(
             "logstore reopen --format-new --yes"
         )
         raise LogDirError(path=old.path, reason=reason, lost=[list(key) for key in held])
+    outlive_deletions(store._replicas, store._keepers, old)
     report = bring_in(store, admission)
     known = set(store._replicas.names())
     report.lost += [key for key in held if key not in known]

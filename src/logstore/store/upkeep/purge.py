@@ -22,6 +22,8 @@ from logstore.store.start.startup_table import ReplicaFacts, is_covered
 if TYPE_CHECKING:
     from logstore.store.upkeep.keeper import DirKeeper
 
+PURGE_SECONDS_MAX = 5.0
+
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
     """Give what is to be purged, in order; nothing of it goes before what stands before it."""
@@ -41,7 +43,10 @@ def purge_in_order(
     if not doomed:
         return
     first, *rest = doomed
+    last = doomed[-1].path
     if first.is_deletion:
+        if len(doomed) > len(replicas.deletions.get(last, ())):
+            replicas.deletions[last] = doomed
         if replicas.is_a_dir_bad():
             return
         if replicas.is_a_dir_in_doubt() or replicas.returning:
@@ -49,7 +54,30 @@ def purge_in_order(
             return
     keeper = keepers.get(first.log_dir.path)
     if keeper is not None:
-        keeper.purge(first.path, partial(purge_in_order, replicas, keepers, rest))
+        then = partial(purge_in_order, replicas, keepers, rest)
+        keeper.purge(first.path, then if rest else partial(replicas.deletions.pop, last, None))
+
+
+def outlive_deletions(
+    replicas: Replicas, keepers: Mapping[str, DirKeeper], log_dir: LogDir
+) -> None:
+    """Remove the copies that deletions on a log dir keep dead: it is given up, and they with it.
+
+    A copy on another bad log dir cannot be removed. If that log dir returns, the copy counts as
+    what is left of the partition, and its user decides.
+    """
+    asked = set()
+    for path, doomed in list(replicas.deletions.items()):
+        if doomed[-1].log_dir.path != log_dir.path:
+            continue
+        for one in doomed[:-1]:
+            keeper = keepers.get(one.log_dir.path)
+            if keeper is not None and not one.log_dir.is_refusing:
+                keeper.purge(one.path)
+                asked.add(keeper)
+        replicas.deletions.pop(path, None)
+    for keeper in asked:
+        keeper.wait_idle(PURGE_SECONDS_MAX)
 
 
 def purge_postponed(replicas: Replicas) -> None:
