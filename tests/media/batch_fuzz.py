@@ -58,7 +58,12 @@ SPAN_MAX = 2**20  # a hole on the disk is no longer, so that offsets do not run 
 US_MAX = 2**63 // 1000
 REFUSALS = (ValueError, UnsupportedFormatError)
 UNREADABLE = (CorruptRecordBatchError, RecordExpansionError, UnsupportedFormatError)
-GUARDED = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165", "MALLOC_CHECK_": "3"}
+GUARDED = {
+    "PYTHONMALLOC": "debug",
+    "MALLOC_PERTURB_": "165",
+    "MALLOC_CHECK_": "3",
+    "MALLOC_MMAP_THRESHOLD_": "131072",  # else the C library keeps up to 32 MiB of each block freed
+}
 Rows = list[tuple[Any, ...]]
 
 
