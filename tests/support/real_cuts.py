@@ -9,19 +9,24 @@ cuts as it has calls, at the price of a copy and a mount each.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
+import gc
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .crash_model import Op
-from .loop_disk import LoopDisk, command, loop_disk, undo
+from .loop_disk import LoopDisk, command, loop_disk
 
 BLKFLSBUF = 0x1261
 COPY_BYTES = 1 << 20
+COPIES_MAX = 50
+UNMOUNT_SECONDS_MAX = 30.0
 DISK_BYTES = {"ext4": 16 << 20, "xfs": 320 << 20}
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -90,22 +95,44 @@ class Replay:
 
 
 def copy_image(source: LoopDisk, target: LoopDisk) -> None:
-    """Give a disk that is not mounted the bytes of another one, of this moment."""
+    """Give a disk that is not mounted the bytes of another one, of one moment.
+
+    The file system is at work, and its journal may go on while it is copied: a copy whose parts are
+    of different moments is none that a power cut leaves. So it is compared, and made again.
+    """
     with source.image.open("rb") as old, target.image.open("r+b") as new:
-        size, position = os.fstat(old.fileno()).st_size, 0
-        new.truncate(0)
-        new.truncate(size)
-        while position < size:
-            try:
-                start = os.lseek(old.fileno(), position, os.SEEK_DATA)
-            except OSError:  # only a hole is left
+        size = os.fstat(old.fileno()).st_size
+        for _ in range(COPIES_MAX):
+            new.truncate(0)
+            new.truncate(size)
+            for start, data in data_of(old.fileno(), size):
+                assert os.pwrite(new.fileno(), data, start) == len(data)
+            if is_copied(old.fileno(), new.fileno(), size):
                 break
-            position = os.lseek(old.fileno(), start, os.SEEK_HOLE)
-            while start < position:
-                data = os.pread(old.fileno(), min(COPY_BYTES, position - start), start)
-                start += os.pwrite(new.fileno(), data, start)
+        else:
+            raise TimeoutError(f"{source.image} changes all the time")
     with open(target.device, "rb") as device:
         fcntl.ioctl(device, BLKFLSBUF, 0)  # what the kernel keeps of it is of before
+
+
+def data_of(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Give what is in a sparse file, by position."""
+    position = 0
+    while position < size:
+        try:
+            start = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError:  # only a hole is left
+            return
+        position = os.lseek(fd, start, os.SEEK_HOLE)
+        while start < position:
+            data = os.pread(fd, min(COPY_BYTES, position - start), start)
+            yield start, data
+            start += len(data)
+
+
+def is_copied(old: int, new: int, size: int) -> bool:
+    """Tell whether a copy has what its source has now, also where it was a hole."""
+    return all(os.pread(new, len(data), start) == data for start, data in data_of(old, size))
 
 
 def mount(device: str, place: Path, kind: str) -> None:
@@ -117,9 +144,18 @@ def mount(device: str, place: Path, kind: str) -> None:
 
 
 def unmount(place: Path) -> None:
-    """Unmount; where something still holds it, as soon as that lets go."""
-    if _libc.umount2(bytes(place), 0) != 0:
-        undo(place)
+    """Unmount, once nothing holds it any more: a descriptor lives as long as what refers to it.
+
+    Never lazily: the next copy would be laid under a file system that is mounted still, and what is
+    read then would be of the check before.
+    """
+    deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
+    while _libc.umount2(bytes(place), 0) != 0:
+        code = ctypes.get_errno()
+        if code != errno.EBUSY or time.monotonic() > deadline:
+            raise OSError(code, os.strerror(code), str(place))
+        gc.collect()
+        time.sleep(0.01)
 
 
 class Disks:
