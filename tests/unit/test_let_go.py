@@ -14,6 +14,8 @@ import pytest
 
 from logstore import Log, LogConfig, LogDirOfflineError, LogStore, LogStoreError
 from logstore.disk import files
+from logstore.disk.calls import call as registered
+from logstore.disk.gates import Change, LetGoError, gate_of
 from support.bad_disk import failing
 
 CALLS = ("pwrite", "pwritev", "fdatasync", "pread", "open_file")
@@ -86,3 +88,56 @@ def test_regression_a_failed_log_dir_lets_go_at_once(tmp_path: Path, use: str, c
         for thread in list(store._seers):
             thread.join()
         assert held(dirs[0]) == []
+
+
+def remove(store: LogStore, path: str) -> None:
+    store.remove_dir(path, lost=True)
+
+
+def close(store: LogStore, path: str) -> None:
+    store.close()
+
+
+ENDS = [remove, close]
+
+
+def let_in(path: str) -> bool:
+    """Make a plain call below a log dir; False if this process may not change it."""
+    try:
+        files.mkdir(os.path.join(path, f"new{len(os.listdir(path))}"))
+    except LetGoError as error:
+        assert "reopen the log dir" in str(error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_regression_an_idle_log_dir_of_no_store_may_be_written(
+    tmp_path: Path, end: Callable[[LogStore, str], None]
+) -> None:
+    """Once it was taken offline, its gate stayed shut in this process after its removal."""
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    store = LogStore.open(dirs)
+    store.take_offline(dirs[1])
+    assert not let_in(dirs[1])
+    end(store, dirs[1])
+    assert let_in(dirs[1])
+    store.close()
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["changes", "reads"])
+def test_a_call_under_way_keeps_the_gate_shut(
+    tmp_path: Path, end: Callable[[LogStore, str], None], kind: str
+) -> None:
+    """A thread that hangs there goes on to nothing; the gate is forgotten after it came back."""
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    store = LogStore.open(dirs)
+    gate = gate_of(os.path.join(dirs[1], "x"))
+    assert gate is not None
+    with Change(gate) if kind == "changes" else registered(dirs[1]):
+        store.take_offline(dirs[1])
+        end(store, dirs[1])
+        assert not let_in(dirs[1])
+    assert let_in(dirs[1])
+    store.close()

@@ -213,6 +213,11 @@ class DirLock:
             gates.forget(self.gate)
         return self.gate.close()
 
+    def leave(self) -> None:
+        """Say that the dir belongs to no store any more: its gate is forgotten once it is idle."""
+        self.gate.is_left = True
+        self.gate.is_forgotten()
+
     def release(self) -> None:
         """Give the lock back at once, also for children that still hold a copy of the descriptor.
 

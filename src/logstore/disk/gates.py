@@ -16,7 +16,8 @@ name: its thread takes no further step. Reads and closes pass freely.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the gate that this
 process opened last for its log dir. A closed gate therefore stays known until this process takes
-the log dir again, or drops it.
+the log dir again, or until the log dir belongs to no store of this process any more (it was
+removed, or its store was closed) and no call to it is under way.
 
 Threads: entering writes first and looks then, and so does closing. One of the two sees the other.
 """
@@ -28,6 +29,8 @@ import os
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 from weakref import ref
+
+from logstore.disk.calls import calls_to
 
 Rest = TypeVarTuple("Rest")
 Result = TypeVar("Result")
@@ -74,9 +77,10 @@ class Gate:
         under_way: the calls by path that are under way. They are held weakly: if Ctrl-C comes
             between the lines of an end, the call is over nevertheless.
         is_closed: the log dir was let go of.
+        is_left: the log dir belongs to no store of this process any more.
     """
 
-    __slots__ = ("__weakref__", "_give_back", "is_closed", "path", "under_way")
+    __slots__ = ("__weakref__", "_give_back", "is_closed", "is_left", "path", "under_way")
 
     def __init__(self, path: str, give_back: Callable[[], None]) -> None:
         """Make an open gate.
@@ -86,21 +90,41 @@ class Gate:
         """
         self.path = path
         self.under_way: set[ref[Change]] = set()
-        self.is_closed = False
+        self.is_closed = self.is_left = False
         self._give_back = give_back
 
     def close(self) -> bool:
         """Let no more calls pass; give the log dir back and return True if none is under way."""
         self.is_closed = True
-        is_writing = any(one.is_written and one.gate is self for one in list(_of_fd.values()))
-        if is_writing or any(entry() is not None for entry in tuple(self.under_way)):
+        if self._is_passed():
             return False
         self._give_back()
         return True
 
+    def _is_passed(self) -> bool:
+        """Tell whether a call that changes the log dir is under way."""
+        is_writing = any(one.is_written and one.gate is self for one in list(_of_fd.values()))
+        return is_writing or any(entry() is not None for entry in tuple(self.under_way))
+
+    def is_forgotten(self) -> bool:
+        """Forget the gate if it guards nothing any more; tells whether that is so.
+
+        A thread that hangs in a read may go on to a change by path. So a registered call of any
+        kind counts here.
+        """
+        if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
+            return False
+        forget(self)
+        return True
+
     def error(self) -> LetGoError:
         """Make the error of a call that may not pass."""
-        return LetGoError(errno.ESTALE, "the log dir was let go of meanwhile", self.path)
+        text = (
+            "this process has let go of the log dir, so it changes nothing there: reopen the log "
+            "dir in its store; if it was removed or its store was closed, a call to its disk still "
+            "hangs: try again once the disk answers, or end the process"
+        )
+        return LetGoError(errno.ESTALE, text, self.path)
 
 
 class Opened:
@@ -150,8 +174,9 @@ def gate_of(path: str) -> Gate | None:
     end = path.rfind("/") if _of_dir else 0
     while end > 0:
         entry = _of_dir.get(path[:end])
-        if entry is not None:
-            return entry()
+        gate = None if entry is None else entry()
+        if gate is not None and not (gate.is_left and gate.is_forgotten()):
+            return gate
         end = path.rfind("/", 0, end)
     return None
 

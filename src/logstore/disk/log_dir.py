@@ -278,6 +278,10 @@ class LogDir(Health):
                 self.path,
             )
 
+    def leave(self) -> None:
+        """Say that the dir belongs to no store of this process any more."""
+        self.lock.leave()
+
     @contextmanager
     def replacing(self) -> Iterator[None]:
         """Guard a rename that replaces a file of the dir: it is this owner's as long as it takes.

@@ -283,6 +283,7 @@ class StoreAdministration(StoreFailures):
     def _drop_dir(self, log_dir: LogDir) -> None:
         self._keepers.pop(log_dir.path, None)
         self._replicas.drop_dir(log_dir)
+        log_dir.leave()
         self._membership.note_missing()
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:

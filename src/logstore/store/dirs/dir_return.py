@@ -130,11 +130,14 @@ def replicas_of(store: StoreAdministration, log_dir: LogDir) -> list[TopicPartit
 def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
     """Leave a log dir offline that was brought in by half, or alone where the store has it not."""
     store._replicas.returning.discard(log_dir)
-    if store._replicas.find_dir(log_dir.path) is log_dir:
+    known = store._replicas.find_dir(log_dir.path)
+    if known is log_dir:
         log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
         store._log_dir_failed(log_dir)
     elif not log_dir.is_offline:  # else who failed or hangs gives it back himself
         log_dir.release()
+    if known is None:
+        log_dir.leave()
 
 
 def _take_possession(store: StoreAdministration, admission: Admission, log_dir: LogDir) -> None:

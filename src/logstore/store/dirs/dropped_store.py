@@ -59,6 +59,7 @@ def let_go(store: LogStore, opened_at: Place) -> None:
     store._closed, store._is_armed = DROPPED, False
     for log_dir in log_dirs:
         log_dir.release()
+        log_dir.leave()
     for keeper in list(store._keepers.values()):
         keeper.stop()
     store._watchdog.leave()

@@ -151,6 +151,7 @@ def close_dir(
         if log_dir.is_refusing:
             drop_logs(replicas, log_dir)
         log_dir.release()
+        log_dir.leave()
     if failures:
         raise failures[0]
 

@@ -26,7 +26,12 @@ def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
     """Give all locks back; one that hangs does so when it is back."""
-    in_time(log_dirs, LogDir.release, path_of, patience_seconds, name="logstore-release")
+
+    def release(log_dir: LogDir) -> None:
+        log_dir.release()
+        log_dir.leave()
+
+    in_time(log_dirs, release, path_of, patience_seconds, name="logstore-release")
 
 
 def path_of(log_dir: LogDir) -> str:
