@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,20 +104,31 @@ def test_regression_a_hundred_dropped_stores_leave_nothing(dirs: list[str]) -> N
         assert len(after["orders", 0]) == 100
 
 
-@pytest.mark.parametrize("way", ["log", "reader", "admin", "host"])
+@pytest.mark.parametrize("way", ["log", "reader", "tail", "appender", "admin", "host"])
 def test_what_is_in_use_keeps_its_store_open(dirs: list[str], way: str) -> None:
     """A log that the user holds goes on; its store is let go of with it."""
     with no_thread_leaks(), warned() as caught:
         store: Any = LogStore.open(dirs)
         log: Any = store.create("orders", 0)
         log.extend(RECORDS)
-        used: Any = {"log": log, "reader": iter(log), "admin": store.admin, "host": store.host}[way]
+        used: Any = {
+            "log": lambda: log,
+            "reader": lambda: iter(log),
+            "tail": lambda: log.tail("start", timeout=0),
+            "appender": log.appender,
+            "admin": lambda: store.admin,
+            "host": lambda: store.host,
+        }[way]()
+        if way == "appender":
+            assert used.append(b"x").result() == 10
         del store, log
         gc.collect()
         assert caught == []
         if way == "log":
             assert used.append(b"x", durable=True) == 10
-        elif way == "reader":
+        elif way == "appender":
+            assert used.append(b"x").result() == 11
+        elif way in ("reader", "tail"):
             assert [record.value for record in used] == RECORDS
         elif way == "admin":
             assert used.call("ping")["pid"] == os.getpid()
@@ -125,6 +137,44 @@ def test_what_is_in_use_keeps_its_store_open(dirs: list[str], way: str) -> None:
         del used
     assert len(caught) == 1
     assert all(is_free(path) for path in dirs)
+
+
+def collect_until(is_over: Callable[[], object]) -> None:
+    """Collect until the thread that was at work rests."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        gc.collect()
+        if is_over():
+            return
+        threading.Event().wait(0.01)
+
+
+def test_regression_a_dropped_appender_lets_go_of_its_store(dirs: list[str]) -> None:
+    """Its thread kept it, and so the store, without a word."""
+    with no_thread_leaks(), warned() as caught:
+        store = LogStore.open(dirs)
+        appender = store.create("orders", 0).appender()
+        assert appender.append(b"x").result() == 0
+        del store, appender
+        collect_until(lambda: caught)
+    assert len(caught) == 1
+    assert all(is_free(path) for path in dirs)
+
+
+def test_a_dropped_appender_sends_what_waits(dirs: list[str]) -> None:
+    """A record that was taken is in the log once its linger is over."""
+    with no_thread_leaks(), warned() as caught:
+        store = LogStore.open(dirs)
+        log = store.create("orders", 0)
+        log.appender(linger=0.05).append(b"x")
+        gc.collect()
+        assert log.wait_for(0, 60)
+        log.appender(linger=0.05).append(b"y")
+        del store, log
+        collect_until(lambda: caught)
+    assert len(caught) == 1
+    with LogStore.open(dirs) as after:
+        assert [record.value for record in after["orders", 0]] == [b"x", b"y"]
 
 
 def test_regression_a_dropped_mover_lets_go_of_its_store(dirs: list[str]) -> None:
@@ -201,8 +251,10 @@ def test_a_watchful_thread_does_not_end_by_a_collection(dirs: list[str]) -> None
         assert store.create("orders", 0).append(b"x") == 0
 
 
+# If it hangs, it says where, in each thread.
 SCRIPT = """
-import gc, sys
+import faulthandler, gc, sys
+faulthandler.dump_traceback_later(60, exit=True)
 from logstore import LogStore
 store = LogStore.open(sys.argv[1:])
 store.create("orders", 0).append(b"x")
@@ -229,18 +281,22 @@ print("done")
         (("-W", "error"), DROPS, "ResourceWarning: the store of"),
         (("-X", "dev"), DROPS, "ResourceWarning: the store of"),
         ((), DROPS, ""),
-        (("-X", "dev", "-W", "error"), "print('done')", ""),
+        (("-X", "dev"), "print('done')", "was still open when the process ended"),
+        (("-X", "dev"), "store.ring = store; print('done')", "was still open when"),
+        (("-W", "error"), "print('done')", "was still open when the process ended"),
+        (("-X", "dev"), "store.close(); print('done')", ""),
+        ((), "print('done')", ""),
         ((), "store.ring = store; log = store['orders', 0]; print('done')", ""),
     ],
 )
-def test_a_process_with_an_open_store_ends_quietly(
+def test_a_process_with_an_open_store_ends_in_order(
     dirs: list[str], flags: tuple[str, ...], more: str, said: str
 ) -> None:
-    """A warning turned into an error spoils nothing; at the end of a process nothing is said."""
+    """A warning turned into an error spoils nothing; without a filter nothing is said."""
     done = subprocess.run(
         [sys.executable, *flags, "-c", SCRIPT + more, *dirs],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert said in done.stderr
     assert said or not done.stderr

@@ -50,7 +50,8 @@ class LogStore(StoreAdministration):
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
 
     A store that is dropped without a close gives a ResourceWarning, unlocks its log dirs and is
-    recovered by the next open. A log in use keeps its store open.
+    recovered by the next open. A log in use keeps its store open. So does a store that is open
+    when the process ends, if Python still drops it; see `-X dev`.
 
     Attributes:
         admin: the commands by which it is operated from outside, through its socket.
@@ -140,12 +141,10 @@ class LogStore(StoreAdministration):
         return f"<LogStore {self._count()} partitions in {list(self.log_dirs)}{state}>"
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Let go of a store that was not closed, but at the end of the process: it does so."""
+        """Let go of a store that was not closed; warn only, if the process ends."""
         opened_at = getattr(self, "_opened_at", None)  # None: no owner, or not opened whole
-        if opened_at is not None and self._closed is None and not _is_exiting():
-            from logstore.store.dirs.dropped_store import let_go
-
-            let_go(self, opened_at)
+        if opened_at is not None and self._closed is None:
+            opened_at.dropped(self, _is_exiting())
 
     # --- opening ----------------------------------------------------------------------------------
 

@@ -3,6 +3,9 @@
 Records go when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A future
 costs two words and no lock; who asks one for its offset before its batch went waits for that.
 
+The thread keeps the appender, and so the store, only while records wait for it. A dropped appender
+ends its thread.
+
 Batches are a chain from the oldest one that has not gone to the one that takes records. A batch is
 closed by hanging the next one behind it, and leaves the chain when its offset or its error is
 known. So whoever is interrupted anywhere leaves every record that was taken where the next one
@@ -15,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from logstore.arguments import flag, seconds, timeout_of, whole
 from logstore.disk.bell import Bell
@@ -147,6 +151,8 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
+        # Itself while records wait. The thread holds this list, and no more of the appender.
+        self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
         return (
@@ -199,9 +205,13 @@ class Appender:
         """Start the clock for a batch's first record; called under the mutex."""
         self._check_open()
         if self._thread is None:
-            thread = Thread(target=self._run, name="logstore-appender", daemon=True)
+            bell = self._has_records
+            entry = ref(self, lambda _: bell.ring())  # a dropped one ends its thread
+            arguments = (entry, self._kept, bell)
+            thread = Thread(target=_send_due, args=arguments, name="logstore-appender", daemon=True)
             start_for(self._log.log_dir, thread)
             self._thread = thread
+        self._kept.append(self)
         self._has_records.ring()
 
     def _check_open(self) -> None:
@@ -216,14 +226,12 @@ class Appender:
         batch.next = self._batch = fresh
         return fresh
 
-    def _run(self) -> None:
-        """Send batches whose time has come, until the appender is closed."""
-        while not self._is_closed:
-            self._has_records.wait()
-            self._has_records.clear()
-            batch = self._batch
-            self._closing.wait(self._linger)
-            self._cut(batch)
+    def send_later(self) -> bool:
+        """Send the current batch when its time has come; False once the appender is closed."""
+        batch = self._batch
+        self._closing.wait(self._linger)
+        self._cut(batch)
+        return not self._is_closed
 
     def _cut(self, batch: _Batch) -> None:
         """Let a batch go if it is still the current one, and all that were before it."""
@@ -308,3 +316,19 @@ class Appender:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _send_due(entry: ref[Appender], kept: list[Appender], has_records: Bell) -> None:
+    """Send batches until the appender is closed; a thread without records does not keep it.
+
+    Args:
+        kept: the appender, if records wait for this thread.
+    """
+    is_open = True
+    while is_open:
+        has_records.wait()
+        has_records.clear()
+        appender = entry()
+        kept.clear()
+        is_open = appender is not None and appender.send_later()
+        del appender

@@ -2,10 +2,15 @@
 
 No thread of a store refers to it while that thread waits. So the garbage collector finds a store
 that nobody uses any more, in whatever thread it runs. A log refers to its store, and so do a
-mover, an appender and a reader: as long as one of them is in use, the store serves.
+mover, an appender and a reader: as long as one of them is in use, the store serves. An appender
+that still has records to send is in use.
 
 Nothing is written: the next open recovers, as after a crash. Nothing is waited for either: the
 thread that the collector runs in may hold any lock.
+
+If the process ends with an open store, Python may still drop the store: as with a file or a
+socket, there is only the warning then. The other threads are frozen, and may hold any lock; the
+system closes the descriptors.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec
 from weakref import WeakMethod
@@ -25,10 +31,18 @@ DROPPED = "the store was dropped without a close"
 
 
 class Place(NamedTuple):
-    """A line of the user's code."""
+    """A line of the user's code, which opened a store."""
 
     path: str
     line: int
+
+    def dropped(self, store: LogStore, is_exiting: bool) -> None:
+        """See to a store that was opened here; looks up nothing that an exit may have cleared."""
+        if not is_exiting:
+            let_go(store, self)
+            return
+        with suppress(AttributeError, TypeError):  # so late that modules are gone
+            _warn(store, self, "was still open when the process ended: the next open recovers it")
 
 
 def calling_place() -> Place:
@@ -64,10 +78,14 @@ def let_go(store: LogStore, opened_at: Place) -> None:
         keeper.stop()
     store._watchdog.leave()
     store.admin.leave()
-    paths = ", ".join(log_dir.path for log_dir in log_dirs)
+    text = "was dropped without a close: its log dirs are unlocked, and the next open recovers them"
+    _warn(store, opened_at, text)
+
+
+def _warn(store: LogStore, opened_at: Place, what: str) -> None:
+    paths = ", ".join(log_dir.path for log_dir in store._replicas.log_dirs)
     warnings.warn_explicit(
-        f"the store of {paths}, opened at {opened_at.path}:{opened_at.line}, was dropped without "
-        "a close: its log dirs are unlocked, and the next open recovers them; "
+        f"the store of {paths}, opened at {opened_at.path}:{opened_at.line}, {what}; "
         "call close(), or open it in a with statement",
         ResourceWarning,
         opened_at.path,
