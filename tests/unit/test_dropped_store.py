@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from logstore import LogStore, StoreConfig
+from logstore import Log, LogStore, StoreConfig
 from logstore.disk.dir_lock import DirLock
 from logstore.store.dirs.watchdog import LOOK_SECONDS_MAX
 from mover import ReplicaMover
@@ -104,21 +104,24 @@ def test_regression_a_hundred_dropped_stores_leave_nothing(dirs: list[str]) -> N
         assert len(after["orders", 0]) == 100
 
 
-@pytest.mark.parametrize("way", ["log", "reader", "tail", "appender", "admin", "host"])
+USES: dict[str, Callable[[LogStore, Log], Any]] = {
+    "log": lambda store, log: log,
+    "reader": lambda store, log: iter(log),
+    "tail": lambda store, log: log.tail("start", timeout=0),
+    "appender": lambda store, log: log.appender(),
+    "admin": lambda store, log: store.admin,
+    "host": lambda store, log: store.host,
+}
+
+
+@pytest.mark.parametrize("way", USES)
 def test_what_is_in_use_keeps_its_store_open(dirs: list[str], way: str) -> None:
     """A log that the user holds goes on; its store is let go of with it."""
     with no_thread_leaks(), warned() as caught:
         store: Any = LogStore.open(dirs)
         log: Any = store.create("orders", 0)
         log.extend(RECORDS)
-        used: Any = {
-            "log": lambda: log,
-            "reader": lambda: iter(log),
-            "tail": lambda: log.tail("start", timeout=0),
-            "appender": log.appender,
-            "admin": lambda: store.admin,
-            "host": lambda: store.host,
-        }[way]()
+        used = USES[way](store, log)
         if way == "appender":
             assert used.append(b"x").result() == 10
         del store, log

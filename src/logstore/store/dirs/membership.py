@@ -18,6 +18,7 @@ from logstore.store.dirs.parallel import for_each
 from logstore.store.dirs.takeover import does_not_work, each
 from logstore.store.replicas import Replicas
 from logstore.store.start.identity import check_apart, resolve, write_identity
+from logstore.store.start.nesting import refuse
 from logstore.store.start.open_dirs import look
 from logstore.store.start.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
 
@@ -94,6 +95,7 @@ class Membership:
             raise LogDirIdentityError(path=resolved, reason=f"{why}: {REPLACE_REMEDY}")
         elif facts.unmounted and replaces is None:
             raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
+        refuse(facts)
         return Admission(resolved, new_id(), is_new=True, is_changed=True, replaces=replaces)
 
     def _admit_formatted(

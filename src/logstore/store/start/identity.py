@@ -30,9 +30,8 @@ from logstore.errors import (
 )
 from logstore.names import parse_dir_name
 from logstore.store.dirs.parallel import in_time
+from logstore.store.start.nesting import PARTITION_METADATA, nested
 from logstore.store.start.roster import DirFacts, Found, Member, Roll
-
-PARTITION_METADATA = "partition.metadata"
 
 
 class Configured(NamedTuple):
@@ -157,10 +156,12 @@ def _look_at(path: str) -> DirFacts:
         data = files.read_file(meta_path)
     except FileNotFoundError:
         if not files.exists(path):
-            return DirFacts(path, Found.ABSENT, unmounted=unmounted_point(path))
+            why = nested(path, is_there=False)
+            return DirFacts(path, Found.ABSENT, unmounted=unmounted_point(path), nested=why)
         hint, has_replicas = lock_hint(path), _has_replicas(path)
         point = None if has_replicas or hint.directory_id else unmounted_point(path)
-        return DirFacts(path, Found.BARE, hint=hint, has_replicas=has_replicas, unmounted=point)
+        why = nested(path, is_there=not has_replicas)
+        return DirFacts(path, Found.BARE, None, hint, has_replicas, unmounted=point, nested=why)
     except files.UnfitError as error:
         return DirFacts(path, Found.DAMAGED, hint=lock_hint(path), reason=error.reason)
     try:

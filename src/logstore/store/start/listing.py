@@ -29,7 +29,7 @@ from logstore.log.metadata import (
     read_mark,
 )
 from logstore.names import parse_dir_name, parse_segment_file_name
-from logstore.store.start.identity import PARTITION_METADATA
+from logstore.store.start.nesting import PARTITION_METADATA
 from logstore.store.start.startup_table import ReplicaFacts
 
 OUR_FILES = frozenset(

@@ -19,6 +19,7 @@ from logstore.store.dirs.parallel import in_time
 from logstore.store.dirs.takeover import each, release_all
 from logstore.store.replicas import last_at
 from logstore.store.start.identity import Configured, look_at, own_identities, write_identities
+from logstore.store.start.nesting import refuse_nested
 from logstore.store.start.roster import (
     READER_REMEDY,
     DirFacts,
@@ -72,6 +73,7 @@ def open_log_dirs(
     for _ in range(ATTEMPTS_MAX):
         facts = look(configured, patience_seconds)
         roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
+        refuse_nested(facts, roll)
         opened = _make(configured, facts, roll, on_failure=on_failure, read_only=False)
         for log_dir in opened.log_dirs:
             log_dir.lock.admin_socket = admin_socket

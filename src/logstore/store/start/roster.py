@@ -43,6 +43,7 @@ class DirFacts(NamedTuple):
         unmounted: of a dir that holds nothing: the mount point of fstab that it ought to be below,
             where nothing is mounted now.
         last_paths: where it has seen other log dirs, by their directory ids.
+        nested: of a dir without identity: inside or around which log dir it lies.
     """
 
     path: str
@@ -53,6 +54,7 @@ class DirFacts(NamedTuple):
     reason: str = ""
     unmounted: str | None = None
     last_paths: Mapping[str, str] = {}
+    nested: str = ""
 
 
 class Member(NamedTuple):

@@ -1,0 +1,81 @@
+"""Find another log dir that a new log dir would lie inside of, or around.
+
+Whoever deletes a partition or a log dir deletes what is below it. So a new log dir is not made
+inside another store's log dir or partition directory, nor around one. Log dirs that exist are not
+looked at: they open as before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from logstore.disk import files
+from logstore.disk.documents.meta_properties import FILE_NAME
+from logstore.errors import LogDirIdentityError
+from logstore.store.start.roster import DirFacts, Roll
+
+PARTITION_METADATA = "partition.metadata"
+REMEDY = "give it a directory of its own"
+# How far down another log dir is looked for. A new log dir is empty nearly always.
+DEPTH_MAX = 2
+
+
+def nested(path: str, *, is_there: bool) -> str:
+    """Say why a new log dir must not be made at a path; "" if nothing speaks against it.
+
+    What cannot be read (a parent that belongs to another user, say) is taken for no log dir.
+
+    Args:
+        path: resolved: it has no symbolic link in it.
+        is_there: it is a directory already, so another log dir may be below it.
+    """
+    outer = os.path.dirname(path)
+    while outer != os.path.dirname(outer):
+        if _has(outer, FILE_NAME):
+            return f"it lies inside the log dir {outer}: {REMEDY}"
+        outer = os.path.dirname(outer)
+    outer = os.path.dirname(path)
+    while outer != os.path.dirname(outer):
+        if _has(outer, PARTITION_METADATA):
+            return f"it lies inside the partition directory {outer}: {REMEDY}"
+        outer = os.path.dirname(outer)
+    for inner in _below(path, DEPTH_MAX) if is_there else ():
+        if _has(inner, FILE_NAME):
+            return f"it lies around the log dir {inner}: {REMEDY}"
+    return ""
+
+
+def _has(directory: str, name: str) -> bool:
+    with suppress(OSError):
+        return files.exists(os.path.join(directory, name))
+    return False
+
+
+def _below(path: str, depth: int) -> Iterator[str]:
+    with suppress(OSError):
+        for entry in files.entries(path):
+            if entry.is_dir:
+                inner = os.path.join(path, entry.name)
+                yield inner
+                if depth > 1:
+                    yield from _below(inner, depth - 1)
+
+
+def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
+    """Refuse a decision that makes a new log dir inside or around another one.
+
+    Raises:
+        LogDirIdentityError: that is so; nothing was written.
+    """
+    new = {member.path for member in roll.members if member.is_new}
+    for fact in facts:
+        if fact.path in new:
+            refuse(fact)
+
+
+def refuse(fact: DirFacts) -> None:
+    """Refuse to make a new log dir at a path; raises LogDirIdentityError."""
+    if fact.nested:
+        raise LogDirIdentityError(path=fact.path, reason=fact.nested)
