@@ -7,10 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from logstore.arguments import whole, wrong
 from logstore.config import StoreConfig
 from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
+
+# What a clock's answer is called in errors, and the end of the timestamps that a record can have.
+NOW_MS = "what the clock's now_ms() gave, in ms since the epoch,"
+NOW_MS_END = 2**63 - 1
 
 View = Callable[[int, int, int], "bytes | memoryview"]
 
@@ -29,6 +34,37 @@ class SystemClock:
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""
         return time.time_ns() // 1_000_000
+
+
+class CheckedClock:
+    """Check what a clock of the user's gives, before it reaches a record or a file.
+
+    The store's own clock is not wrapped, so an append with it costs nothing more.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_ms = clock.now_ms
+
+    def now_ms(self) -> int:
+        """Give the wall clock, ms since the epoch; raises TypeError, ValueError."""
+        ms = self._now_ms()
+        if type(ms) is int and 0 <= ms < NOW_MS_END:
+            return ms
+        ms = whole(ms, NOW_MS, 0)
+        if ms >= NOW_MS_END:
+            raise ValueError(f"{NOW_MS} {ms} is not in 0..{NOW_MS_END - 1} ms since the epoch")
+        return ms
+
+
+def check_clock(clock: Clock) -> None:
+    """Refuse what is no clock, before anything is opened; asks it once.
+
+    Raises:
+        TypeError, ValueError: it has no `now_ms`, or that gives no whole number of ms.
+    """
+    if not callable(getattr(clock, "now_ms", None)):
+        raise wrong("clock", "an object whose now_ms() gives ms since the epoch", clock)
+    CheckedClock(clock).now_ms()
 
 
 class LogEnvironment:
@@ -61,7 +97,7 @@ class LogEnvironment:
     def __init__(
         self, config: StoreConfig, clock: Clock | None = None, *, read_only: bool = False
     ) -> None:
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SystemClock() if clock is None else CheckedClock(clock)
         self.handles = Cache(config.max_open_files)
         self.dirty: set[object] = set()
         self.indexes = Cache(config.index_cache_bytes)

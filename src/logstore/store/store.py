@@ -19,11 +19,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from logstore.arguments import callback, flag, instance, timeout_of, wrong
+from logstore.arguments import callback, flag, instance, timeout_of
 from logstore.config import LogConfig, StoreConfig
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogStoreError
-from logstore.log.environment import Clock, LogEnvironment
+from logstore.log.environment import Clock, LogEnvironment, check_clock
 from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.administration import StoreAdministration
@@ -96,7 +96,7 @@ class LogStore(StoreAdministration):
             on_log_dir_failure: called once for each log dir that fails, with its error (`.path`,
                 `.reason`), in a thread of its own; what it raises is logged.
             progress: called after each log that was recovered.
-            clock: tells the time, for tests.
+            clock: tells the time in whole ms, for tests.
 
         Raises:
             LogDirLockedError: another process owns it.
@@ -118,8 +118,8 @@ class LogStore(StoreAdministration):
             flag(given, name)
         callback(on_log_dir_failure, "on_log_dir_failure")
         callback(progress, "progress")
-        if clock is not None and not callable(getattr(clock, "now_ms", None)):
-            raise wrong("clock", "an object whose now_ms() gives ms since the epoch", clock)
+        if clock is not None:
+            check_clock(clock)
         if read_only and format_new:
             raise ValueError("a store that is opened with read_only=True formats nothing")
         if read_only:
