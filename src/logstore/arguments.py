@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from operator import index as as_index
+from types import FunctionType
 from typing import Any, TypeVar
 
 TEXT_SHOWN_MAX = 60
@@ -142,3 +143,19 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
     if is_one:
         raise wrong(name, f"a sequence of {of}", given)
     return given  # type: ignore[no-any-return]
+
+
+def known_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Have Python's own errors name the public class that inherits a method, as users know it.
+
+    "Log.read() got an unexpected keyword argument", not "LogReader.read()".
+    """
+
+    def rename(kind: type[Kind]) -> type[Kind]:
+        for method in vars(kind).values():
+            while isinstance(method, FunctionType):
+                method.__qualname__ = f"{name}.{method.__name__}"
+                method = getattr(method, "__wrapped__", None)
+        return kind
+
+    return rename

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
-from logstore.arguments import flag, text, timeout_of, timestamp_of, whole
+from logstore.arguments import flag, known_as, text, timeout_of, timestamp_of, whole
 from logstore.config import size_of
 from logstore.errors import CorruptRecordBatchError, RecordExpansionError
 from logstore.format import layouts
@@ -28,13 +28,14 @@ HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
+@known_as("Log")
 class LogReader(Replica):
     """Give the reading half of a log; `Log` adds writing, `LogView` follows another process."""
 
     is_repairable = True  # by `logstore repair`
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError where there is none."""
+        """Give one record; raises OffsetOutOfRangeError where there is none, as at -1."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         segments, bases = self._view
@@ -122,6 +123,9 @@ class LogReader(Replica):
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
         """Give the record at an offset, or a lazy range of offsets; negative: from the end.
+
+        A slice without a start begins at `log_start_offset`. A slice never leaves out records
+        that its start asks for: a start below `log_start_offset` raises.
 
         Raises:
             OffsetOutOfRangeError: there is no record at the offset; or a slice names a start, not
@@ -282,8 +286,16 @@ class LogReader(Replica):
                 end_offset = min(end_offset, self.log_end_offset)
 
     def __iter__(self) -> Iterator[Record]:
+        """Go through all records from `log_start_offset` to the end at this moment.
+
+        To notice what retention deleted, name the offset: `log[offset:]` raises.
+        """
         batches_now = self._range(None, None)  # its range is that of the call
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Give all records as an Arrow stream, as `log[:]` does (extra `arrow`)."""
+        return self[:].__arrow_c_stream__(requested_schema)
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
         """Read whole encoded batches from the one that holds `offset` on, for a follower.

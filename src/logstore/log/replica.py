@@ -11,9 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from logstore.arguments import known_as
 from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
-from logstore.errors import CorruptRecordBatchError, LogStoreError, OffsetOutOfRangeError
+from logstore.errors import (
+    CorruptRecordBatchError,
+    LogClosedError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+)
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.read.cursor import corrupt
@@ -28,6 +34,7 @@ def view_of(segments: list[Segment]) -> View:
     return tuple(segments), [segment.base_offset for segment in segments]
 
 
+@known_as("Log")
 class Replica:
     """Know a log's identity, range and segments; `LogReader` adds reading."""
 
@@ -56,8 +63,13 @@ class Replica:
         return (
             f"<{type(self).__name__} {self.topic}-{self.partition} offsets "
             f"{self.log_start_offset}..{self.log_end_offset}, {self.size_bytes} bytes, "
-            f"in {self.log_dir}>"
+            f"in {self.log_dir}{', closed' if self._is_closed() else ''}>"
         )
+
+    def _is_closed(self) -> bool:
+        """Tell whether the log was closed, by itself or with its store."""
+        reason = None if self._unavailable is None else self._unavailable()
+        return isinstance(reason, LogClosedError)
 
     @property
     def log_dir(self) -> str:
@@ -101,6 +113,11 @@ class Replica:
         return sum(segment.size_bytes for segment in self._view[0])
 
     def __len__(self) -> int:
+        """Count the offsets that the log spans; of a closed log, those that it had.
+
+        There may be fewer records: a repair and Kafka's compaction leave gaps. To count records:
+        `sum(len(batch) for batch in log.read_batches())`.
+        """
         return self.log_end_offset - self.log_start_offset
 
     def __bool__(self) -> bool:

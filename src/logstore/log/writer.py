@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from logstore.arguments import known_as
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.bell import Bell
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 NEVER = 2**63
 
 
+@known_as("Log")
 class LogWriter(LogReader):
     """Give the writing half of a log: batches in, bytes on the disk; `Log` gives it its face."""
 

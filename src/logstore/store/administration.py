@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from logstore.arguments import flag, path_of
+from logstore.arguments import flag, known_as, path_of
 from logstore.config import StoreConfig
 from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
@@ -41,6 +41,7 @@ class Claim:
     """One change of a log dir that is under way."""
 
 
+@known_as("LogStore")
 class StoreAdministration(StoreFailures):
     """The part of a store that changes its log dirs."""
 

@@ -76,7 +76,8 @@ def existing(replicas: Replicas, key: TopicPartition, config: LogConfig | None) 
         each = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in differences.items()]
         raise PartitionExistsError(
             f"partition {key} exists with another configuration than the given one: "
-            f"{'; '.join(each)}; give the stored values, or leave config out to take any",
+            f"{'; '.join(each)}; the configuration of a partition cannot be changed yet: leave "
+            "config out to take the partition as it is, or create another one with the new values",
             topic=key.topic,
             partition=key.partition,
             differences=differences,

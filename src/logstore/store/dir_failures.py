@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from logstore.arguments import known_as
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError
@@ -26,6 +27,7 @@ FailureCallback = Callable[[LogDirOfflineError], object]
 FAILURE_SECONDS_MAX = 5.0
 
 
+@known_as("LogStore")
 class StoreFailures(StoreReader):
     """The part of a store that sees to its log dirs' failures.
 

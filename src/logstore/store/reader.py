@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from logstore.arguments import callback, instance, many, path_of, text, wrong
+from logstore.arguments import callback, instance, known_as, many, path_of, text, wrong
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogDirError, LogStoreError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CLOSED = "the store was closed"
 
 
+@known_as("LogStore")
 class StoreReader:
     """The part of a store that its owner and its readers in other processes share.
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class LogSlice:
     """Hold the offsets `start..stop` of a log; made by `log[start:stop]`.
 
-    Lazy and sized; iterating gives records, `read_batches` columns, and pandas, Polars, DuckDB and
-    pyarrow take it as it is, through the Arrow stream capsule.
+    Lazy and sized: its length counts offsets, as that of a log does. Iterating gives records,
+    `read_batches` columns. pandas, Polars, DuckDB and pyarrow take it as it is, through the Arrow
+    stream capsule.
     """
 
     # A sequence in all but name: Polars walks the items of a collections.abc.Sequence one by one,
