@@ -16,6 +16,7 @@ for _power, _letter in enumerate("kmgt", start=1):
     _UNITS[f"{_letter}b"] = 1000**_power
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_MS["w"] = 7 * _UNITS_MS["d"]
+RATES = "write '50MB/s', '64KiB/s' or '2GiB/s'"
 _SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
 
 
@@ -55,18 +56,24 @@ def size_of(size: int | str, name: str) -> int:
 def parse_rate(rate: int | str, name: str = "") -> int:
     """Parse a rate: a whole number of bytes per second, or text with a unit, like "50MB/s".
 
+    "50MB", "50MBps" and "50 MiB/s" are accepted too; "50Mbps" is not, as it counts bits.
+
     Raises:
         ValueError: the text is not a rate, or has no unit: "50" rarely means 50 bytes.
     """
     if not isinstance(rate, str):
         return parse_size(rate, name)
-    text = rate.strip().removesuffix("/s").rstrip()
-    if text[-1:].isdigit():
+    match = re.fullmatch(_SIZE[:-3] + r"\s*(?:/s|/sec)?\s*", rate)
+    unit = re.sub("Bps$", "B", match[3]).lower() if match else ""
+    if match is None or unit not in _UNITS:
+        raise ValueError(f"{name}{': ' * bool(name)}{shown(rate)} is not a rate: {RATES}")
+    number = match[1] + (match[2] or "")
+    if not unit and float(number) > 0:
         raise ValueError(
             f"{name}{': ' * bool(name)}{shown(rate)} is a rate without a unit: "
-            f"write '{text}MB/s', or '{text}B/s' for bytes per second"
+            f"write '{number}MB/s', or '{number}B/s' for bytes per second"
         )
-    return parse_size(text, name)
+    return parse_size(number + unit, name)
 
 
 def parse_duration(duration: int | str, name: str = "") -> int:
@@ -100,3 +107,12 @@ def format_size(size_bytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_count(count: int, noun: str, nouns: str = "") -> str:
+    """Format a count with its noun: "1 log", "2 logs", "1,000 logs".
+
+    Args:
+        nouns: the plural, unless it is the noun with an s.
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

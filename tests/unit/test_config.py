@@ -65,7 +65,9 @@ def test_every_whole_number_survives_text(size_bytes: int) -> None:
     assert parse_size(f"{size_bytes}KiB") == size_bytes * 1024
 
 
-@pytest.mark.parametrize("rate", ["50MB/s", "50MB", 50_000_000, " 50MB/s ", "50000000B/s"])
+@pytest.mark.parametrize(
+    "rate", ["50MB/s", "50MB", 50_000_000, " 50MB/s ", "50000000B/s", "50MBps", "50 MB/sec"]
+)
 def test_rate_is_read(rate: int | str) -> None:
     """A rate is a size per second, said or not said."""
     assert parse_rate(rate) == 50_000_000

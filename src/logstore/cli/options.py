@@ -100,6 +100,7 @@ def store_as_owner(
     format_new: bool = False,
     must_exist: bool = False,
     interrupts: Interrupts | None = None,
+    is_told: bool = True,
 ) -> Iterator[LogStore]:
     """Open the store for changes; report on stderr what its recovery had to do.
 
@@ -111,6 +112,7 @@ def store_as_owner(
         format_new: add unformatted dirs to a store that exists.
         must_exist: raise for a mistyped log dir instead of creating a new store there.
         interrupts: held by the caller; if None, they are held here.
+        is_told: report what the recovery had to do; False if this command did so already.
     """
     paths = named_log_dirs(log_dirs)
     with nullcontext(interrupts) if interrupts is not None else held() as mine:
@@ -121,8 +123,15 @@ def store_as_owner(
                 paths, format_new=format_new, progress=lambda at: show(at.logs_done, at.logs_total)
             )
         with store:
-            tell_of_opening(store)
+            if is_told:
+                tell_of_opening(store)
             yield store
+
+
+def tell_offline_dirs(store: LogStore) -> None:
+    """Report on stderr which log dirs do not serve, why, and what to do."""
+    for directory in store.recovery_report.offline_dirs:
+        note(f"log dir {directory.path} is offline: {directory.reason}")
 
 
 def tell_of_opening(store: LogStore) -> None:

@@ -26,8 +26,13 @@ class Operator(Protocol):
 
 
 @contextmanager
-def administered(log_dirs: tuple[str, ...], *, must_exist: bool = True) -> Iterator[Operator]:
+def administered(
+    log_dirs: tuple[str, ...], *, must_exist: bool = True, is_told: bool = True
+) -> Iterator[Operator]:
     """Yield the owner of a store; if there is none, open the store here.
+
+    Args:
+        must_exist, is_told: as `store_as_owner` takes them.
 
     Raises:
         LogDirLockedError: a process owns it but serves no admin socket.
@@ -36,7 +41,7 @@ def administered(log_dirs: tuple[str, ...], *, must_exist: bool = True) -> Itera
     if owner is not None:
         yield owner
         return
-    with store_as_owner(log_dirs, must_exist=must_exist) as store:
+    with store_as_owner(log_dirs, must_exist=must_exist, is_told=is_told) as store:
         yield store.admin
 
 

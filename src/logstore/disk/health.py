@@ -61,8 +61,12 @@ class Health:
         """Why it is offline; None when it is not."""
         return self._reasons.get(LogDirState.OFFLINE) if self.is_offline else None
 
-    def change(self, event: Event, reason: str = "") -> bool:
-        """Let something happen to the dir; tells whether that changed anything."""
+    def change(self, event: Event, reason: str = "", *, has_remedy: bool = False) -> bool:
+        """Let something happen to the dir; tells whether that changed anything.
+
+        Args:
+            has_remedy: the reason says what to do, so the log does not add the general advice.
+        """
         with self._changing:
             before, conditions = self.conditions, after(self.conditions, event)
             if conditions == before:
@@ -73,7 +77,7 @@ class Health:
                 self.since_ms = time.time_ns() // 1_000_000
             self._take(conditions)
         if not self._is_told_already(conditions):
-            self._tell(before, conditions, reason)
+            self._tell(before, conditions, reason, has_remedy=has_remedy)
         return True
 
     def _is_told_already(self, conditions: Conditions) -> bool:
@@ -92,13 +96,16 @@ class Health:
         self.is_cordoned = LogDirState.CORDONED in conditions
         self.is_slow = LogDirState.SLOW in conditions
 
-    def _tell(self, before: Conditions, conditions: Conditions, reason: str) -> None:
+    def _tell(
+        self, before: Conditions, conditions: Conditions, reason: str, *, has_remedy: bool
+    ) -> None:
         """Log one change, with what to do about it."""
         import logging
 
         warn = logging.getLogger("logstore").warning
         for state in conditions - before:
-            warn("log dir %s is %s: %s; %s", self.path, state.value, reason, REMEDIES[state])
+            remedy = "" if has_remedy else f"; {REMEDIES[state]}"
+            warn("log dir %s is %s: %s%s", self.path, state.value, reason, remedy)
         for state in before - conditions:
             if LogDirState.OFFLINE not in conditions:
                 now = state_of(conditions).value

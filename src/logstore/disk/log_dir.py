@@ -136,9 +136,12 @@ class LogDir(Health):
         """Tell somebody of a failure from now on."""
         self._on_failure = on_failure
 
-    def take_offline(self, reason: str) -> LogDirOfflineError:
+    def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
         """Take the dir offline for good; the failure callback hears of it exactly once."""
-        if self.change(Event.FAILED, reason) and self._on_failure is not None:
+        if (
+            self.change(Event.FAILED, reason, has_remedy=has_remedy)
+            and self._on_failure is not None
+        ):
             self._on_failure(self)
         return self.offline_error()
 

@@ -115,6 +115,7 @@ class StoreAdministration(StoreFailures):
     def _reopen_dir(self, path: StrPath, *, format_new: bool, may_lose: bool) -> RecoveryReport:
         """Do what `reopen_dir` does; unless replicas may be lost by it, refuse that by name."""
         from logstore.store.dirs.dir_return import bring_in, replace
+        from logstore.store.dirs.lost_dirs import id_to_replace
 
         flag(format_new, "format_new")
         flag(may_lose, "may_lose")
@@ -128,6 +129,10 @@ class StoreAdministration(StoreFailures):
             admission = self._membership.admit(
                 log_dir.path, format_new=format_new, replaces=replaces if format_new else None
             )
+            is_member = admission.directory_id in self._membership.roster
+            if format_new and not replaces and not is_member:  # a start without the old disk
+                missing = id_to_replace(self._replicas, log_dir.path)
+                admission = admission._replace(replaces=missing)
             if admission.replaces is None:
                 return bring_in(self, admission)
             return replace(self, log_dir, admission, may_lose=may_lose)
@@ -155,28 +160,40 @@ class StoreAdministration(StoreFailures):
         """Take a log dir out of the store, durably; gives the replicas that are lost by it.
 
         Args:
-            path: of the log dir; or the directory id of one that is missing.
+            path: of the log dir; of one that is missing, where it was last, or its directory id.
             lost: its disk is gone for good, and what it held with it (KIP-112, scenario 4). Else
                 it must hold nothing that is of use.
 
         Raises:
             LogDirError: it holds replicas, or deletions that other dirs have yet to learn of; it
-                serves and is said to be lost; or it is the only one.
+                serves and is said to be lost; it is the only one; or it is missing, and its path
+                does not tell which one it is.
         """
+        return self._remove_dir(path, lost=lost, may_lose=True)
+
+    def _remove_dir(
+        self, path: StrPath, *, lost: bool, may_lose: bool
+    ) -> tuple[TopicPartition, ...]:
+        """Do what `remove_dir` does; unless replicas may be lost by it, refuse that by name."""
+        from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
+
         flag(lost, "lost")
+        flag(may_lose, "may_lose")
         self._check_owner()
         name = path_of(path, "path")
-        if name in self._replicas.missing_ids:
+        is_here = name not in self._replicas.missing_ids and self._find_dir(name) is not None
+        missing = None if is_here else missing_id_of(self._replicas, name)
+        if missing is not None:
             if not lost:
                 raise LogDirError(path=name, reason="it is missing: pass lost=True to give it up")
-            lost_with_it = [key for key in self._replicas.catalog.on(name) if key in self._replicas]
-            self._membership.forget(name)
-            return tuple(key for key in lost_with_it if key not in self._replicas)
+            return give_up_missing(self, missing, may_lose=may_lose)
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             if all(other.is_offline for other in self._replicas.log_dirs if other is not log_dir):
                 raise LogDirError(path=log_dir.path, reason="no other log dir would be left")
-            return self._give_up(log_dir) if lost else self._remove_empty(log_dir)
+            if lost:
+                return give_up(self, log_dir, may_lose=may_lose)
+            return self._remove_empty(log_dir)
 
     @uninterruptible
     def cordon(self, path: StrPath) -> None:
@@ -240,28 +257,15 @@ class StoreAdministration(StoreFailures):
         with self._change_of(log_dir.path):
             log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))
 
-    def _give_up(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
-        """Forget a log dir whose disk is gone, and its replicas."""
-        from logstore.store.upkeep.purge import outlive_deletions
-
-        if not log_dir.is_offline:
-            raise LogDirError(path=log_dir.path, reason="it serves: it is not lost")
-        replicas = self._replicas
-        lost = [key for key in replicas.names() if replicas.dir_holding(key) is log_dir]
-        outlive_deletions(replicas, self._keepers, log_dir)
-        self._membership.forget(log_dir.directory_id)
-        for key in lost:
-            replicas.remove(key)
-        self._drop_dir(log_dir)
-        return tuple(lost)
-
     def _remove_empty(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
         """Take a log dir out that holds nothing any more; no replica comes onto it meanwhile."""
         from logstore.store.dirs.dir_return import refuse_unless_empty
 
         if log_dir.is_offline:
-            reason = f"{log_dir.offline_reason}; what is on it cannot be told: reopen it, or, if it"
-            reason += " is gone for good, pass lost=True (logstore remove-dir --lost)"
+            reason = (
+                f"{log_dir.offline_reason}; what is on it cannot be known: reopen it, or, if it"
+            )
+            reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
             raise LogDirOfflineError(path=log_dir.path, reason=reason)
         log_dir.check()
         keeper = self._keepers.get(log_dir.path)

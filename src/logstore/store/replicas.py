@@ -17,11 +17,9 @@ from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.catalog import Catalog
 from logstore.store.reservations import ReplicaReservations
+from logstore.store.start.refusals import missing_remedy
 from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.usage import DirFigures
-
-# Of a member of the store that stands at no path: what is to be done about it.
-NOT_GIVEN = "no such dir was given: add it, or if its disk is gone for good, remove it as lost"
 
 
 class Replica(NamedTuple):
@@ -316,7 +314,7 @@ class Replicas(ReplicaReservations):
             may_be = [d for d in bad if d.directory_id == directory_id]
             may_be = may_be or [d for d in bad if not d.directory_id]
             path = may_be[0].path if may_be else directory_id
-            why = f"{path}: {_why_bad(may_be[0])}" if may_be else NOT_GIVEN
+            why = f"{path}: {_why_bad(may_be[0])}" if may_be else missing_remedy(directory_id)
             told = directory_id + ("" if may_be else last_at(self.last_path_of(directory_id)))
             reason = f"{key} is in the log dir with id {told}, which does not serve ({why})"
             raise LogDirOfflineError(path=path, reason=reason)
@@ -348,8 +346,11 @@ class Replicas(ReplicaReservations):
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
-            told = [f"{id_}{last_at(self.last_path_of(id_))}" for id_ in self.missing_ids]
-            names += [f"a log dir with id {one} ({NOT_GIVEN})" for one in told]
+            paths = {id_: last_at(self.last_path_of(id_)) for id_ in self.missing_ids}
+            names += [
+                f"the log dir with id {id_}{path} ({missing_remedy(id_)})"
+                for id_, path in paths.items()
+            ]
         path, *_ = [*(d.path for d in bad), *self.missing_ids, self.log_dirs[0].path]
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
         return LogDirOfflineError(path=path, reason=reason + advice)

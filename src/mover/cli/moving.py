@@ -15,6 +15,7 @@ from logstore.cli.options import (
 from logstore.cli.owner import absolute
 from logstore.store.admin.client import find_owner
 from mover.cli.operating import exit_code_of, finish, moves_of, text_of
+from mover.cli.rates import checked_rate
 from mover.cli.tables import print_outcome, print_plan
 
 PLAN_OPTIONS = [
@@ -24,7 +25,7 @@ PLAN_OPTIONS = [
     ),
     click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this dir; repeatable."),
 ]  # fmt: skip
-THROTTLE_HELP = "Bytes per second for all moves of the store: 50MB/s, auto, or none."
+THROTTLE_HELP = "Rate of all moves of the store: 50MB/s, 64KiB/s, auto, or none (no limit)."
 
 
 def plan_options(function: Any) -> Any:
@@ -95,7 +96,7 @@ def plan(
 @click.argument("target", required=False)
 @plan_options
 @click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="Run this plan.")
-@click.option("--throttle", metavar="RATE", help=THROTTLE_HELP)
+@click.option("--throttle", callback=checked_rate, metavar="RATE", help=THROTTLE_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="Moves that run at the same time.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be moved.")
 @format_option()
@@ -232,11 +233,13 @@ for word in (
 
 @move.command(short_help="Change the rate while moves run.")
 @log_dirs_option
-@click.argument("rate")
+@click.argument("rate", callback=checked_rate)
 @click.option("--dir", "path", metavar="DIR", help="Only moves from and to this log dir.")
 @format_option()
 def throttle(log_dirs: tuple[str, ...], rate: str, path: str | None, output_format: str) -> None:
-    """Limit all moves to RATE bytes per second: 50MB/s, `auto`, or `none`.
+    """Limit all moves to RATE: 50MB/s, 64KiB/s, `auto`, or `none` for no limit.
+
+    A rate needs a unit. To stop moves, use `logstore move pause`.
 
     \b
     Example:

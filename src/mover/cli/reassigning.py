@@ -21,6 +21,7 @@ from logstore.store.creation import wished_dir
 from mover.cli.live import name_of
 from mover.cli.moving import THROTTLE_HELP
 from mover.cli.operating import EXIT_PROBLEM, exit_code_of, finish, moves_of, text_of
+from mover.cli.rates import checked_rate
 from mover.cli.tables import print_outcome, print_plan
 from mover.planning.plan import MovePlan
 
@@ -38,7 +39,9 @@ VERIFY_COLUMNS = [
 @click.option("--execute", is_flag=True, help="Move the replicas and show progress.")
 @click.option("--verify", is_flag=True, help="Show which replicas have arrived.")
 @click.option("--cancel", is_flag=True, help="Cancel the moves of this file.")
-@click.option("--throttle", metavar="RATE", help=f"{THROTTLE_HELP} With --execute.")
+@click.option(
+    "--throttle", callback=checked_rate, metavar="RATE", help=f"{THROTTLE_HELP} With --execute."
+)
 @click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
 @format_option()
 def reassign(

@@ -57,7 +57,8 @@ def check_rate(rate: Rate) -> int | None:
     bytes_per_second = parse_rate(rate, "the rate of a throttle")
     if bytes_per_second <= 0:
         raise ValueError(
-            f"a throttle with a rate of {rate!r} would never end; pause the move instead"
+            f"a move at a rate of {rate!r} would never end: give a rate above 0, such as '50MB/s'; "
+            "to stop a move, pause it"
         )
     return bytes_per_second
 

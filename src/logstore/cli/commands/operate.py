@@ -7,7 +7,8 @@ opened here.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ from logstore.cli.options import (
     one_partition,
     partition_arguments,
     store_for_reading,
+    tell_offline_dirs,
     wrong_usage,
 )
 from logstore.cli.output import Column, Row, count_text, print_facts, print_rows, size_text
@@ -26,6 +28,7 @@ from logstore.cli.owner import absolute, administered
 from logstore.disk.documents.meta_properties import is_id
 from logstore.errors import LogDirError
 from logstore.store.admin.client import AdminClient, find_owner
+from logstore.units import format_count
 
 
 def is_at_a_terminal() -> bool:
@@ -51,11 +54,45 @@ METRIC_COLUMNS = [
 ]
 
 
+Outcome = TypeVar("Outcome")
+
+
+def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) -> Outcome:
+    """Run a command that may give up replicas; if it would, name them and ask first.
+
+    Args:
+        path: what is given up, as the user named it.
+        yes: do not ask.
+        run: takes whether replicas may be lost, and whether it runs for the first time.
+
+    Raises:
+        LogDirError: no person can be asked; nothing was changed.
+        click.ClickException: the answer was no; nothing was changed.
+    """
+    try:
+        return run(yes, True)
+    except LogDirError as error:
+        lost = error.facts.get("lost")
+        if lost is None or not is_at_a_terminal():
+            raise
+    for topic, partition in lost:
+        note(f"  would be lost: {topic}-{partition}")
+    what = format_count(len(lost), "replica") if lost else "the replicas, whatever they are,"
+    if not click.confirm(f"Give up {what} of {path}?", err=True):
+        raise click.ClickException("nothing was changed (--yes gives them up without a question)")
+    return run(True, False)
+
+
 def operate(
-    log_dirs: tuple[str, ...], command: str, arguments: dict[str, Any], output_format: str
+    log_dirs: tuple[str, ...],
+    command: str,
+    arguments: dict[str, Any],
+    output_format: str,
+    *,
+    is_told: bool = True,
 ) -> None:
     """Run one command on a log dir, and print its state afterwards."""
-    with administered(log_dirs) as operator, wrong_usage():
+    with administered(log_dirs, is_told=is_told) as operator, wrong_usage():
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
         if command == "take_offline" and not isinstance(operator, AdminClient):
@@ -111,18 +148,13 @@ def reopen(
       logstore reopen /disk2/logs
       logstore reopen /disk2/logs --format-new
     """
-    arguments = {"path": absolute(path), "format_new": format_new, "may_lose": yes}
-    try:
-        operate(log_dirs, "reopen_dir", arguments, output_format)
-    except LogDirError as error:
-        lost = error.facts.get("lost")
-        if not lost or yes or not is_at_a_terminal():
-            raise
-        for topic, partition in lost:
-            note(f"  would be lost: {topic}-{partition}")
-        if not click.confirm(f"Give up {len(lost)} replicas of {path}?", err=True):
-            raise
-        operate(log_dirs, "reopen_dir", {**arguments, "may_lose": True}, output_format)
+    arguments = {"path": absolute(path), "format_new": format_new}
+
+    def run(may_lose: bool, is_first: bool) -> None:
+        asked = {**arguments, "may_lose": may_lose}
+        operate(log_dirs, "reopen_dir", asked, output_format, is_told=is_first)
+
+    unless_it_loses(path, yes, run)
 
 
 @click.command("add-dir", short_help="Add a log dir to the store.")
@@ -144,21 +176,31 @@ def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
 @log_dirs_option
 @format_option()
 @click.option("--lost", is_flag=True, help="Its disk is dead: give up its replicas.")
-def remove_dir(path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask before giving up replicas.")
+def remove_dir(
+    path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool, yes: bool
+) -> None:
     """Remove a log dir from the store.
 
-    While replicas are on it, it is refused: move them first. With --lost the disk is given up, and
-    the replicas that were on it are listed. If a log dir is missing and in no configuration, give
-    its id.
+    While replicas are on it, it is refused: move them first. With --lost the disk is given up: the
+    replicas that were on it are listed, and you are asked. If you say no, or if there is no
+    terminal, nothing is changed and the exit code is 1. With --yes you are not asked. If a log dir
+    is missing, give the path where it was last, or its id.
 
     \b
     Examples:
       logstore remove-dir /disk2/logs --lost
-      logstore remove-dir 0123456789abcdef0123456789abcdef --lost
+      logstore remove-dir 0123456789abcdef0123456789abcdef --lost --yes
     """
     name = path if is_id(path) else absolute(path)
-    with administered(log_dirs) as operator, wrong_usage():
-        row: Row = operator.call("remove_dir", {"path": name, "lost": lost})
+
+    def run(may_lose: bool, is_first: bool) -> Row:
+        arguments = {"path": name, "lost": lost, "may_lose": may_lose}
+        with administered(log_dirs, is_told=is_first) as operator, wrong_usage():
+            row: Row = operator.call("remove_dir", arguments)
+        return row
+
+    row = unless_it_loses(path, yes, run)
     sentences = [f"{row['path']} is no longer a log dir of this store"]
     sentences += [f"  lost: {topic}-{partition}" for topic, partition in row["lost"]]
     if lost and not is_id(path):
@@ -218,6 +260,7 @@ def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
     if owner is not None:
         return dict(owner.call("metrics"))
     with store_for_reading(log_dirs, is_overview=True) as view:
+        tell_offline_dirs(view)
         return view.metrics().to_dict()
 
 

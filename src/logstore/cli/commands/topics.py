@@ -15,6 +15,7 @@ from logstore.cli.options import (
     partition_arguments,
     partitions_of,
     store_for_reading,
+    tell_offline_dirs,
     wrong_usage,
 )
 from logstore.cli.output import Column, Row, count_text, print_rows, size_text
@@ -118,6 +119,7 @@ def topics(
       logstore topics --partitions --format jsonl | jq -r .log_dir
     """
     with store_for_reading(log_dirs, is_overview=True) as store:
+        tell_offline_dirs(store)
         names = partitions_of(store, topic, None)
         rows = [partition_row(store, name) for name in names]
         is_a_dir_offline = bool(store.recovery_report.offline_dirs)

@@ -92,9 +92,10 @@ def take_offline(store: LogStore, path: str) -> Row:
     return {"path": path}
 
 
-def remove_dir(store: LogStore, path: str, lost: bool = False) -> Row:
+def remove_dir(store: LogStore, path: str, lost: bool = False, may_lose: bool = False) -> Row:
     """Take a log dir out of the store and say which replicas are lost by it."""
-    return {"path": path, "lost": [list(key) for key in store.remove_dir(path, lost=lost)]}
+    gone = store._remove_dir(path, lost=lost, may_lose=may_lose)
+    return {"path": path, "lost": [list(key) for key in gone]}
 
 
 def cordon(store: LogStore, path: str) -> Row:

@@ -19,12 +19,14 @@ from logstore.disk.documents.meta_properties import new_id
 from logstore.disk.log_dir import LogDir
 from logstore.errors import DuplicateLogError, LogDirError, LogDirOfflineError
 from logstore.log import host
-from logstore.names import TopicPartition
 from logstore.store.dirs import parallel, takeover
 from logstore.store.dirs.dropped_store import weakly
+from logstore.store.dirs.lost_dirs import refuse_loss, replicas_of
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import last_at
+from logstore.store.start.refusals import missing_remedy
 from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
+from logstore.units import format_count
 
 if TYPE_CHECKING:
     from logstore.store.administration import StoreAdministration
@@ -73,18 +75,12 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
 
 
 def still_missing(store: StoreAdministration) -> Iterator[str]:
-    """Tell of each log dir that the store misses, and of its replicas.
-
-    After a start without the old disk nothing tells which one a new disk replaces.
-    """
+    """Tell of each log dir that the store misses, and of its replicas."""
     for id_ in store._replicas.missing_ids:
         held = store._replicas.catalog.on(id_)
         names = f", with {', '.join(map(str, held))}" if held else ""
         path = last_at(store._replicas.last_path_of(id_))
-        yield (
-            f"log dir {id_}{path} is still missing{names}: name it once its disk is there; "
-            f"if that is gone for good: logstore remove-dir --lost {id_}"
-        )
+        yield f"log dir {id_}{path} is still missing{names}: {missing_remedy(id_)}"
 
 
 def replace(
@@ -97,15 +93,16 @@ def replace(
     """
     from logstore.store.upkeep.keeper import warn
 
-    held = replicas_of(store, old)
-    if held and not may_lose:
-        names = ", ".join(map(str, held))
-        reason = (
-            f"it held {len(held)} replicas that are lost if an empty disk takes its place: {names}."
-            " Mount the old disk if it can be read; to give these replicas up: "
-            "logstore reopen --format-new --yes"
+    held = replicas_of(store._replicas, admission.replaces, old)
+    if not may_lose:
+        refuse_loss(
+            store._replicas,
+            old.path,
+            held,
+            when="if an empty disk takes its place",
+            advice="Mount the old disk if it can be read; to give these replicas up: "
+            "logstore reopen --format-new --yes",
         )
-        raise LogDirError(path=old.path, reason=reason, lost=[list(key) for key in held])
     outlive_deletions(store._replicas, store._keepers, old)
     report = bring_in(store, admission)
     known = set(store._replicas.names())
@@ -114,17 +111,6 @@ def replace(
         names = ", ".join(map(str, report.lost))
         warn("an empty disk took the place of %s; lost with it: %s", old.path, names)
     return report
-
-
-def replicas_of(store: StoreAdministration, log_dir: LogDir) -> list[TopicPartition]:
-    """Name the replicas that are in a log dir that is offline, as far as it is known."""
-    replicas, id_ = store._replicas, log_dir.directory_id
-    return [
-        key
-        for key in replicas.names()
-        if replicas.dir_holding(key) is log_dir
-        or (replicas.dir_holding(key) is None and replicas.catalog.directory_of(key) == id_)
-    ]
 
 
 def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
@@ -188,11 +174,12 @@ def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:
     replicas = store._replicas
     held = sorted(str(key) for key in replicas.names() if replicas.dir_holding(key) is log_dir)
     if held:
-        reason = f"it holds {len(held)} replicas: {', '.join(held[:20])}; move or delete them first"
+        reason = f"it holds {format_count(len(held), 'replica')}: {', '.join(held[:20])}"
+        reason += "; move or delete them first"
         raise LogDirError(path=log_dir.path, reason=reason)
     targets = [m for m in list(replicas.running_moves.values()) if m.target_dir == log_dir.path]
     if targets:
-        reason = f"{len(targets)} moves to it are under way; cancel them first"
+        reason = f"moves to it are under way ({len(targets)}); cancel them first"
         raise LogDirError(path=log_dir.path, reason=reason)
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):

@@ -20,7 +20,8 @@ from logstore.store.replicas import Replicas
 from logstore.store.start.identity import check_apart, resolve, write_identity
 from logstore.store.start.nesting import refuse
 from logstore.store.start.open_dirs import look
-from logstore.store.start.roster import FORMAT_REMEDY, DirFacts, Found, Roll, not_mounted
+from logstore.store.start.refusals import FORMAT_REMEDY
+from logstore.store.start.roster import DirFacts, Found, Roll, not_mounted
 
 REPLACE_REMEDY = (
     "mount the disk, or, if this empty one replaces it, pass format_new=True "

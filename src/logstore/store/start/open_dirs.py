@@ -20,13 +20,13 @@ from logstore.store.dirs.takeover import each, release_all
 from logstore.store.replicas import last_at
 from logstore.store.start.identity import Configured, look_at, own_identities, write_identities
 from logstore.store.start.nesting import refuse_nested
+from logstore.store.start.refusals import READER_REMEDY, Refused, missing_remedy
 from logstore.store.start.roster import (
-    READER_REMEDY,
     DirFacts,
     Found,
-    Refused,
     Roll,
     decide,
+    known_paths,
     not_mounted,
 )
 
@@ -152,25 +152,20 @@ def _make(
             if member.warning:
                 warnings.append(member.warning)
         elif path in refused:
-            log_dir.take_offline(refused[path].explained(to_reader=read_only))
+            reason = refused[path].explained(to_reader=read_only)
+            log_dir.take_offline(reason, has_remedy=refused[path].has_remedy)
         else:
             log_dir.take_offline("its store is still being formatted")
         log_dirs.append(log_dir)
-    paths = _last_paths(fact for fact in facts if fact.path in members)
+    paths = known_paths(fact for fact in facts if fact.path in members)
+    explained = {refusal.missing_id for refusal in roll.refused}
     warnings += [
-        f"log dir {id_}{last_at(paths.get(id_))} is missing: its partitions are offline; mount it "
-        f"or add it to --log-dirs; if it is gone for good: logstore remove-dir --lost {id_}"
+        f"log dir {id_}{last_at(paths.get(id_))} is missing: its partitions are offline; "
+        + missing_remedy(id_)
         for id_ in roll.missing_ids
+        if id_ not in explained
     ]
     return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)
-
-
-def _last_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Give where each log dir was last, by the word of those that know the latest roster."""
-    told: dict[str, str] = {}
-    for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
-        told |= fact.last_paths
-    return told
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:

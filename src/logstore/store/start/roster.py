@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from logstore.disk.documents.meta_properties import Hint, MetaProperties
 from logstore.errors import LogDirIdentityError
+from logstore.store.start.refusals import FORMAT_REMEDY, Refused
 
 
 class Found(enum.Enum):
@@ -67,24 +68,6 @@ class Member(NamedTuple):
     warning: str = ""
 
 
-class Refused(NamedTuple):
-    """A dir that is offline from the start, and why.
-
-    Attributes:
-        remedy: what the owner of the store can do about it; a reader formats nothing.
-    """
-
-    path: str
-    reason: str
-    is_identity: bool
-    remedy: str = ""
-
-    def explained(self, *, to_reader: bool = False) -> str:
-        """Give the reason with the remedy that the owner, or a reader, can apply."""
-        remedy = READER_REMEDY if self.remedy and to_reader else self.remedy
-        return f"{self.reason}: {remedy}" if remedy else self.reason
-
-
 class Roll(NamedTuple):
     """The decision about all configured dirs."""
 
@@ -94,8 +77,12 @@ class Roll(NamedTuple):
     is_new_store: bool
 
 
-FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as a new one"
-READER_REMEDY = "mount the disk, or correct the path"
+def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
+    """Give where each log dir was last, by the word of those that know the latest roster."""
+    told: dict[str, str] = {}
+    for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
+        told |= fact.last_paths
+    return told
 
 
 def decide(
@@ -390,7 +377,14 @@ class _Existing:
                     warning=self.warnings.get(fact.path, ""),
                 )
             )
-        return Roll(tuple(members), tuple(self.refused), tuple(self._gaps()), self.is_forming)
+        refused = tuple(self._with_missing(refusal) for refusal in self.refused)
+        return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
+
+    def _with_missing(self, refusal: Refused) -> Refused:
+        """Note in a refusal which missing log dir was last at its path, if one alone was."""
+        paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
+        here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
+        return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:

@@ -1,0 +1,158 @@
+"""Give up a log dir whose disk is gone: find its id, name its replicas, forget it.
+
+A disk that is away or dead at a start leaves no id at its path. The other log dirs keep the path
+where they last saw it, so that path names the missing log dir as well as its id does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError
+from logstore.names import TopicPartition
+from logstore.store.start.refusals import missing_remedy
+from logstore.store.upkeep.purge import outlive_deletions
+from logstore.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logstore.store.administration import StoreAdministration
+    from logstore.store.replicas import Replicas
+
+
+def ids_last_at(replicas: Replicas, path: str) -> list[str]:
+    """List the missing log dirs that were last at a path, as far as the log dirs here know."""
+    return [id_ for id_ in replicas.missing_ids if replicas.last_path_of(id_) == path]
+
+
+def id_to_replace(replicas: Replicas, path: str) -> str | None:
+    """Find the missing log dir whose place a new disk takes; None if that cannot be decided."""
+    here = ids_last_at(replicas, path)
+    return here[0] if len(here) == 1 else None
+
+
+def id_to_forget(replicas: Replicas, path: str) -> str | None:
+    """Find the missing log dir that was last at a path; None if all were elsewhere.
+
+    Raises:
+        LogDirError: two were last there, or it is not known where one was.
+    """
+    here = ids_last_at(replicas, path)
+    if len(here) == 1:
+        return here[0]
+    unknown = [id_ for id_ in replicas.missing_ids if replicas.last_path_of(id_) is None]
+    may_be = here or unknown
+    if not may_be:
+        return None
+    raise LogDirError(
+        path=path,
+        reason=f"it is not known which missing log dir was here ({', '.join(may_be)}): "
+        "give the id: logstore remove-dir --lost ID",
+    )
+
+
+def missing_id_of(replicas: Replicas, name: str) -> str | None:
+    """Find the missing log dir that a user names, by its id or by a path that no log dir has.
+
+    Raises:
+        LogDirError: as `id_to_forget` does.
+    """
+    if name in replicas.missing_ids:
+        return name
+    for path in dict.fromkeys((os.path.abspath(name), files.real_path(name))):
+        if ids_last_at(replicas, path):
+            return id_to_forget(replicas, path)
+    return None
+
+
+def replicas_of(
+    replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
+) -> list[TopicPartition]:
+    """Name the replicas of a log dir that does not serve, as far as they are known."""
+    return [
+        key
+        for key in replicas.names()
+        if (log_dir is not None and replicas.dir_holding(key) is log_dir)
+        or (
+            directory_id
+            and replicas.dir_holding(key) is None
+            and replicas.catalog.directory_of(key) == directory_id
+        )
+    ]
+
+
+def refuse_loss(
+    replicas: Replicas, path: str, held: Sequence[TopicPartition], *, when: str, advice: str
+) -> None:
+    """Refuse what would give up replicas, and name them.
+
+    Raises:
+        LogDirError: replicas are lost, or may be; its fact `lost` names those that are known.
+    """
+    if held:
+        names = ", ".join(map(str, held))
+        verb = "is" if len(held) == 1 else "are"
+        reason = f"it held {format_count(len(held), 'replica')}, which {verb} lost {when}: {names}"
+    elif not replicas.catalog.is_known:
+        reason = f"no log dir knows which replicas it held; they are lost {when}"
+    else:
+        return
+    raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
+
+
+def give_up(
+    store: StoreAdministration, log_dir: LogDir, *, may_lose: bool
+) -> tuple[TopicPartition, ...]:
+    """Forget a log dir that does not serve, and its replicas; return those that are lost.
+
+    Raises:
+        LogDirError: it serves, its id is not known, or replicas would be lost and may not be.
+    """
+    replicas = store._replicas
+    if not log_dir.is_offline:
+        reason = "it serves: it is not lost"
+        here = ids_last_at(replicas, log_dir.path)
+        told = "".join(f"; log dir {id_} was here before: {missing_remedy(id_)}" for id_ in here)
+        raise LogDirError(path=log_dir.path, reason=reason + told)
+    directory_id = log_dir.directory_id or id_to_forget(replicas, log_dir.path)
+    held = replicas_of(replicas, directory_id, log_dir)
+    if not may_lose and (held or directory_id):
+        _ask(replicas, log_dir.path, held)
+    outlive_deletions(replicas, store._keepers, log_dir)
+    if directory_id:
+        store._membership.forget(directory_id)
+    for key in held:
+        if replicas.dir_holding(key) is log_dir:
+            replicas.remove(key)
+    store._drop_dir(log_dir)
+    return tuple(key for key in held if key not in replicas)
+
+
+def give_up_missing(
+    store: StoreAdministration, directory_id: str, *, may_lose: bool
+) -> tuple[TopicPartition, ...]:
+    """Forget a missing log dir by its id, and its replicas; return those that are lost.
+
+    Raises:
+        LogDirError: replicas would be lost, and may not be.
+    """
+    replicas = store._replicas
+    held = replicas_of(replicas, directory_id)
+    if not may_lose:
+        _ask(replicas, directory_id, held)
+    store._membership.forget(directory_id)
+    return tuple(key for key in held if key not in replicas)
+
+
+def _ask(replicas: Replicas, path: str, held: Sequence[TopicPartition]) -> None:
+    refuse_loss(
+        replicas,
+        path,
+        held,
+        when="if it is given up",
+        advice="Mount the disk if it can be read; if not: logstore remove-dir --lost --yes",
+    )

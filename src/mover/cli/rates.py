@@ -1,0 +1,28 @@
+"""Check the rate of a throttle as the command line is read, before anything is opened or moved."""
+
+from __future__ import annotations
+
+import click
+
+from mover.rates.throttle import AUTOMATIC, check_rate
+
+UNLIMITED = "none"
+ACCEPTED = "accepted are a rate such as 50MB/s or 64KiB/s, auto, and none for no limit"
+
+
+def checked_rate(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a rate, `auto` or `none`; a callback of an option or argument.
+
+    Raises:
+        click.BadParameter: it is no rate that moves can have.
+    """
+    if text is None:
+        return None
+    word = text.strip().lower()
+    if word in (AUTOMATIC, UNLIMITED):
+        return word
+    try:
+        check_rate(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error} ({ACCEPTED})", ctx, param) from error
+    return text
