@@ -17,6 +17,19 @@ def test_a_sound_store(run: Run, orders: list[str]) -> None:
     assert json.loads(run("verify", "--format", "json").stdout) == []
 
 
+def test_regression_what_a_repair_left_is_counted_as_offsets(run: Run, orders: list[str]) -> None:
+    """A column RECORDS counted the offsets of lost records; the records that are there are five."""
+    damage(segment_path(orders), HEADER_BYTES + 12)
+    heading, row = run("verify").stdout.splitlines()
+    assert "OFFSETS LOST" in heading and "RECORDS" not in heading
+    assert run("repair", "orders", "0").exit_code == 0
+    heading, row = run("topics").stdout.splitlines()
+    assert heading.split()[2] == "OFFSETS" and row.split()[2] == "10"
+    (facts,) = json.loads(run("topics", "--format", "json").stdout)
+    assert facts["offsets"] == 10 and "records" not in facts
+    assert len(run("cat", "orders", "0").stdout.splitlines()) == 5
+
+
 def test_damage_is_a_table_row(run: Run, orders: list[str]) -> None:
     """Damage is named by file and position; exit code 1."""
     damage(segment_path(orders), HEADER_BYTES + 12)

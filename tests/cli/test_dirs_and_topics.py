@@ -76,7 +76,10 @@ def test_dirs_for_programs(run: Run, orders: list[str], output_format: str) -> N
 def test_dirs_says_what_is_offline(run: Run, orders: list[str]) -> None:
     """A dir that is gone is in the table with its reason, and the other one is whole."""
     os.rename(orders[1], orders[1] + ".gone")
-    rows = json.loads(run("dirs", "--format", "json").stdout)
+    assert run("dirs", "--log-dirs", orders[0]).exit_code == 0
+    result = run("dirs", "--format", "json")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)
     assert [row["state"] for row in rows] == ["online", "offline"]
     assert rows[1]["error"]
     table = run("dirs").stdout.splitlines()
@@ -140,7 +143,7 @@ def test_topics_are_summed_up(run: Run, orders: list[str]) -> None:
     lines = run("topics").output.splitlines()
     assert lines[1].split()[:3] == ["orders", "2", "10"]
     row = json.loads(run("topics", "--format", "jsonl").stdout)
-    assert row["partitions"] == 2 and row["records"] == 10 and row["state"] == "online"
+    assert row["partitions"] == 2 and row["offsets"] == 10 and row["state"] == "online"
 
 
 def test_partitions_of_a_topic(run: Run, orders: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 from logstore.format.columnar.record_batch import HEADER_BYTES
@@ -65,6 +66,16 @@ def test_damage_is_shown_and_stepped_over(run: Run, orders: list[str]) -> None:
     assert first.startswith("baseOffset: 0 ")
     assert second.startswith("baseOffset: 5 ") and second.endswith("isvalid: true")
     assert len(records) == 5
+
+
+def test_a_torn_batch_is_measured_by_the_file(run: Run, orders: list[str]) -> None:
+    """Its size and what is left of it are those of the file, not of what was read so far."""
+    path = segment_path(orders)
+    first = os.path.getsize(path) // 2
+    os.truncate(path, first + 100)
+    result = run("dump", path)
+    assert result.exit_code == 1
+    assert f"the batch has {first} bytes and only 100 are left" in result.stdout
 
 
 def test_a_file_of_garbage(run: Run, orders: list[str]) -> None:

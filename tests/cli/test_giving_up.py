@@ -63,7 +63,7 @@ def test_regression_replicas_are_named_and_asked_about_before_they_are_given_up(
         assert done.exit_code == 0, done.output
         assert "audit-0" in done.stdout and "audit-1" in done.stdout
         assert "is still missing" not in done.output
-        assert done.stderr.count("logs opened") <= 1  # the report of an opening, told once
+        assert done.stderr.count(" opened") <= 1  # the report of an opening, told once
         named = orders if way == "reopen" or not is_owned else orders[:1]
         assert "audit" not in run("topics", "--log-dirs", ",".join(named)).output
     with LogStore.open(orders if way == "reopen" else orders[:1]) as store:

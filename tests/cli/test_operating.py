@@ -179,6 +179,18 @@ def test_a_topic_is_deleted(run: Run, orders: list[str], is_owned: bool) -> None
         assert [json.loads(row)["topic"] for row in rows] == ["audit"]
 
 
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_regression_a_partition_that_does_not_exist_is_not_asked_about(
+    run: Run, orders: list[str], is_owned: bool
+) -> None:
+    """The question was answered, and then there was nothing to delete."""
+    with owner_of(orders) if is_owned else contextlib.nullcontext():
+        for words in (("orders", "7"), ("nowhere", "0"), ("nowhere",)):
+            result = run("delete", *words, stdin="y\n")
+            assert result.exit_code == 1
+            assert "there is no" in result.stderr and "with all records?" not in result.stderr
+
+
 def test_a_deletion_that_is_refused_says_what_went_before(run: Run, orders: list[str]) -> None:
     """The replica of an offline log dir stays; its error is one line."""
     with LogStore.open(orders) as store:

@@ -61,7 +61,7 @@ def test_a_dry_run_moves_nothing(run: Run, log_dirs: list[str], tmp_path: Path) 
     """Of a plan made now, of one partition, and of a file."""
     file = tmp_path / "plan.json"
     assert "3 moves" in run("move", "run", "--dry-run").stdout
-    assert "1 moves" in run("move", "run", "orders", "0", log_dirs[1], "--dry-run").stdout
+    assert "1 move, " in run("move", "run", "orders", "0", log_dirs[1], "--dry-run").stdout
     run("move", "plan", "--output", str(file))
     assert "3 moves" in run("reassign", "--execute", str(file), "--dry-run").stdout
     assert spread(log_dirs) == [COUNT, 0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +57,38 @@ def test_a_commit_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
     with LogStore.open(tmp_path, admin_socket=False), pytest.raises(LogDirLockedError) as caught:
         sink.own((str(tmp_path),))
     assert clock.now > 100 + sink.LOCK_SECONDS_MAX
-    assert "Spark can write to a store only while no other process owns it" in str(caught.value)
+    assert "Spark can write to a store only while no process owns it" in str(caught.value)
+
+
+def own_in_child(path: Path) -> str:
+    """Let a process that this one starts open the store as a commit does; return its error."""
+    code = "import sys; from logstore.spark.write import sink; sink.own((sys.argv[1],))"
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+    return child.stderr
+
+
+def test_regression_the_program_that_runs_the_query_is_no_other_process(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """It was told that "no other process" may own the store, which none did."""
+    with LogStore.open(tmp_path):
+        with pytest.raises(LogDirLockedError) as caught:
+            sink.own((str(tmp_path),))
+        for told in (str(caught.value), own_in_child(tmp_path)):
+            assert f"owned by process {os.getpid()}, the program that runs this query" in told
+            assert "Close the store in that program" in told and "other process" not in told
+
+
+def test_an_owner_beside_the_query_is_named_by_its_number(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not one of the processes that started the query."""
+    monkeypatch.setattr(sink, "own_line", list)
+    with LogStore.open(tmp_path), pytest.raises(LogDirLockedError) as caught:
+        sink.own((str(tmp_path),))
+    assert f"process {os.getpid()}: Spark can" in str(caught.value)
 
 
 def test_a_commit_does_not_wait_for_an_owner_that_stays(tmp_path: Path, clock: Clock) -> None:

@@ -23,7 +23,8 @@ def test_a_torn_tail_is_cut_and_told(tmp_path: Path) -> None:
         assert f"a torn tail of {whole // 2:,} bytes was cut" in str(report)
         assert report.is_sound
         assert len(store["orders", 0]) == 10
-        assert "1 logs" in repr(report)
+        assert "1 log," in repr(report)
+        assert str(report).startswith("1 log opened")
 
 
 def test_regression_a_dir_that_was_taken_offline_had_no_crash(tmp_path: Path) -> None:

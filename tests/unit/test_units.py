@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logstore.config import LogConfig, StoreConfig
-from logstore.units import parse_duration, parse_rate
+from logstore.units import format_count, parse_duration, parse_rate
 
 
 def two_hours(key: str) -> dict[str, Any]:
@@ -27,6 +27,13 @@ def test_regression_what_is_no_rate_is_answered_with_rates(rate: str) -> None:
     """The error showed sizes, which a rate without "/s" is not told to be; bits are no bytes."""
     with pytest.raises(ValueError, match=r"is not a rate: write '50MB/s', '64KiB/s' or '2GiB/s'"):
         parse_rate(rate)
+
+
+def test_regression_a_count_agrees_with_its_noun() -> None:
+    """One log was "1 logs"."""
+    counted = [format_count(count, "log") for count in (0, 1, 2, 1000)]
+    assert counted == ["0 logs", "1 log", "2 logs", "1,000 logs"]
+    assert format_count(2, "copy", "copies") == "2 copies"
 
 
 @pytest.mark.parametrize("rate", ["0", 0, "0MB/s"])

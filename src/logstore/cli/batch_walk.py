@@ -56,12 +56,13 @@ def read_batch(
     head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
     if len(head) < PREFIX_BYTES:
         return head, f"only {len(head)} bytes are left"
-    size_bytes = unpack_prefix(head, 0)[1] + LENGTH_OVERHEAD_BYTES
-    if not layouts.OVERHEAD_BYTES_MIN <= size_bytes <= end - position:
+    _, length, _, magic = unpack_prefix(head, 0)
+    size_bytes, left = length + LENGTH_OVERHEAD_BYTES, end - position
+    if size_bytes > left and magic in layouts.MAGICS.values():
+        return head, f"the batch has {size_bytes} bytes and only {left} are left"
+    if not layouts.OVERHEAD_BYTES_MIN <= size_bytes <= left:
         fault = layouts.fault(head, 0, expected_offset)
-        if fault is None or (size_bytes > end - position > 0 and "only" in fault):
-            fault = f"the batch has {size_bytes} bytes and only {end - position} are left"
-        return head, fault
+        return head, fault or f"a batch cannot have {size_bytes} bytes"
     data = files.read_up_to(fd, size_bytes, position)
     return data, layouts.fault(data, 0, expected_offset)
 

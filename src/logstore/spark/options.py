@@ -15,6 +15,11 @@ from logstore.names import TopicPartition, validate_topic
 
 EARLIEST, LATEST = -2, -1
 OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
+OFFSETS_EXAMPLE = '{"orders": {"0": 23, "1": 45}}'
+BOUND_SYNONYMS = {
+    "beginning": "earliest", "start": "earliest", "first": "earliest", "oldest": "earliest",
+    "end": "latest", "last": "latest", "newest": "latest", "now": "latest",
+}  # fmt: skip
 
 READ_OPTIONS = (
     "logDirs", "kafkaLogDirs", "subscribe", "subscribePattern", "assign", "columns",
@@ -249,7 +254,20 @@ def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
         return default
     if text.strip().lower() in OFFSET_NAMES:
         return OFFSET_NAMES[text.strip().lower()]
+    if not text.strip().startswith("{"):
+        raise ValueError(
+            f'{name} is "earliest", "latest", or like {OFFSETS_EXAMPLE}, not {text!r}; '
+            f"did you mean {_nearest_bound(text)!r}?"
+        )
     return _by_partition(text, name, EARLIEST)
+
+
+def _nearest_bound(text: str) -> str:
+    """Return the name of a bound that is nearest to a text, by spelling or by meaning."""
+    from difflib import get_close_matches
+
+    meant = {**BOUND_SYNONYMS, **{name: name for name in OFFSET_NAMES}}
+    return meant[get_close_matches(text.strip().lower(), meant, n=1, cutoff=0.0)[0]]
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
@@ -261,7 +279,7 @@ def _times(options: Mapping[str, str], side: str) -> Bound | None:
 
 
 def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
-    example = '{"orders": {"0": 23, "1": 45}}'
+    example = OFFSETS_EXAMPLE
     found = _json(text, name, example)
     try:
         values = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from logstore.names import TopicPartition
+from logstore.units import format_count
 
 
 class RecoveryProgress(NamedTuple):
@@ -58,8 +59,10 @@ class RecoveryReport:
 
     def __repr__(self) -> str:
         return (
-            f"<RecoveryReport {len(self.entries)} logs, {self.cut_bytes} bytes cut, "
-            f"{len(self.problems)} problems, {len(self.warnings)} warnings>"
+            f"<RecoveryReport {format_count(len(self.entries), 'log')}, "
+            f"{format_count(self.cut_bytes, 'byte')} cut, "
+            f"{format_count(len(self.problems), 'problem')}, "
+            f"{format_count(len(self.warnings), 'warning')}>"
         )
 
     @property
@@ -95,8 +98,8 @@ class RecoveryReport:
         # A crash, a disk that failed, a log dir that was taken offline: all the same to recovery.
         how = " after an orderly close" if self.was_clean else ", not closed in order before,"
         yield (
-            f"{len(self.entries)} logs opened{how} in {self.seconds:.2f} s, "
-            f"{self.scanned_bytes:,} bytes scanned"
+            f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
+            f"{format_count(self.scanned_bytes, 'byte')} scanned"
         )
         for directory in self.offline_dirs:
             yield f"  log dir {directory.path} is offline: {directory.reason}"
@@ -118,7 +121,8 @@ def _entry_lines(entry: Any) -> Iterable[str]:
     """Tell of one log, if there is anything to tell."""
     name = f"{entry.topic}-{entry.partition}"
     if entry.cut_bytes:
-        yield f"  {name}: a torn tail of {entry.cut_bytes:,} bytes was cut ({entry.cut_reason})"
+        cut = format_count(entry.cut_bytes, "byte")
+        yield f"  {name}: a torn tail of {cut} was cut ({entry.cut_reason})"
     for problem in entry.problems:
         where = f"{problem.path} at {problem.position}"
         remedy = problem.remedy(entry.topic, entry.partition)
@@ -156,7 +160,8 @@ class VerifyReport(NamedTuple):
         return not any(log.problems or log.error for log in self.logs)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.logs)} logs verified, {len(self.problems)} problems"]
+        logs = format_count(len(self.logs), "log")
+        lines = [f"{logs} verified, {format_count(len(self.problems), 'problem')}"]
         for log in self.logs:
             if log.error is not None:
                 lines.append(f"  {log.topic_partition}: {log.error}")

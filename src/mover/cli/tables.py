@@ -8,6 +8,7 @@ import click
 
 from logstore.cli.options import note
 from logstore.cli.output import Column, Row, count_text, optional_text, print_rows, size_text
+from logstore.units import format_count
 from mover.cli.live import name_of, print_moves
 
 PLANNED_COLUMNS = [
@@ -43,7 +44,9 @@ def print_plan(facts: Row, output_format: str) -> None:
         print_rows(facts["log_dirs"], DIR_COLUMNS if has_remark else DIR_COLUMNS[:-1], "table")
     count = len(facts["planned"])
     click.echo(
-        f"{count} moves, {size_text(facts['bytes_to_move'])}" if count else "nothing to move"
+        f"{format_count(count, 'move')}, {size_text(facts['bytes_to_move'])}"
+        if count
+        else "nothing to move"
     )
     tell_of_the_rest(facts)
 

@@ -29,13 +29,14 @@ from logstore.cli.output import (
 from logstore.cli.owner import administered
 from logstore.log.recovery.repair import RepairReport
 from logstore.log.recovery.report import Problem
+from logstore.units import format_count
 
 PROBLEM_COLUMNS = [
     Column("topic", "topic"),
     Column("partition", "partition", optional_text, is_number=True),
     Column("path", "where", optional_text),
     Column("position", "position", count_text, is_number=True),
-    Column("record_count_lost", "records lost", count_text, is_number=True),
+    Column("offset_count_lost", "offsets lost", count_text, is_number=True),
     Column("damage", "damage", optional_text),
     Column("reason", "reason"),
 ]
@@ -51,7 +52,7 @@ def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) 
         "end_position": problem.end_position,
         "offset": problem.offset,
         "end_offset": problem.end_offset,
-        "record_count_lost": problem.end_offset - problem.offset,
+        "offset_count_lost": problem.end_offset - problem.offset,
         "damage": str(problem.name),
         "reason": problem.reason,
         "remedy": problem.remedy(*name) if is_repairable else None,
@@ -62,7 +63,7 @@ def failure_row(topic: str, partition: int | None, path: str | None, reason: str
     """Build the row for a log dir or partition that could not be read at all."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
-    unknown = {"record_count_lost": None, "damage": None}
+    unknown = {"offset_count_lost": None, "damage": None}
     return {**names, **row, **unknown, "reason": reason, "remedy": None}
 
 
@@ -99,8 +100,8 @@ def print_problems(
     remedies = (str(row["remedy"]) for row in rows if row["remedy"] is not None)
     for remedy in dict.fromkeys(remedies) if output_format == "table" else ():
         note(remedy)
-    partitions = "1 partition" if len(names) == 1 else f"{len(names)} partitions"
-    problems = "1 problem" if len(rows) == 1 else f"{len(rows) or 'no'} problems"
+    partitions = format_count(len(names), "partition")
+    problems = format_count(len(rows), "problem") if rows else "no problems"
     note(f"{partitions} verified, {problems}")
     ctx.exit(1 if rows else 0)
 

@@ -53,6 +53,8 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     A dir that was removed from it is taken back. If a dir belongs to another store, or its disk
     does not work, it is refused, and the exit code is 1. `create` formats the dirs of a completely
     new store by itself. But an empty dir in place of a known one is accepted only by this command.
+    Nothing is deleted or given up, so nothing is asked: other files stay, and a log dir that is
+    missing still counts as missing.
 
     \b
     Example:
@@ -85,10 +87,12 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
 @click.command(short_help="Show each log dir: state, replicas, space.")
 @log_dirs_option
 @format_option()
-def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
+@click.pass_context
+def dirs(ctx: click.Context, log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show each log dir: state, replicas, space.
 
-    The bar is the whole disk: logs are solid, other files are hatched, free space is light.
+    The bar is the whole disk: logs are solid, other files are hatched, free space is light. The
+    exit code is 1 if a log dir is offline.
 
     \b
     Examples:
@@ -98,6 +102,7 @@ def dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     rows = [dir_row(entry, output_format) for entry in description(log_dirs)["log_dirs"]]
     has_reason = any(row["reason"] for row in rows)
     print_rows(rows, [*DIR_COLUMNS, REASON_COLUMN] if has_reason else DIR_COLUMNS, output_format)
+    ctx.exit(1 if any(row["state"] == "offline" for row in rows) else 0)
 
 
 def description(

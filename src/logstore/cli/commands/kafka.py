@@ -38,6 +38,7 @@ from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
 from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.kafka.broker_view import KafkaStoreView
+from logstore.units import format_count
 
 LS_COLUMNS = [
     *PARTITION_COLUMNS[:-2],
@@ -94,7 +95,7 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
         except LogStoreError as error:
             row["state"] = f"damaged: {error}"
         if log.recovery.cut_bytes:
-            row["state"] = f"{log.recovery.cut_bytes} bytes after its end are not read"
+            row["state"] = f"not read after its end: {format_count(log.recovery.cut_bytes, 'byte')}"
     return row
 
 

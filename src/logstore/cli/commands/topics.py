@@ -28,7 +28,7 @@ from logstore.store.admin.client import find_owner
 TOPIC_COLUMNS = [
     Column("topic", "topic"),
     Column("partitions", "partitions", count_text, is_number=True),
-    Column("records", "records", count_text, is_number=True),
+    Column("offsets", "offsets", count_text, is_number=True),
     Column("size_bytes", "size", size_text, is_number=True),
     Column("log_dirs", "log dirs", lambda paths: str(len(paths)), is_number=True),
     Column("state", "state"),
@@ -75,7 +75,7 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
     return {
         "topic": topic,
         "partitions": len(partition_rows),
-        "records": sum(row["log_end_offset"] - row["log_start_offset"] for row in good),
+        "offsets": sum(row["log_end_offset"] - row["log_start_offset"] for row in good),
         "size_bytes": sum(row["size_bytes"] for row in good),
         "log_dirs": sorted({row["log_dir"] for row in good}),
         "offline_partitions": offline,
@@ -109,8 +109,9 @@ def topics(
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    The record count is the number of readable offsets. The exit code is 1 if a partition or a log
-    dir is offline; the partitions known to be on it are named.
+    OFFSETS counts the offsets between the start and the end of each log. That is the number of
+    records, unless a repair or a compaction left offsets without a record. The exit code is 1 if a
+    partition or a log dir is offline; the partitions known to be on it are named.
 
     \b
     Examples:
@@ -264,6 +265,18 @@ def confirmed(question: str) -> bool:
         raise click.UsageError(text, click.get_current_context()) from None
 
 
+def check_exists(view: LogStore, name: TopicPartition) -> None:
+    """Raise before a question about a partition that does not exist.
+
+    One that only the catalog knows exists: an old copy of a log dir does not have it.
+
+    Raises:
+        UnknownPartitionError: there is none; LogDirOfflineError if it may be on a bad log dir.
+    """
+    if name not in view and view.host.replicas.catalog.directory_of(name) is None:
+        view.log(*name)
+
+
 @click.command(short_help="Delete a topic or a partition.")
 @partition_arguments
 @log_dirs_option
@@ -288,6 +301,8 @@ def delete(
     """
     with store_for_reading(log_dirs, is_overview=True) as view:
         names = partitions_of(view, topic, partition)
+        for name in names:
+            check_exists(view, name)
     listed = ", ".join(map(str, names))
     if not yes and not confirmed(f"delete {listed} with all records?"):
         raise click.ClickException("nothing was deleted")

@@ -130,14 +130,31 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
             return take()
         except LogDirLockedError as error:
             if find_owner(log_dirs) is not None or time.monotonic() > deadline:
+                is_mine = error.pid is not None and error.pid in own_line()
+                owner = ", the program that runs this query" if is_mine else ""
+                where = "in that program" if is_mine else "there"
                 raise LogDirLockedError(
-                    f"log dir {error.path} is owned by process {error.pid}: Spark can write to a "
-                    "store only while no other process owns it. Close the store there before the "
-                    "write, or append from that process",
+                    f"log dir {error.path} is owned by process {error.pid}{owner}: Spark can write "
+                    "to a store only while no process owns it, because the commit opens the store "
+                    f"itself. Close the store {where} before the write, or append with it",
                     path=error.path,
                     pid=error.pid,
                 ) from error
             time.sleep(LOCK_PAUSE_SECONDS)
+
+
+def own_line() -> list[int]:
+    """List this process and its parents: a driver starts the JVM, which starts the planning."""
+    line = [os.getpid()]
+    with suppress(OSError, ValueError, IndexError):  # not Linux, or a parent of another user
+        while line[-1] > 0:
+            fd = files.open_file(f"/proc/{line[-1]}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fields = files.read_up_to(fd, 4096, 0).rpartition(b")")[2].split()
+            finally:
+                files.close(fd)
+            line.append(int(fields[1]))
+    return [pid for pid in line if pid > 0]
 
 
 def prepare(options: WriteOptions) -> None:
