@@ -14,6 +14,7 @@ import fcntl
 import gc
 import os
 import random
+import select
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +156,7 @@ def unmount(place: Path) -> None:
         if code != errno.EBUSY or time.monotonic() > deadline:
             raise OSError(code, os.strerror(code), str(place))
         gc.collect()
-        time.sleep(0.01)
+        select.select([], [], [], 0.01)
 
 
 class Disks:
