@@ -2,7 +2,7 @@
 
 They are registered by the first `ReplicaMover` of a store, or by the first client that asks. A
 store without a mover gets one when the first move is requested. A client that only reads starts
-nothing.
+nothing. `mover.registration` says which class that mover is.
 
 Results and progress are plain documents; `moves` has one entry for each move, see `facts_of`.
 """
@@ -13,24 +13,48 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from logstore.errors import UnknownPartitionError
 from logstore.log import relocation
+from logstore.store.admin.admin import Request
+from logstore.store.store import LogStore
+from mover.move import Move
 from mover.planning.plan import MovePlan, PlannedMove, plan_moves
-from mover.rates.throttle import HOLD_RATE, kept_rate
+from mover.pool import NUM_REPLICA_MOVE_THREADS
+from mover.rates.throttle import HOLD_RATE, Rate, Throttle, kept_rate
 from mover.state import MoveState
-
-if TYPE_CHECKING:
-    from logstore import LogStore
-    from logstore.store.admin.admin import Request
-    from mover.move import Move
-    from mover.mover import ReplicaMover
-    from mover.rates.throttle import Rate
 
 PROGRESS_SECONDS = 0.25
 
 Row = dict[str, Any]
+
+
+class RunningMover(Protocol):
+    """What the commands need of a store's mover."""
+
+    changed: threading.Condition
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it runs nothing any more; then the next request makes a new mover."""
+
+    @property
+    def throttle(self) -> Throttle:
+        """The rates of its moves."""
+
+    def moves(self) -> list[Move]:
+        """List the moves that were requested or resumed."""
+
+    def execute(self, plan: MovePlan) -> list[Move]:
+        """Run the moves of a plan."""
+
+    def set_throttled_rate(self, rate: Rate, log_dir: str | None = None) -> None:
+        """Limit all moves, or those of one log dir, to a rate."""
+
+
+MakeMover = Callable[[LogStore, int, Rate], RunningMover]  # store, number of threads, rate
+
 # The handlers that a store has registered keep its commands, and these refer to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
@@ -38,13 +62,17 @@ _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
 _MAKING = threading.Lock()
 
 
-def commands_of(store: LogStore) -> MoveCommands:
-    """Return the commands of a store; the first call registers them."""
+def commands_of(store: LogStore, make_mover: MakeMover) -> MoveCommands:
+    """Return the commands of a store; the first call registers them.
+
+    Args:
+        make_mover: makes the mover that the first request for a move needs.
+    """
     with _MAKING:
         entry = _COMMANDS.get(store)
         commands = None if entry is None else entry()
         if commands is None:
-            commands = MoveCommands(store)
+            commands = MoveCommands(store, make_mover)
             commands.register()
             _COMMANDS[store] = weakref.ref(commands)
     return commands
@@ -57,9 +85,10 @@ class MoveCommands:
         mover: the store's mover, or None before the first one.
     """
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, make_mover: MakeMover) -> None:
         self._store = weakref.ref(store)
-        self.mover: ReplicaMover | None = None
+        self._make_mover = make_mover
+        self.mover: RunningMover | None = None
         self._making = threading.Lock()
 
     def register(self) -> None:
@@ -84,14 +113,13 @@ class MoveCommands:
         assert store is not None
         return store
 
-    def _mover(self, threads: int | None = None, rate: Rate = None) -> ReplicaMover:
+    def _mover(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
         """Return the store's mover, or make one; a new one starts with the rate that was left."""
-        from mover.mover import NUM_REPLICA_MOVE_THREADS, ReplicaMover
-
         with self._making:  # requests run in parallel, but the store must have one mover only
             if self.mover is None or self.mover.is_closed:
                 rate = rate or rate_left(self.store)
-                self.mover = ReplicaMover(self.store, threads or NUM_REPLICA_MOVE_THREADS, rate)
+                threads = threads or NUM_REPLICA_MOVE_THREADS
+                self.mover = self._make_mover(self.store, threads, rate)
             return self.mover
 
     # --- the commands -----------------------------------------------------------------------------
@@ -172,7 +200,7 @@ class MoveCommands:
 
     # --- reporting --------------------------------------------------------------------------------
 
-    def _follow(self, mover: ReplicaMover, moves: Sequence[Move], request: Request) -> Row:
+    def _follow(self, mover: RunningMover, moves: Sequence[Move], request: Request) -> Row:
         """Report the progress of moves, until none of them runs or the client has gone."""
         while any(not _is_at_rest(move) for move in moves) and not request.is_abandoned:
             request.progress(self._facts(mover, moves))
@@ -182,7 +210,7 @@ class MoveCommands:
                 break
         return self._facts(mover, moves)
 
-    def _facts(self, mover: ReplicaMover, moves: Iterable[Move]) -> Row:
+    def _facts(self, mover: RunningMover, moves: Iterable[Move]) -> Row:
         return {
             "pid": os.getpid(),
             "moves": [facts_of(move) for move in moves],

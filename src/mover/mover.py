@@ -7,33 +7,28 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from logstore.arguments import flag, instance, text, whole
-from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogStoreError, ReadOnlyStoreError
-from logstore.log import relocation
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
 from mover.administration import commands_of
-from mover.admission import admit, has_room, letting_in, refuse
+from mover.admission import admit, has_room
 from mover.errors import MoveError
 from mover.move import Move
-from mover.pool import ReplicaMoveThreadPool
+from mover.moves import Moves
+from mover.planning.plan import MovePlan
+from mover.pool import NUM_REPLICA_MOVE_THREADS, ReplicaMoveThreadPool
 from mover.rates.auto_rate import Pilot
 from mover.rates.throttle import Rate, Throttle
-from mover.reservation import Reservations
 from mover.response import ChangeReplicaDirResponse, change_replica_dirs
 from mover.resume import resume_left
 from mover.state import MoveState
 
-if TYPE_CHECKING:
-    from mover.planning.plan import MovePlan
-
-NUM_REPLICA_MOVE_THREADS = 2
 ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
     "name": lambda move: move.key,
     "smallest": lambda move: (move.bytes_left, move.key),
@@ -73,17 +68,11 @@ class ReplicaMover:
             moves_per_disk_max = whole(moves_per_disk_max, "moves_per_disk_max", 1)
         self.store = store
         self.changed = threading.Condition()
-        self.is_closed = False
-        self.throttle = Throttle(intra_broker_throttled_rate, pilot=Pilot(store))
-        self._pid = os.getpid()
         self.host = store.host
+        self._pid = os.getpid()
         self._replicas = self.host.replicas
         self._order = ORDERS[order]
         self._moves_per_disk_max = moves_per_disk_max
-        self._is_verified = flag(verify, "verify")
-        self._reservations = Reservations()
-        self._moves: list[Move] = []
-        self._queue: list[Move] = []
         self._taking = threading.Lock()
         self._is_to_look = False  # whether a log dir answers again or was brought back
         self._pool: ReplicaMoveThreadPool[Move] = ReplicaMoveThreadPool(
@@ -94,15 +83,33 @@ class ReplicaMover:
             self._broke,
             store.log_dirs[0],
         )
+        self._moves = Moves(
+            self.host,
+            Throttle(intra_broker_throttled_rate, pilot=Pilot(store)),
+            self.changed,
+            self._pool.wake,
+            is_verified=flag(verify, "verify"),
+        )
         self.host.check()
         self.host.before_close(self.close)
         self.host.on_answer(self._look_again)
-        commands_of(store).mover = self
-        resume_left(self)
+        commands_of(store, ReplicaMover).mover = self
+        resume_left(self._moves)
 
     def __repr__(self) -> str:
-        running = sum(not move.state.is_end for move in self._moves)
-        return f"<ReplicaMover {running} of {len(self._moves)} moves under way>"
+        moves = self.moves()
+        running = sum(not move.state.is_end for move in moves)
+        return f"<ReplicaMover {running} of {len(moves)} moves under way>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the mover was closed; it runs nothing any more."""
+        return self._moves.is_closed
+
+    @property
+    def throttle(self) -> Throttle:
+        """The rates of all moves and of each log dir."""
+        return self._moves.throttle
 
     # --- requesting moves -------------------------------------------------------------------------
 
@@ -131,8 +138,6 @@ class ReplicaMover:
         Raises:
             The errors of `move`; moves that were already begun continue.
         """
-        from mover.planning.plan import MovePlan
-
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
             for one in instance(plan, MovePlan, "plan").moves
@@ -147,7 +152,7 @@ class ReplicaMover:
         If a source or target is offline, or a move is cancelled, that is the partition's result.
         If a partition does not exist yet, its log dir is remembered, as in `store.prefer_dir`.
         """
-        return change_replica_dirs(self, assignment)
+        return change_replica_dirs(assignment, self.move, self.store.prefer_dir)
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
@@ -161,7 +166,7 @@ class ReplicaMover:
 
     def moves(self) -> list[Move]:
         """List the moves that were requested or resumed, including those that have ended."""
-        return list(self._moves)
+        return self._moves.all()
 
     def _submit(
         self, topic: str, partition: int, log_dir: StrPath, rate: Rate, *, waits_for_room: bool
@@ -172,85 +177,31 @@ class ReplicaMover:
         key = TopicPartition(log.topic, log.partition)
         throttle = self.throttle.for_move((log.log_dir, target.path), rate)
         running = self._replicas.running_moves.get(key)
-        if running is not None and running not in self._moves:
+        if running is not None and running not in self.moves():
             reason = f"another mover moves {key} to {running.target_dir}"
             raise MoveError(topic=topic, partition=partition, reason=reason)
         if isinstance(running, Move) and running.target_dir == target.path:
             return running
-        move = Move(self, key, log.log_dir, target.path, throttle, log.size_bytes)
+        move = Move(self._moves, key, log.log_dir, target.path, throttle, log.size_bytes)
         move.waits_for_room = waits_for_room
-        with letting_in(self, move):
+        with self._moves.letting_in(move):
             with self._replicas.reserved_unmoved(key, f"a new move to {target.path} replaces it"):
                 source = self._replicas.lookup(topic, partition).log_dir
                 move.source_dir = source.path
                 throttle.set_dirs((source.path, target.path))
-                self._moves.append(move)
+                self._moves.add(move)
                 if source is not target:
                     self._replicas.running_moves[key] = move
             if source is target:
                 move.go(MoveState.DONE)
             else:
-                admit(self, move, target)
+                admit(self._moves, move, target)
         return move
 
     def _check_open(self) -> None:
         self.host.check()
         if self.is_closed:
             raise MoveError(reason="the mover was closed")
-
-    # --- what the moves request -------------------------------------------------------------------
-
-    def enqueue(self, move: Move) -> None:
-        """Queue a planned move."""
-        with self.changed:
-            if not move.is_idle:
-                return  # cancelled meanwhile
-            self._replicas.running_moves.setdefault(move.key, move)
-            if move not in self._queue:
-                self._queue.append(move)
-        try:
-            self._pool.wake()
-        except LogDirError as error:  # no thread can run it
-            self._dequeue(move)
-            refuse(self, move, error)
-
-    def renew(self, move: Move) -> None:
-        """Queue a move that is tried again, as its replica's only one; end it if it is there."""
-        reason = f"a new move to {move.target_dir} replaces it"
-        with letting_in(self, move), self._replicas.reserved_unmoved(move.key, reason):
-            replica = self._replicas.opened.get(move.key)
-            if replica is None or replica.log_dir.path != move.target_dir:
-                self.enqueue(move)
-            elif move.is_idle:
-                self._end(move, MoveState.DONE, None)
-
-    def holds(self, move: Move) -> bool:
-        """Report whether a move is still this mover's; once closed, they belong to the next one."""
-        return not self.is_closed or self._replicas.running_moves.get(move.key) is move
-
-    def discard(self, move: Move) -> None:
-        """Cancel a move that no thread runs, and remove its copy."""
-        self._give_up(move)
-        self._end(move, MoveState.CANCELLED, jobs.cancelled(move))
-
-    def abandon(self, move: Move) -> None:
-        """Make sure that what a failed move left is never resumed."""
-        with suppress(LogStoreError, KeyError), self._replicas.reserved(move.key):
-            mark = relocation.moving_of(self._replicas.opened[move.key].log)
-            is_run = self.is_closed or move.key in self._replicas.running_moves
-            if mark is not None and not is_run:
-                move.move_id = mark.move_id  # the id before a retry that failed at once
-                self._give_up(move)
-
-    def _give_up(self, move: Move) -> None:
-        try:
-            self._job(move).give_up(is_cancelled=True)
-        except LogStoreError:  # its target is no longer a log dir, or its replica is not open
-            jobs.unmark(self._replicas, move.key)
-
-    def wake(self) -> None:
-        """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
-        self.throttle.wake()
 
     # --- running them -----------------------------------------------------------------------------
 
@@ -259,53 +210,48 @@ class ReplicaMover:
         with self._taking:
             if self._is_to_look and not self.is_closed:
                 self._is_to_look = False
-                resume_left(self)
+                resume_left(self._moves)
             with self.changed:
                 if self.is_closed:
                     return None
-                own = [move for move in self._queue if not move.waits_for_room]
+                waiting = self._moves.queued()
+                own = [move for move in waiting if not move.waits_for_room]
                 queued = sorted(own, key=self._order)
-                queued += [move for move in self._queue if move.waits_for_room]
+                queued += [move for move in waiting if move.waits_for_room]
             for move in queued:
                 if not self._may_run(move):
                     continue
-                if move.waits_for_room and not has_room(self, move):
+                if move.waits_for_room and not has_room(self._moves, move):
                     return None
-                self._dequeue(move)
+                self._moves.dequeue(move)
                 if move.try_begin():
                     return move
             return None
 
-    def _dequeue(self, move: Move) -> None:
-        with self.changed:
-            if move in self._queue:
-                self._queue.remove(move)
-
     def _may_run(self, move: Move) -> bool:
         if move.state is not MoveState.PLANNED:
-            self._dequeue(move)
+            self._moves.dequeue(move)
             return False
         limit = self._moves_per_disk_max
         if limit is None:
             return True
         busy = [
-            path for m in self._moves if m.state.is_running for path in (m.source_dir, m.target_dir)
+            path
+            for m in self.moves()
+            if m.state.is_running
+            for path in (m.source_dir, m.target_dir)
         ]
         return all(busy.count(path) < limit for path in (move.source_dir, move.target_dir))
-
-    def _job(self, move: Move) -> jobs.Job:
-        target = self._replicas.dir_of(move.target_dir)
-        return jobs.Job(move, self._replicas, target, self._purge, self._is_verified)
 
     def _run(self, move: Move) -> None:
         """Run a move that a thread has taken."""
         try:
-            job = self._job(move)
-            self._reservations.reserve(move, self._replicas.dir_of(move.target_dir))
+            job = self._moves.job_of(move)
+            self._moves.reservations.reserve(move, self._replicas.dir_of(move.target_dir))
         except LogStoreError as error:
-            self._end(move, MoveState.FAILED, error)
+            self._moves.end(move, MoveState.FAILED, error)
             return
-        jobs.run(move, job, self._end)
+        jobs.run(move, job, self._moves.end)
 
     def _broke(self, move: Move, error: Exception) -> None:
         """Fail a move whose thread met an unexpected error; the error is logged and kept."""
@@ -315,35 +261,13 @@ class ReplicaMover:
         if not move.state.is_end:
             reason = f"{type(error).__name__}: {error}"
             failure = MoveError(topic=move.topic, partition=move.partition, reason=reason)
-            self._end(move, MoveState.FAILED, failure)
-
-    def _end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
-        """Release what a move that has ended or paused no longer needs; then change its state."""
-        if state.is_end:
-            if state is not MoveState.FAILED:  # a failed move may be tried again
-                move.throttle.end()
-            self._reservations.release(move)
-            if self._replicas.running_moves.get(move.key) is move:
-                del self._replicas.running_moves[move.key]
-        move.go(state, error)
-        self._go_on()  # its log dir may have answered already
-
-    def _go_on(self) -> None:
-        """Resume the moves that were held up by log dirs, once none of these hangs any more."""
-        hanging = {log_dir.path for log_dir in self._replicas.log_dirs if log_dir.is_suspect}
-        for move in [move for move in self._moves if move.is_held_up]:
-            if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
-                move.go_on()
-
-    def _purge(self, log_dir: LogDir, path: str) -> None:
-        """Have the directory that a swap left removed in the background."""
-        self.host.purge(log_dir, path)
+            self._moves.end(move, MoveState.FAILED, failure)
 
     # --- life -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
         """Resume the moves that had to wait for a log dir, now that it answers or is back."""
-        self._go_on()
+        self._moves.go_on()
         self._is_to_look = True
         with suppress(LogDirError):  # no thread can be started; the next requested move looks
             self._pool.wake()
@@ -356,17 +280,14 @@ class ReplicaMover:
         """
         if self._pid != os.getpid():
             return  # a forked child: the moves and the threads are its parent's
-        with self.changed:
-            self.is_closed = True
-        for move in [move for move in self._moves if not move.state.is_end]:
+        self._moves.close()
+        for move in [move for move in self.moves() if not move.state.is_end]:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in list(self._moves):  # includes those that were admitted meanwhile
-            if self._replicas.running_moves.get(move.key) is move:
-                del self._replicas.running_moves[move.key]
-            self._reservations.release(move)
+        for move in self.moves():  # includes those that were admitted meanwhile
+            self._moves.release(move)
         self.host.forget(self.close)
         self.host.forget(self._look_again)
         with self.changed:

@@ -13,7 +13,7 @@ from logstore.errors import LogDirError
 
 Task = TypeVar("Task")
 
-
+NUM_REPLICA_MOVE_THREADS = 2
 # A thread that waits looks this often whether its pool is still in use.
 IDLE_SECONDS = 5.0
 

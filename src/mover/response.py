@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from logstore.arguments import many, path_of, timeout_of, wrong
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition, partition_named
 from logstore.store.store import StrPath
 from mover.move import Move
-
-if TYPE_CHECKING:
-    from mover.mover import ReplicaMover
 
 # Kafka's error codes for the result of a partition.
 NONE, UNKNOWN, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND = 0, -1, 3, 56, 57
@@ -99,26 +96,28 @@ class ChangeReplicaDirResponse:
 
 
 def change_replica_dirs(
-    mover: ReplicaMover, assignment: Mapping[StrPath, Iterable[tuple[str, int]]]
+    assignment: Mapping[StrPath, Iterable[tuple[str, int]]],
+    begin: Callable[[str, int, StrPath], Move],
+    prefer_dir: Callable[[str, int, StrPath], object],
 ) -> ChangeReplicaDirResponse:
-    """Carry out a request; see `ReplicaMover.change_replica_dirs`."""
+    """Carry out a request; see `ReplicaMover.change_replica_dirs`.
+
+    Args:
+        begin: begins the move of a partition to a log dir.
+        prefer_dir: remembers the log dir of a partition that does not exist yet.
+    """
     moves: dict[TopicPartition, Move] = {}
     results: dict[TopicPartition, LogStoreError | None] = {}
     for log_dir, keys in partitions_of(assignment):
         for key in keys:
             try:
-                moves[key] = mover.move(*key, log_dir)
+                moves[key] = begin(*key, log_dir)
             except UnknownPartitionError as error:
-                results[key] = _remember(mover, key, log_dir) or error
+                results[key] = error
+                try:
+                    prefer_dir(*key, log_dir)
+                except LogStoreError as refusal:
+                    results[key] = refusal
             except LogStoreError as error:
                 results[key] = error
     return ChangeReplicaDirResponse(moves, results)
-
-
-def _remember(mover: ReplicaMover, key: TopicPartition, log_dir: StrPath) -> LogStoreError | None:
-    """Note the log dir for a partition that does not exist yet; return the error, if any."""
-    try:
-        mover.store.prefer_dir(*key, log_dir)
-    except LogStoreError as error:
-        return error
-    return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -30,15 +30,13 @@ from logstore.log.log import Log
 from logstore.log.metadata import Moving
 from logstore.names import TopicPartition, move_dir_name
 from logstore.store.replicas import Replicas
-from mover.admission import admit, refuse
+from mover.admission import admit
 from mover.copying.target import bytes_standing
 from mover.job import unmark
 from mover.move import Move
+from mover.moves import Moves
 from mover.rates.throttle import kept_rate
 from mover.state import MoveState
-
-if TYPE_CHECKING:
-    from mover.mover import ReplicaMover
 
 AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
@@ -53,31 +51,31 @@ class Left(NamedTuple):
     target: LogDir | None
 
 
-def resume_left(mover: ReplicaMover) -> None:
+def resume_left(moves: Moves) -> None:
     """Resume the moves that the live copies name, and remove the copies of cancelled ones."""
-    replicas = mover.host.replicas
-    for over in _unremoved(replicas, mover.moves()):
+    replicas = moves.replicas
+    for over in _unremoved(replicas, moves.all()):
         with suppress(LogStoreError), replicas.reserved(over.key):
             if over.key not in replicas.running_moves:
-                mover._job(over).give_up(is_cancelled=True)
+                moves.job_of(over).give_up(is_cancelled=True)
     resumed = []
-    for left in _left_moves(replicas, mover.moves()):
+    for left in _left_moves(replicas, moves.all()):
         path = left.mark.target_directory_id if left.target is None else left.target.path
         rate = kept_rate(relocation.rates_of(left.log), "move")
-        throttle = mover.throttle.for_move((left.source.path, path), rate)
-        move = Move(mover, left.key, left.source.path, path, throttle, left.log.size_bytes)
+        throttle = moves.throttle.for_move((left.source.path, path), rate)
+        move = Move(moves, left.key, left.source.path, path, throttle, left.log.size_bytes)
         move.move_id = left.mark.move_id
-        mover._moves.append(move)
+        moves.add(move)
         replicas.running_moves[left.key] = move
         resumed.append((move, left.target))
     for move, target in resumed:
         if target is None:
             reason = f"its target, the log dir with id {move.target_dir}, is not present"
             error = ReplicaOfflineError(topic=move.topic, partition=move.partition, reason=reason)
-            refuse(mover, move, error)
+            moves.refuse(move, error)
         else:
             move.bytes_done = bytes_standing(target, move.key, move.move_id)
-            admit(mover, move, target)
+            admit(moves, move, target)
 
 
 def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:

@@ -90,7 +90,7 @@ class Machine(LogSteps):
         self.store = open_store(self.root, self.clock, self.dirs)
         self.gate = Gate(400)
         self.mover = ReplicaMover(self.store)
-        self.mover.throttle = self.gate  # type: ignore[assignment]
+        self.mover._moves.throttle = self.gate  # type: ignore[assignment]
         # A move that was left is gone on with at once, and makes all durable.
         for move in self.mover.moves():
             if move.state is MoveState.DONE:

@@ -119,7 +119,7 @@ def move(store: LogStore, root: Path, account: Account) -> tuple[MoveState, LogS
     with ReplicaMover(store, num_replica_move_threads=1) as mover:
         gate = Gate(1500)
         gate.before = lambda: account.extend(store, 2) if gate.passed in (0, 2) else None
-        mover.throttle = gate  # type: ignore[assignment]
+        mover._moves.throttle = gate  # type: ignore[assignment]
         try:
             one = mover.move("orders", 0, root / "b")
         except LogStoreError as error:

@@ -12,7 +12,7 @@ import pytest
 from logstore import LogStore
 from logstore.store.admin.admin import Admin
 from mover import ReplicaMover, plan_moves
-from mover.administration import commands_of
+from mover.registration import commands_of
 
 
 @pytest.fixture

@@ -54,9 +54,8 @@ def test_a_cancel_meets_a_pause(
 
     def leave_and_cancel(one: job.Job) -> None:
         leave(one)
-        monkeypatch.setattr(
-            mover, "wake", asked.set
-        )  # what a cancellation calls once it has said so
+        # What a cancellation calls after it has made its request.
+        monkeypatch.setattr(mover._moves, "wake", asked.set)
         threads.append(threading.Thread(target=move.cancel, daemon=True))
         threads[0].start()
         assert asked.wait(SECONDS_MAX)
@@ -235,15 +234,15 @@ def test_a_cancel_meets_a_retry(
         failed = mover.move("orders", 0, base / "b")
         assert failed.state is FAILED
         store.uncordon(base / "b")
-        renew = mover.renew
+        renew = mover._moves.renew
 
         def cancel_first(move: Move) -> None:
             move.cancel()
             renew(move)
 
-        monkeypatch.setattr(mover, "renew", cancel_first)
+        monkeypatch.setattr(mover._moves, "renew", cancel_first)
         failed.retry()
         assert failed.state is CANCELLED
-        assert not store._replicas.running_moves and not mover._queue
+        assert not store._replicas.running_moves and not mover._moves.queued()
         assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
     check_whole(log, base, "c")

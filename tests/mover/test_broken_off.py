@@ -59,7 +59,7 @@ def test_regression_a_move_of_a_plan_is_cancelled_as_its_room_is_looked_for(
         (cancelled,) = mover.execute(plan)
         assert cancelled.wait(SECONDS_MAX) is CANCELLED
         assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
-        assert len(mover._reservations) == 0
+        assert len(mover._moves.reservations) == 0
     check_whole(log, base, "c")
 
 
@@ -127,7 +127,7 @@ def test_regression_a_pause_meets_a_disk_that_hangs(
 
     def leave_and_pause(one: job.Job) -> None:
         leave(one)
-        monkeypatch.setattr(mover, "wake", asked.set)
+        monkeypatch.setattr(mover._moves, "wake", asked.set)
         threads.append(threading.Thread(target=move.pause, daemon=True))
         threads[0].start()
         assert asked.wait(SECONDS_MAX)

@@ -54,7 +54,7 @@ def look(mover: ReplicaMover) -> None:
     with mover._taking:
         if mover._is_to_look:
             mover._is_to_look = False
-            resume_left(mover)
+            resume_left(mover._moves)
 
 
 def test_a_move_goes_on_when_its_source_is_back(store: LogStore, log: Log, base: Path) -> None:

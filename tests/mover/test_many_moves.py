@@ -16,6 +16,7 @@ from mover import (
     ReplicaMover,
     TargetFullError,
 )
+from mover.moves import Moves
 from support.gate import SECONDS_MAX, gated
 from support.moving import CONFIG, check_whole, fill, settle
 
@@ -69,13 +70,13 @@ def test_moves_go_in_order_and_few_at_once(store: LogStore, base: Path) -> None:
             blocker = mover.move("first", 0, base / target)
             gate.wait_until_held()
             moves = [mover.move(*key, base / target) for key in sizes]
-            swap = type(mover)._end
+            swap = Moves.end
 
             def end(self: Any, move: Any, *rest: Any, swap: Any = swap, ends: Any = ends) -> None:
                 ends.append(tuple(move.key))
                 swap(self, move, *rest)
 
-            mover._end = end.__get__(mover)  # type: ignore[method-assign]
+            mover._moves.end = end.__get__(mover._moves)  # type: ignore[method-assign]
             gate.open()
             for move in [blocker, *moves]:
                 assert move.wait(SECONDS_MAX) is DONE

@@ -49,7 +49,7 @@ class Moves(RuleBasedStateMachine):
 
     def _begin_mover(self) -> None:
         self.mover = ReplicaMover(self.store, num_replica_move_threads=1)
-        self.mover.throttle = self.gate  # type: ignore[assignment]
+        self.mover._moves.throttle = self.gate  # type: ignore[assignment]
 
     def _newest(self) -> Move | None:
         """Give the newest move; which one there is depends on how far the threads are."""

@@ -15,9 +15,9 @@ from logstore.disk import files
 from logstore.log.metadata import PartitionMetadata
 from logstore.names import move_dir_name
 from mover import Move, MovePlan, MoveState, ReplicaMover
-from mover.administration import commands_of
 from mover.errors import TargetFullError
 from mover.planning.plan import PlannedMove
+from mover.registration import commands_of
 from mover.reservation import Reservations
 from support.gate import SECONDS_MAX, Gate, gated
 from support.moving import CONFIG, check_whole, fill, replica_dirs
@@ -110,7 +110,7 @@ def test_a_move_is_cancelled_as_it_is_let_in(
         monkeypatch.setattr(Reservations, "reserve", cancel_and_reserve)
         move = mover.move("orders", 0, base / "b")
         assert move.state is CANCELLED
-        assert len(mover._reservations) == 0
+        assert len(mover._moves.reservations) == 0
         assert not store._replicas.running_moves
 
 

@@ -161,7 +161,7 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
     fill(log, 60)
     mover = ReplicaMover(store)
     gate = Gate()
-    mover.throttle = gate  # type: ignore[assignment]
+    mover._moves.throttle = gate  # type: ignore[assignment]
     gate.hold(after=5)
     move = mover.move("orders", 0, base / "b")
     gate.wait_until_held()

@@ -113,5 +113,5 @@ def gated(
     with held:
         made = ReplicaMover(store, **options)
     with made as mover:
-        mover.throttle = gate  # type: ignore[assignment]
+        mover._moves.throttle = gate  # type: ignore[assignment]
         yield mover, gate  # closing the mover pauses what is held: opening first would race it

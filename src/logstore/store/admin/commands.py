@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # Commands of the package beside this one, by the module that registers them when one is asked for.
-ELSEWHERE = {"move.": "mover.administration"}
+ELSEWHERE = {"move.": "mover.registration"}
 
 
 def ping(store: LogStore) -> Row:
