@@ -39,7 +39,7 @@ LAYERS = [
     {"mover"},
 ]
 # An edge that rooms below may call, but only inside a function: it imports an extra.
-LAZY = {("logstore.log", "logstore.arrow"), ("logstore.format", "logstore.arrow")}
+LAZY = {("logstore.log", "logstore.arrow")}
 
 # The only modules whose calls touch a disk; fault tests replace what stands there.
 DISK_MODULES = {"src/logstore/disk/files.py", "src/logstore/disk/mapped.py"}

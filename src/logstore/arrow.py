@@ -1,4 +1,4 @@
-"""Convert batches to Arrow and back, column by column (extra `arrow`)."""
+"""Read batches into Arrow's tables and streams, and build batches from Arrow (extra `arrow`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from logstore.arguments import wrong
 from logstore.format import layouts
+from logstore.format.arrow_columns import SCHEMA, LastArrays, starts_of, to_record_batch
 from logstore.format.batch import Headers, RecordBatch
 from logstore.format.columnar import payload as payloads
 from logstore.format.columnar import record_batch as columnar
@@ -18,7 +19,6 @@ from logstore.format.columnar.columns import (
     PADDING,
     VARIABLE_WITH_NULLS,
     Buffer,
-    BytesColumn,
     encode_arrays,
 )
 
@@ -29,19 +29,6 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.int64(), nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", pa.list_(HEADER)),
-    ]
-)
-
-
-INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
 # The types with the same layout as ours, and the type of the starts of their cells.
 STARTS = {
     pa.binary().id: np.int32,
@@ -50,119 +37,6 @@ STARTS = {
     pa.large_string().id: np.int64,
 }
 KNOWN_COLUMNS = frozenset(("value", "key", "timestamp", "headers", "offset"))
-# A shared range of offsets is this many times as long as one batch.
-STRETCH = 8
-
-_from_buffers = pa.Array.from_buffers
-
-
-# --- out ------------------------------------------------------------------------------------------
-
-
-class _Last:
-    """Keep arrays that many consecutive batches share; Arrow's arrays never change.
-
-    Each is one tuple, replaced whole, so that threads need no lock.
-
-    Attributes:
-        offsets: first and end offset of a range, and the array that batches take slices of.
-        times: a timestamp, a count, and an array that repeats it that often.
-        starts: a count and a size, and where that many cells of this size begin.
-        nulls: a count, and arrays of that many null keys and null headers.
-    """
-
-    offsets: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
-    times: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
-    starts: tuple[int, int, pa.Buffer] = (-1, -1, pa.py_buffer(b""))
-    nulls: tuple[int, pa.Array, pa.Array] = (0, pa.nulls(0, BINARY), pa.nulls(0, HEADERS))
-
-
-def _starts_of(count: int, cell_bytes: int) -> pa.Buffer:
-    """Return where cells of one size begin, in Arrow's form."""
-    return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(cell_bytes))
-
-
-def _binary(column: BytesColumn) -> pa.Array:
-    """View a column as an Arrow array, in its own buffer."""
-    buffer, validity = pa.py_buffer(column.buffer), None
-    count, cell_bytes = column.cell_count, column.cell_bytes
-    if cell_bytes < VARIABLE_WITH_NULLS:
-        known = _Last.starts
-        if known[0] != count or known[1] != cell_bytes:
-            known = _Last.starts = (count, cell_bytes, _starts_of(count, cell_bytes))
-        starts = known[2]
-    else:
-        starts = buffer.slice(column.starts_at, 4 * (count + 1))
-        if cell_bytes == VARIABLE_WITH_NULLS:
-            validity = buffer.slice(column.validity_at, (count + 7) // 8)
-    start = column.data_start
-    data = buffer.slice(start, column.data_end - start)
-    return _from_buffers(BINARY, count, [validity, starts, data], -1 if validity else 0)
-
-
-def _int64(numbers: NDArray[np.int64]) -> pa.Array:
-    """Build an Arrow array of numbers; `pa.array` is slower, because it inspects them first."""
-    return _from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)], 0)
-
-
-def _offsets(batch: RecordBatch) -> pa.Array:
-    """Return a batch's offsets: a slice of a shared range if batches follow one another."""
-    count = batch.count
-    if batch.columns.offset_deltas is not None or not count:
-        return _int64(batch.offsets)
-    first, end, stretch = _Last.offsets
-    base = batch.header.base_offset + batch.first_delta
-    if not first <= base <= base + count <= end:
-        is_next = base == end
-        first, end = base, base + count * (STRETCH if is_next else 1)
-        stretch = _int64(np.arange(first, end, dtype=np.int64))
-        _Last.offsets = (first, end, stretch)
-        if not is_next:
-            return stretch
-    return stretch.slice(base - first, count)
-
-
-def _times(batch: RecordBatch) -> pa.Array:
-    if batch.columns.timestamps is not None:
-        return _int64(batch.timestamps)
-    known = _Last.times
-    if known[0] != batch.header.base_timestamp or known[1] != batch.count:
-        known = (batch.header.base_timestamp, batch.count, _int64(batch.timestamps))
-        _Last.times = known
-    return known[2]
-
-
-def _nulls(count: int) -> tuple[int, pa.Array, pa.Array]:
-    """Return arrays of `count` null keys and `count` null headers."""
-    known = _Last.nulls
-    if known[0] != count:
-        known = _Last.nulls = (count, pa.nulls(count, BINARY), pa.nulls(count, HEADERS))
-    return known
-
-
-def _headers(batch: RecordBatch) -> pa.Array:
-    columns = batch.columns
-    if columns.header_starts is None or columns.header_names is None:
-        return _nulls(batch.count)[2]
-    assert columns.header_values is not None
-    pairs = pa.StructArray.from_arrays(
-        [_binary(columns.header_names).cast(pa.string()), _binary(columns.header_values)],
-        fields=list(HEADER),
-    )
-    return pa.ListArray.from_arrays(pa.array(columns.header_starts.astype(np.int32)), pairs)
-
-
-def to_record_batch(batch: RecordBatch) -> pa.RecordBatch:
-    """Convert a batch's records to Arrow: offset, timestamp (ms), key, value, headers."""
-    keys = batch.columns.keys
-    arrays = [
-        _offsets(batch),
-        _times(batch),
-        _nulls(batch.count)[1] if keys is None else _binary(keys),
-        _binary(batch.columns.values),
-        _headers(batch),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def to_table(batches: Iterable[RecordBatch]) -> pa.Table:
@@ -217,7 +91,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
         kind_of_starts = STARTS[array.type.id]
     count, begin = len(array), array.offset
     _, starts_buffer, cells_buffer = array.buffers()
-    known, cell_bytes, known_starts = _Last.starts
+    known, cell_bytes, known_starts = LastArrays.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
         # The same number of cells as last time: one comparison of all starts shows equal sizes.
         size = count * cell_bytes
@@ -240,7 +114,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     parts = encode_arrays(data, starts - first if first else starts, is_valid)
     cell_bytes = HEAD.unpack_from(parts[0])[1]
     if cell_bytes < VARIABLE_WITH_NULLS and not begin and kind_of_starts is np.int32:
-        _Last.starts = (count, cell_bytes, _starts_of(count, cell_bytes))
+        LastArrays.starts = (count, cell_bytes, starts_of(count, cell_bytes))
     return parts, count
 
 

@@ -20,7 +20,8 @@ from logstore.log import relocation
 from logstore.store.admin.admin import Request
 from logstore.store.store import LogStore
 from mover.move import Move
-from mover.planning.plan import MovePlan, PlannedMove, plan_moves
+from mover.planning.plan import MovePlan, plan_moves
+from mover.planning.planned_move import PlannedMove
 from mover.pool import NUM_REPLICA_MOVE_THREADS
 from mover.rates.throttle import HOLD_RATE, Rate, Throttle, kept_rate
 from mover.state import MoveState

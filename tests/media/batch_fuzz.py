@@ -38,7 +38,8 @@ from logstore import (
 )
 from logstore.arrow import to_record_batch
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader, RecordBatch, WrongMaxTimestampError
+from logstore.format.batch import RecordBatch, WrongMaxTimestampError
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.kafka.header import CONTROL
 from logstore.log.write.raw_batches import parse
 from logstore.spark.read.columns import SPARK_TYPES, ArrowColumns

@@ -14,7 +14,7 @@ from logstore.disk import bulk, files
 from logstore.disk.states import Event
 from logstore.store.upkeep.keeper import DirKeeper
 from mover import Move, MovePlan, MoveState, ReplicaMover, TargetFullError, job, reservation
-from mover.planning.plan import PlannedMove
+from mover.planning.planned_move import PlannedMove
 from mover.reservation import Reservations
 from support.gate import SECONDS_MAX, gated
 from support.moving import check_whole, replica_dirs, settle

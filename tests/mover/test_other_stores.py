@@ -16,7 +16,7 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.names import move_dir_name
 from mover import Move, MovePlan, MoveState, ReplicaMover
 from mover.errors import TargetFullError
-from mover.planning.plan import PlannedMove
+from mover.planning.planned_move import PlannedMove
 from mover.registration import commands_of
 from mover.reservation import Reservations
 from support.gate import SECONDS_MAX, Gate, gated

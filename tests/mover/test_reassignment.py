@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mover import MovePlan
-from mover.planning.plan import PlannedMove
+from mover.planning.planned_move import PlannedMove
 
 MOVES = (
     PlannedMove("orders", 3, "/disk2/logs", "/disk1/logs", 700),

@@ -18,8 +18,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore import CorruptRecordBatchError, LogStore, UnsupportedFormatError
-from logstore.format.batch import BatchHeader, RecordBatch
+from logstore import CorruptRecordBatchError, LogStore, RecordBatch, UnsupportedFormatError
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.kafka import codecs as kafka_codecs
 from logstore.format.kafka import decode as kafka_decode
 from logstore.format.kafka import record_batch as kafka

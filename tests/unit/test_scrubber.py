@@ -15,7 +15,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore, StoreConfig
 from logstore.disk import files
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import record_batch as columnar
 from logstore.store.upkeep.keeper import DirKeeper
 from logstore.store.upkeep.scrubber import OPEN_BYTES, QUIET_MS

@@ -14,10 +14,15 @@ import pytest
 from logstore.errors import LogStoreError
 from logstore.store.admin import place as admin_place
 from logstore.store.admin import server as admin_server
-from logstore.store.admin.admin import Admin, Arguments, Request, is_welcome
+from logstore.store.admin.admin import Admin, Arguments, Request
 from logstore.store.admin.client import AdminClient
 from logstore.store.admin.protocol import REQUEST_BYTES_MAX
-from logstore.store.admin.server import CONNECTIONS_MAX, OUTGOING_BYTES_MAX, AdminServer
+from logstore.store.admin.server import (
+    CONNECTIONS_MAX,
+    OUTGOING_BYTES_MAX,
+    AdminServer,
+    is_welcome,
+)
 from support.faulty import no_thread_leaks
 
 

@@ -10,6 +10,7 @@ import pytest
 from logstore import LogConfig, LogStore
 from logstore.errors import CorruptIndexError
 from logstore.log.segments import trailer as trailers
+from logstore.log.segments.index_files import write_index_files
 
 
 @pytest.fixture
@@ -84,6 +85,6 @@ def test_index_files_are_replaced_whole(directory: Path) -> None:
     """Nothing half written is left beside them."""
     _, index, time_index = first(directory)
     times, entries = time_index.read_bytes(), index.read_bytes()
-    trailers.write_index_files(str(index), str(time_index), times, entries)
+    write_index_files(str(index), str(time_index), times, entries)
     assert (time_index.read_bytes(), index.read_bytes()) == (times, entries)
     assert not list(directory.glob("*.tmp"))

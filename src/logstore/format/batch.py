@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import BytesColumn, column_of_own, encode_arrays
 from logstore.format.expansion import expansion_bytes
 
@@ -36,37 +37,6 @@ new_tuple = tuple.__new__
 
 # Base offset, buffer, position of the first value, size of all values or start of each, timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
-
-
-class BatchHeader(NamedTuple):
-    """Hold the fields of a batch's header; docs/FORMAT.md explains each field."""
-
-    base_offset: int
-    size_bytes: int
-    leader_epoch: int
-    magic: int
-    attributes: int
-    record_count: int
-    last_offset: int
-    stored_bytes: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    payload_bytes: int
-
-
-class Columns(NamedTuple):
-    """Hold the decoded columns of a batch; None if the batch needs no such column."""
-
-    values: BytesColumn
-    keys: BytesColumn | None
-    timestamps: NDArray[np.int64] | None
-    offset_deltas: NDArray[np.uint32] | None
-    header_starts: NDArray[np.uint32] | None
-    header_names: BytesColumn | None
-    header_values: BytesColumn | None
 
 
 def null_column(count: int) -> BytesColumn:
@@ -300,7 +270,7 @@ class RecordBatch:
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Return the records as a pyarrow RecordBatch, with no byte converted (extra `arrow`)."""
-        from logstore.arrow import to_record_batch
+        from logstore.format.arrow_columns import to_record_batch
 
         return to_record_batch(self)
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from logstore.errors import UnsupportedFormatError
 from logstore.format import compression, sound
-from logstore.format.batch import CODEC_MASK, BatchHeader, RecordBatch
+from logstore.format.batch import CODEC_MASK, RecordBatch
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
 from logstore.format.columnar.payload import Payload, payload_of

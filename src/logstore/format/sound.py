@@ -10,7 +10,8 @@ import struct
 
 from xxhash import xxh3_64_intdigest
 
-from logstore.format.batch import BatchHeader, new_tuple
+from logstore.format.batch import new_tuple
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.format.columnar.payload import CHECKSUM_BYTES, KNOWN_ATTRIBUTES, OVERHEAD_BYTES
 from logstore.format.columnar.record_batch import HEADER, MAGIC, VERSION

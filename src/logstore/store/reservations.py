@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
-
-if TYPE_CHECKING:
-    from logstore.store.replicas import Replica
 
 # So long does a call wait before it looks whether the one it waits for hangs in a disk.
 WAIT_SECONDS = 0.25
@@ -44,11 +41,19 @@ class RunningMove(Protocol):
         """Cancel it, and return when nothing of it is left."""
 
 
+class OpenedReplica(Protocol):
+    """An opened replica, as a thread sees it that waits for its reservation."""
+
+    @property
+    def log_dir(self) -> LogDir:
+        """The log dir that it is in."""
+
+
 class ReplicaReservations:
     """The part of a store's replicas that says who may change which."""
 
     log_dirs: tuple[LogDir, ...]
-    opened: dict[TopicPartition, Replica]
+    opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
         # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.

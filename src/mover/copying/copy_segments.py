@@ -21,8 +21,8 @@ from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.segments import trailer
 from logstore.log.segments.cache import Handle
+from logstore.log.segments.index_files import index_files, write_index_files
 from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from mover.copying.early_sync import EARLY_SYNC_BYTES, EarlySync
@@ -293,8 +293,8 @@ class SegmentCopy:
         segment = self.take()
         segment.end_offset = max(segment.end_offset, self.source.end_offset)
         try:
-            snapshot = trailer.index_files(segment, self.fd, metadata, is_sealed=True)
-            trailer.write_index_files(segment.index_path, segment.time_index_path, *snapshot)
+            snapshot = index_files(segment, self.fd, metadata, is_sealed=True)
+            write_index_files(segment.index_path, segment.time_index_path, *snapshot)
         except OSError as error:
             raise ends.target.failed(error, segment.index_path) from error
         self.is_sealed = True

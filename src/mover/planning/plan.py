@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.arguments import instance, many, path_of, whole, wrong
 from logstore.store.store import LogStore
+from mover.planning import reassignment
 from mover.planning.balance import Assignment, DirFacts, ReplicaFacts, bands, bytes_on, choose
 from mover.planning.ordering import Transfer, in_order
+from mover.planning.planned_move import PlannedMove, SkippedMove
 
 if TYPE_CHECKING:
     from logstore.store.describe import LogDirDescription
@@ -24,30 +26,6 @@ HEADROOM_PERCENT = 1  # percent of a disk that a plan leaves free
 
 RECEIVES = {"online"}
 GIVES = {"online", "slow", "read-only", "cordoned"}
-
-
-class PlannedMove(NamedTuple):
-    """Name one replica and its target; source and size are None in a plan read from a document."""
-
-    topic: str
-    partition: int
-    target: str
-    source: str | None = None
-    size_bytes: int | None = None
-
-
-class SkippedMove(NamedTuple):
-    """Describe a move that a plan leaves out, and why; for a whole log dir, topic is None.
-
-    Attributes:
-        is_unasked: whether the plan's document asked for no move here.
-    """
-
-    log_dir: str
-    reason: str
-    topic: str | None = None
-    partition: int | None = None
-    is_unasked: bool = False
 
 
 class DirChange(NamedTuple):
@@ -83,9 +61,7 @@ class MovePlan(NamedTuple):
 
     def to_json(self, indent: int | None = None) -> str:
         """Write the moves as JSON for kafka-reassign-partitions."""
-        from mover.planning.reassignment import to_json
-
-        return to_json(self.moves, self.broker_id, indent)
+        return reassignment.to_json(self.moves, self.broker_id, indent)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, broker_id: int | None = None) -> MovePlan:
@@ -97,13 +73,11 @@ class MovePlan(NamedTuple):
         Raises:
             ValueError: the document is not valid; the message gives the place and the reason.
         """
-        from mover.planning.reassignment import from_json
-
         if not isinstance(text, str | bytes):
             raise wrong("text", "a JSON document, str or bytes", text)
         if broker_id is not None:
             broker_id = whole(broker_id, "broker_id")
-        moves, skipped, broker_id = from_json(text, broker_id)
+        moves, skipped, broker_id = reassignment.from_json(text, broker_id)
         return cls(moves, skipped, broker_id=broker_id)
 
 

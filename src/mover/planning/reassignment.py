@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logstore.names import validate_partition, validate_topic
-
-if TYPE_CHECKING:
-    from mover.planning.plan import PlannedMove, SkippedMove
+from mover.planning.planned_move import PlannedMove, SkippedMove
 
 VERSION = 1
 ANY = "any"
@@ -44,8 +42,6 @@ def from_json(
     Raises:
         ValueError: the document, or one of its entries, is not valid.
     """
-    from mover.planning.plan import SkippedMove
-
     entries = [_Entry(place, each) for place, each in enumerate(_partitions(text))]
     if broker_id is None:
         named = sorted({replica for entry in entries for replica in entry.replicas})
@@ -120,8 +116,6 @@ class _Entry:
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
         """Return the move that this entry asks of a broker, or why it asks for none."""
-        from mover.planning.plan import PlannedMove, SkippedMove
-
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among its replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)

@@ -16,7 +16,8 @@ from logstore.cli.output import print_array, print_json_lines
 from logstore.cli.record_text import bytes_to_json, printable
 from logstore.disk import files
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader, Record
+from logstore.format.batch import Record
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import payload as payloads
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.read.transactions import CONTROL, MARKER_KEY, MARKER_TYPES, TRANSACTIONAL

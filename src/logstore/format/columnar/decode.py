@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logstore.format import compression
-from logstore.format.batch import BatchHeader, Columns, RecordBatch, new_tuple
+from logstore.format.batch import RecordBatch, new_tuple
+from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import Buffer, BytesColumn, decode_column, padded
 from logstore.format.columnar.payload import (
     CODEC_MASK,

@@ -13,7 +13,8 @@ import struct
 from xxhash import xxh3_64, xxh3_64_digest
 
 from logstore.format import compression
-from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.batch import RecordBatch
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import PADDING, Buffer, padded
 from logstore.format.columnar.decode import decode_columns
 from logstore.format.columnar.payload import (

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logstore.format.batch import BatchHeader, Columns, WrongMaxTimestampError, null_column
+from logstore.format.batch import WrongMaxTimestampError, null_column
+from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import Buffer, BytesColumn
 from logstore.format.expansion import (
     EXPANSION_BYTES_MAX,

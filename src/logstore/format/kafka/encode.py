@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format.batch import BatchHeader, Headers
+from logstore.format.batch import Headers
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.expansion import expansion_bytes
 from logstore.format.kafka.crc import crc32c
 from logstore.format.kafka.header import (

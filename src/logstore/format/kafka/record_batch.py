@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format.batch import BatchHeader, Columns, RecordBatch
+from logstore.format.batch import RecordBatch
+from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import Buffer, column_of_own
 from logstore.format.expansion import EXPANSION_BYTES_MAX, expansion_bytes, too_much
 from logstore.format.kafka.crc import crc32c

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logstore.format.batch import BatchHeader, new_tuple
+from logstore.format.batch import new_tuple
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.format.kafka.crc import crc32c
 from logstore.format.kafka.header import (

@@ -1,14 +1,9 @@
 """Read the log of a partition in a directory that a Kafka broker wrote, as it stands.
 
-Nothing is written, and no file is believed but the segments: Kafka's indexes say where to look
-first, a torn tail ends the log, what compaction left half done is read as Kafka would finish it.
+Nothing is written, and no file is believed but the segments (`kafka_segment`). A torn tail ends the
+log.
 
-    X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment about to take the place of those that it covers
-    X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
-    X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
-
-`verify` holds all of them against the segments (see `kafka_side_scan`).
+`verify` holds all of them against the segments (see `side_scan`).
 """
 
 from __future__ import annotations
@@ -17,141 +12,23 @@ import base64
 import binascii
 import os
 
-import numpy as np
-
 from logstore.disk import files
 from logstore.errors import UnsupportedFormatError
 from logstore.format import layouts
-from logstore.format.prefix import PREFIX_BYTES, unpack_prefix
-from logstore.log.environment import LogEnvironment
+from logstore.format.prefix import PREFIX_BYTES
 from logstore.log.kafka import side_files as kafka_checking
+from logstore.log.kafka.kafka_segment import KafkaSegment, list_kafka_segments
 from logstore.log.kafka.side_scan import SideScan, read_if_there, read_or_report
 from logstore.log.recovery.report import Problem
 from logstore.log.recovery.verification import verify
-from logstore.log.segments.listing import SegmentFiles, check_is_file
-from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.listing import SegmentFiles
 from logstore.log.segments.scan import Progress, Scan, find_batch
 from logstore.log.segments.segment import Segment
-from logstore.log.segments.time_index import TimeIndex
 from logstore.log.small_files import SmallFiles
 from logstore.log.view import LogView
 from logstore.log.write.encode import TIMESTAMP_MAX
-from logstore.names import parse_segment_file_name
 
 METADATA_NAME = "partition.metadata"
-LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
-# Below this a segment is walked from its start rather than looked up in an index.
-HINTED_BYTES_MIN = 1 << 20
-HINTS_MAX = 512
-
-
-class KafkaSegment(Segment):
-    """Keep what is known of one of Kafka's segments; its index is made of Kafka's as hints."""
-
-    __slots__ = ("suffix",)
-
-    def __init__(self, directory: str, base_offset: int, suffix: str = LOG) -> None:
-        super().__init__(directory, base_offset)
-        self.suffix = suffix
-
-    @property
-    def log_path(self) -> str:
-        """Path of the record batches."""
-        return self._beside(LOG)
-
-    def _beside(self, suffix: str) -> str:
-        """Name a file beside the segment; those of one that compaction made come with it."""
-        return os.path.join(
-            self.directory,
-            f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
-        )
-
-    @property
-    def index_path(self) -> str:
-        """Path of the offset index."""
-        return self._beside(".index")
-
-    @property
-    def time_index_path(self) -> str:
-        """Path of the time index."""
-        return self._beside(".timeindex")
-
-    @property
-    def aborted_index_path(self) -> str:
-        """Path of the list of aborted transactions."""
-        return self._beside(".txnindex")
-
-    def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
-        index = self._hinted(environment)
-        if index is None:
-            return self._keep_indexes(environment, *self.rebuild_indexes(environment))
-        return self._keep_indexes(environment, index, TimeIndex())
-
-    def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index of some of Kafka's entries, each looked up; None at any doubt."""
-        index = OffsetIndex()
-        if self.size_bytes < HINTED_BYTES_MIN:
-            return index
-        try:
-            data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
-        except (FileNotFoundError, files.UnfitError):
-            return None
-        # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
-        entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
-        entries = entries[: int(np.count_nonzero(entries[:, 1]))]
-        handle = self.handle(environment)
-        fd = handle.fd
-        for relative_offset, position in entries[:: len(entries) // HINTS_MAX + 1].tolist():
-            head = files.read_up_to(fd, PREFIX_BYTES, position)
-            if len(head) < PREFIX_BYTES or head[layouts.MAGIC_AT] != layouts.KAFKA_MAGIC:
-                return None
-            relative = unpack_prefix(head)[0] - self.base_offset
-            least = index.offsets[-1] if len(index) else 0
-            if not least < relative <= relative_offset:
-                return None
-            if len(index) and position <= index.positions[-1]:
-                return None
-            index.append(relative, position)
-        return index
-
-
-def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
-    """List the segments that Kafka would open, in order, with their suffix; raises OSError."""
-    rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
-    unfinished = 2**63
-    for entry in files.entries(directory):
-        if entry.name.endswith(CLEANED):
-            parsed = parse_segment_file_name(entry.name.removesuffix(CLEANED))
-            unfinished = min(unfinished, parsed[0] if parsed else unfinished)
-        is_swap = entry.name.endswith(SWAP)
-        name = entry.name.removesuffix(".swap") if is_swap else entry.name
-        parsed = parse_segment_file_name(name)
-        if parsed is not None and parsed[1] == LOG:
-            check_is_file(directory, entry)
-            row = SegmentFiles(parsed[0], entry.size_bytes, -1, -1, entry.inode, entry.mtime_ns)
-            rows[SWAP if is_swap else LOG][row.base_offset] = row
-    found = {base: (row, LOG) for base, row in rows[LOG].items()}
-    for base, row in rows[SWAP].items():
-        if (
-            base >= unfinished
-        ):  # a part of what was split, whose first part was not done (KAFKA-6264)
-            continue
-        end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
-        for covered in [other for other in found if base <= other < end]:
-            del found[covered]
-        found[base] = (row, SWAP)
-    return [found[base] for base in sorted(found)]
-
-
-def _end_offset(path: str, row: SegmentFiles) -> int:
-    """Walk a file for the offset behind its last record."""
-    fd = files.open_regular(path, files.READ)
-    try:
-        scan = Scan(row.base_offset)
-        scan.run(fd, row.log_bytes)
-    finally:
-        files.close(fd)
-    return max(scan.offset, row.base_offset + 1)
 
 
 def read_topic_id(directory: str) -> bytes:
@@ -264,7 +141,9 @@ class KafkaLogView(LogView):
 
         problems = verify(self, progress, begin) + self._verify_end()
         try:
-            problems += kafka_checking.check_files(self, scans)
+            problems += kafka_checking.check_files(
+                self.directory, scans, self.log_start_offset, was_stopped=self.was_stopped
+            )
             path = os.path.join(self._directory, METADATA_NAME)
             data = read_or_report(path, problems, 0)
         except OSError as error:

@@ -8,7 +8,6 @@ where offsets are missing less is expected.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from logstore.disk import files
 from logstore.format.kafka import files as kafka_files
@@ -16,9 +15,6 @@ from logstore.format.kafka.files import AbortedEntry
 from logstore.log.kafka.side_scan import SideScan, read_or_report
 from logstore.log.read.transactions import ABORT, BEGIN
 from logstore.log.recovery.report import Problem
-
-if TYPE_CHECKING:
-    from logstore.log.kafka.partition_view import KafkaLogView
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 ABORTED_ENTRY_BYTES = 34
@@ -81,9 +77,11 @@ def _disagrees(
     return ""
 
 
-def check_epochs(log: KafkaLogView, scans: list[SideScan]) -> list[Problem]:
+def check_epochs(
+    directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
+) -> list[Problem]:
     """Hold the leader epochs of the batches, outside Kafka's checksum, against the checkpoint."""
-    path = os.path.join(log.directory, EPOCHS_NAME)
+    path = os.path.join(directory, EPOCHS_NAME)
     problems: list[Problem] = []
     data = read_or_report(path, problems, 0)
     entries, reason = ([], "") if data is None else kafka_files.epoch_entries(data)
@@ -100,8 +98,8 @@ def check_epochs(log: KafkaLogView, scans: list[SideScan]) -> list[Problem]:
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
             # The file is written soon after the first batch of an epoch, and loses what is deleted.
-            is_late = not entries or (epoch > entries[-1][0] and not log.was_stopped)
-            if epoch == -1 or reason or is_late or offset < log.log_start_offset:
+            is_late = not entries or (epoch > entries[-1][0] and not was_stopped)
+            if epoch == -1 or reason or is_late or offset < log_start_offset:
                 continue  # -1: of a broker that knew no leader epochs yet
             if known[-1] != epoch:
                 reason = f"offset {offset} is of leader epoch {epoch} in the log, {known[-1]} here"
@@ -125,10 +123,16 @@ def check_snapshots(directory: str) -> list[Problem]:
     return problems
 
 
-def check_files(log: KafkaLogView, scans: list[SideScan]) -> list[Problem]:
-    """Give what is wrong in the files beside a log's segments, which were all walked over."""
+def check_files(
+    directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
+) -> list[Problem]:
+    """Give what is wrong in the files beside a log's segments, which were all walked over.
+
+    Args:
+        was_stopped: whether the broker ended in order.
+    """
     for scan in scans:
         scan.finish()
     problems = [problem for scan in scans for problem in scan.found]
-    problems += check_aborted(scans) + check_snapshots(log.directory)
-    return problems + check_epochs(log, scans)
+    problems += check_aborted(scans) + check_snapshots(directory)
+    return problems + check_epochs(directory, scans, log_start_offset, was_stopped=was_stopped)

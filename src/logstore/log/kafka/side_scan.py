@@ -8,24 +8,21 @@ up to its offset. Compaction takes batches away, so where offsets are missing le
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logstore.disk import files
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.kafka import files as kafka_files
 from logstore.format.kafka.files import Fault, Numbers
 from logstore.format.kafka.header import CONTROL, TRANSACTIONAL
+from logstore.format.kafka.sound import SoundHeaders
+from logstore.log.kafka.kafka_segment import KafkaSegment
 from logstore.log.read.transactions import BEGIN, Event, marker_of
 from logstore.log.recovery.report import Problem
 from logstore.log.segments.scan import Damage, Scan
-
-if TYPE_CHECKING:
-    from logstore.format.kafka.sound import SoundHeaders
-    from logstore.log.kafka.partition_view import KafkaSegment
 
 NEVER = 2**63 - 1
 OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12

@@ -12,7 +12,8 @@ from logstore.disk import files
 from logstore.disk.calls import call
 from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.batch import RecordBatch
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.prefix import (
     BATCH_BYTES_MIN,
     LENGTH_OVERHEAD_BYTES,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader, RecordBatch
+from logstore.format.batch import RecordBatch
+from logstore.format.batch_parts import BatchHeader
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.scan import magic_of
 from logstore.log.segments.segment import Segment

@@ -16,7 +16,8 @@ import numpy as np
 
 from logstore.disk import bulk, files
 from logstore.format import layouts
-from logstore.format.batch import BatchHeader, WrongMaxTimestampError
+from logstore.format.batch import WrongMaxTimestampError
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.layouts import framed_header
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix

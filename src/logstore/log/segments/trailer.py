@@ -1,4 +1,4 @@
-"""Read and write a segment's two index files, and the trailer that says which segment they are of.
+"""Read a segment's two index files, and the trailer that says which segment they are of.
 
 The trailer is written only after the part of the `.log` it describes was flushed. So one that
 checks out also proves that those bytes were durable, and recovery need not look at them again.
@@ -8,20 +8,15 @@ Neither file is synced: one that a crash tore does not check out, and is made an
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from logstore.disk import files, mapped
-from logstore.errors import CorruptIndexError, CorruptRecordBatchError
+from logstore.errors import CorruptIndexError
 from logstore.format import layouts
-from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.segments.offset_index import ENTRY_BYTES, OffsetIndex
 from logstore.log.segments.time_index import TimeIndex
-
-if TYPE_CHECKING:
-    from logstore.log.metadata import PartitionMetadata
-    from logstore.log.segments.segment import Segment
 
 MAGIC = b"LSINDEX1"
 TRAILER = struct.Struct(
@@ -114,62 +109,6 @@ def stored_checksum(fd: int, position: int, end_position: int) -> int:
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0
     return layouts.checksum(head, files.read_up_to(fd, 8, max(end_position - 8, 0)))
-
-
-def index_files(
-    segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
-) -> tuple[bytes, bytes]:
-    """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
-
-    Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
-
-    Raises:
-        CorruptRecordBatchError: somebody emptied the file.
-        OSError: the disk could not give its bytes.
-    """
-    assert segment.index is not None and segment.time_index is not None
-    first = last = 0
-    if segment.size_bytes:
-        head = files.read_up_to(fd, PREFIX_BYTES, 0)
-        if len(head) < PREFIX_BYTES:
-            raise CorruptRecordBatchError(
-                path=segment.log_path, position=0, reason="the file is shorter than its batches"
-            )
-        first = stored_checksum(fd, 0, unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES)
-        last = stored_checksum(fd, segment.last_position, segment.size_bytes)
-    segment.seal = (first, segment.last_position, last)
-    time_bytes, entries = segment.time_index.to_bytes(), segment.index.to_bytes()
-    trailer = Trailer(
-        metadata.topic_id,
-        metadata.partition,
-        len(entries) // ENTRY_BYTES,
-        segment.base_offset,
-        segment.end_offset,
-        segment.size_bytes,
-        segment.last_position,
-        first,
-        last,
-        segment.max_timestamp,
-        segment.last_epoch,
-        int(is_sealed),
-        xxh3_64_intdigest(time_bytes),
-        xxh3_64_intdigest(entries),
-    )
-    return time_bytes, entries + trailer.to_bytes()
-
-
-def write_index_files(
-    index_path: str, time_index_path: str, time_bytes: bytes, data: bytes
-) -> None:
-    """Write both index files of a segment, the time index first; raises OSError."""
-    for path, content in ((time_index_path, time_bytes), (index_path, data)):
-        temporary = f"{path}.tmp"
-        fd = files.replace_file(temporary)
-        try:
-            files.write_fully(fd, [content], 0)
-        finally:
-            files.close(fd)
-        files.rename_over(temporary, path)
 
 
 def _whole_file(path: str) -> bytes | memoryview:

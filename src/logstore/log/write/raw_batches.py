@@ -19,7 +19,8 @@ from logstore.errors import (
     RecordTooLargeError,
 )
 from logstore.format import layouts
-from logstore.format.batch import CODEC_MASK, BatchHeader
+from logstore.format.batch import CODEC_MASK
+from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
 from logstore.format.compression import CODEC_NAMES

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logstore.log.segments.index_files import index_files, write_index_files
 from logstore.log.segments.segment import Segment
-from logstore.log.segments.trailer import index_files, write_index_files
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logstore.arrow import _binary, _headers, _nulls
+from logstore.format.arrow_columns import binary_array, header_array, null_arrays
 from logstore.format.batch import RecordBatch
 from logstore.format.columnar.columns import together
 from logstore.format.columnar.payload import LOG_APPEND_TIME
@@ -129,7 +129,7 @@ def _numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _values(batches: Batches) -> pa.Array:
-    return _joined([_binary(column) for column in together(batch.values for batch in batches)])
+    return _joined([binary_array(column) for column in together(batch.values for batch in batches)])
 
 
 def _keys(batches: Batches) -> pa.Array:
@@ -137,7 +137,9 @@ def _keys(batches: Batches) -> pa.Array:
         return pa.nulls(_count(batches), pa.binary())
     return _joined(
         [
-            _nulls(batch.count)[1] if batch.columns.keys is None else _binary(batch.columns.keys)
+            null_arrays(batch.count)[1]
+            if batch.columns.keys is None
+            else binary_array(batch.columns.keys)
             for batch in batches
         ]
     )
@@ -161,7 +163,7 @@ def _timestamp_types(batches: Batches) -> pa.Array:
 
 
 def _header_lists(batches: Batches) -> pa.Array:
-    return _joined([_headers(batch) for batch in batches]).cast(HEADERS)
+    return _joined([header_array(batch) for batch in batches]).cast(HEADERS)
 
 
 __all__ = ["ARROW_TYPES", "SPARK_TYPES", "ArrowColumns", "schema_text"]

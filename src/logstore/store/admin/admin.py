@@ -10,7 +10,6 @@ its connection's outgoing bytes, under the lock, and wakes the loop.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -232,8 +231,3 @@ def _answer_of(entry: ref[Admin]) -> Answer:
         return admin.answer(line, tell, is_abandoned)
 
     return answer
-
-
-def is_welcome(user_id: int) -> bool:
-    """Tell whether a user may operate the store: its owner, and root."""
-    return user_id in (os.geteuid(), 0)

@@ -8,10 +8,10 @@ other copies dead.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from logstore.disk.log_dir import LogDir
 from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
@@ -19,8 +19,12 @@ from logstore.store.replicas import Doomed, Replicas
 from logstore.store.start.replica_facts import facts_of_open
 from logstore.store.start.startup_table import ReplicaFacts, is_covered
 
-if TYPE_CHECKING:
-    from logstore.store.upkeep.keeper import DirKeeper
+
+class Purger(Protocol):
+    """What removes directories of one log dir in the background: its keeper."""
+
+    def purge(self, path: str, then: Callable[[], object]) -> None:
+        """Remove a directory, then call `then`."""
 
 PURGE_SECONDS_MAX = 5.0
 
@@ -33,7 +37,7 @@ def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
 
 
 def purge_in_order(
-    replicas: Replicas, keepers: Mapping[str, DirKeeper], doomed: Sequence[Doomed]
+    replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
     """Remove directories in the background, each once the one before it is gone.
 

@@ -1,0 +1,73 @@
+"""Write a segment's two index files: `.timeindex`, then `.index` with the trailer.
+
+Write them only after the part of the `.log` that they describe was flushed: the trailer proves that
+those bytes are durable.
+"""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest
+
+from logstore.disk import files
+from logstore.errors import CorruptRecordBatchError
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.segments.offset_index import ENTRY_BYTES
+from logstore.log.segments.segment import Segment
+from logstore.log.segments.trailer import Trailer, stored_checksum
+
+
+def index_files(
+    segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
+) -> tuple[bytes, bytes]:
+    """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
+
+    Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
+
+    Raises:
+        CorruptRecordBatchError: somebody emptied the file.
+        OSError: the disk could not give its bytes.
+    """
+    assert segment.index is not None and segment.time_index is not None
+    first = last = 0
+    if segment.size_bytes:
+        head = files.read_up_to(fd, PREFIX_BYTES, 0)
+        if len(head) < PREFIX_BYTES:
+            raise CorruptRecordBatchError(
+                path=segment.log_path, position=0, reason="the file is shorter than its batches"
+            )
+        first = stored_checksum(fd, 0, unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES)
+        last = stored_checksum(fd, segment.last_position, segment.size_bytes)
+    segment.seal = (first, segment.last_position, last)
+    time_bytes, entries = segment.time_index.to_bytes(), segment.index.to_bytes()
+    trailer = Trailer(
+        metadata.topic_id,
+        metadata.partition,
+        len(entries) // ENTRY_BYTES,
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.last_position,
+        first,
+        last,
+        segment.max_timestamp,
+        segment.last_epoch,
+        int(is_sealed),
+        xxh3_64_intdigest(time_bytes),
+        xxh3_64_intdigest(entries),
+    )
+    return time_bytes, entries + trailer.to_bytes()
+
+
+def write_index_files(
+    index_path: str, time_index_path: str, time_bytes: bytes, data: bytes
+) -> None:
+    """Write both index files of a segment, the time index first; raises OSError."""
+    for path, content in ((time_index_path, time_bytes), (index_path, data)):
+        temporary = f"{path}.tmp"
+        fd = files.replace_file(temporary)
+        try:
+            files.write_fully(fd, [content], 0)
+        finally:
+            files.close(fd)
+        files.rename_over(temporary, path)
