@@ -48,7 +48,7 @@ BUSY = StoreConfig(
 WARM = (
     "logstore.format.kafka.record_batch",
     "logstore.format.kafka.sound",
-    "logstore.store.preload",
+    "logstore.store.start.preload",
     "logstore.store.view",
     "logstore.format.kafka.decode",
     "mover",

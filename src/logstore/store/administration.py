@@ -15,22 +15,15 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from logstore.arguments import flag, known_as, path_of
-from logstore.config import StoreConfig
-from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
-from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition, validate_partition, validate_topic
 from logstore.store.dir_failures import FailureCallback, StoreFailures
 
 if TYPE_CHECKING:
-    from logstore.store.admin.admin import Admin
-    from logstore.store.dirs.membership import Membership
     from logstore.store.recovery_report import RecoveryReport
-    from logstore.store.start.loader import Loader
-    from logstore.store.upkeep.keeper import DirKeeper
 
 StrPath = str | os.PathLike[str]
 
@@ -44,11 +37,6 @@ class Claim:
 @known_as("LogStore")
 class StoreAdministration(StoreFailures):
     """The part of a store that changes its log dirs."""
-
-    config: StoreConfig
-    admin: Admin
-    _environment: LogEnvironment
-    _membership: Membership
 
     def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
@@ -284,37 +272,6 @@ class StoreAdministration(StoreFailures):
         self._drop_dir(log_dir)
         log_dir.release()
         return ()
-
-    def _drop_dir(self, log_dir: LogDir) -> None:
-        self._keepers.pop(log_dir.path, None)
-        self._replicas.drop_dir(log_dir)
-        log_dir.leave()
-        self._membership.note_missing()
-
-    def _keep(self, log_dir: LogDir) -> DirKeeper:
-        """Make the one that keeps house in a log dir; others may ask it for things from here on."""
-        from logstore.store.upkeep.keeper import DirKeeper
-
-        keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
-        self._replicas.figures[log_dir.path].weigh(self._replicas.on(log_dir))
-        self._keepers[log_dir.path] = keeper
-        return keeper
-
-    def _loader(self, report: RecoveryReport) -> Loader:
-        """Make the one that opens logs."""
-        from logstore.store.start.loader import Loader
-
-        return Loader(
-            self._replicas,
-            self._environment,
-            report,
-            threads_per_dir=self.config.num_recovery_threads_per_data_dir,
-        )
-
-    @property
-    def patience_seconds(self) -> float:
-        """A log dir that takes longer for one step of an opening, or of its return, is offline."""
-        return SYNCING * self.config.log_dir_suspect_ms / 1000
 
     def _resolved(self, path: StrPath) -> str:
         """Give the one name of a directory that may not be there yet."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from logstore.arguments import known_as
 from logstore.disk.log_dir import LogDir
@@ -17,9 +16,6 @@ from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError
 from logstore.store.host import StoreHost
 from logstore.store.reader import StoreReader
-
-if TYPE_CHECKING:
-    from logstore.store.upkeep.keeper import DirKeeper
 
 FailureCallback = Callable[[LogDirOfflineError], object]
 
@@ -29,24 +25,20 @@ FAILURE_SECONDS_MAX = 5.0
 
 @known_as("LogStore")
 class StoreFailures(StoreReader):
-    """The part of a store that sees to its log dirs' failures.
-
-    Attributes:
-        host: what packages above the store, such as a mover, may use of it.
-    """
+    """The part of a store that sees to its log dirs' failures."""
 
     def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
         self._callback = on_log_dir_failure
         self._lifecycle = threading.Lock()
         self._is_armed = False
-        self._keepers: dict[str, DirKeeper] = {}
+        self._keepers = {}
         # Under the lifecycle lock: the dirs that were seen to, the threads that do, and those that
         # could not be had.
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
         self._unseen: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
-        self.host = StoreHost(self)
+        self.host = StoreHost(self._check, lambda: self._replicas, self._dir_named, self._keepers)
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
         """Have a log dir that has become suspect probed until it answers."""

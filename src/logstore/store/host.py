@@ -7,37 +7,60 @@ must stop before the logs are closed. It uses this class and public methods, not
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from logstore.disk.log_dir import LogDir
 from logstore.store.replicas import Replicas
 
-if TYPE_CHECKING:
-    from logstore.store.dir_failures import StoreFailures
-
 Callback = Callable[[], object]
 
 
-class StoreHost:
-    """What runs on a store asks this for the store's log dirs, replicas and events."""
+class Keeper(Protocol):
+    """What removes directories of one log dir in the background."""
 
-    def __init__(self, store: StoreFailures) -> None:
-        self._store = store
+    def purge(self, path: str) -> None:
+        """Have a directory removed."""
+
+    def wait_idle(self, timeout: float) -> object:
+        """Wait until everything that was asked for is removed."""
+
+
+class StoreHost:
+    """What runs on a store asks this for the store's log dirs, replicas and events.
+
+    Args:
+        check: raises LogClosedError if the store is closed, or was opened before a fork.
+        replicas: gives the store's replicas.
+        dir_named: finds a log dir by any path that leads to it.
+        keepers: by the path of the log dir; the store adds to it and takes from it.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        replicas: Callable[[], Replicas],
+        dir_named: Callable[[str | os.PathLike[str]], LogDir],
+        keepers: Mapping[str, Keeper],
+    ) -> None:
+        self._check = check
+        self._replicas = replicas
+        self._dir_named = dir_named
+        self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
 
     def check(self) -> None:
         """Raise LogClosedError if the store is closed, or was opened before a fork."""
-        self._store._check()
+        self._check()
 
     # --- log dirs and replicas --------------------------------------------------------------------
 
     @property
     def replicas(self) -> Replicas:
         """The store's replicas: which are open and where, reserved, moving, or to be purged."""
-        return self._store._replicas
+        return self._replicas()
 
     @property
     def log_dirs(self) -> tuple[LogDir, ...]:
@@ -46,7 +69,7 @@ class StoreHost:
 
     def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
         """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
-        return self._store._dir_named(path)
+        return self._dir_named(path)
 
     def dir_of(self, path: str) -> LogDir:
         """Find a log dir by its own `path`; raises LogDirError once it was removed."""
@@ -56,13 +79,13 @@ class StoreHost:
 
     def purge(self, log_dir: LogDir, path: str) -> None:
         """Have a replica's directory removed in the background, if its log dir serves."""
-        keeper = self._store._keepers.get(log_dir.path)
+        keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.purge(path)
 
     def wait_purged(self, timeout: float) -> None:
         """Wait until every log dir has removed what it was asked to, each for at most `timeout`."""
-        for keeper in list(self._store._keepers.values()):
+        for keeper in list(self._keepers.values()):
             keeper.wait_idle(timeout)
 
     # --- events -----------------------------------------------------------------------------------

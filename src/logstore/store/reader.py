@@ -3,71 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from logstore.arguments import callback, instance, known_as, many, path_of, text, wrong
+from logstore.arguments import callback, known_as, many, path_of, text, wrong
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogClosedError, LogDirError, LogStoreError
-from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.names import TopicPartition, key_or_none, validate_partition, validate_topic
-from logstore.store.replicas import Replicas
+from logstore.store.state import StoreState
 
 if TYPE_CHECKING:
-    from logstore.config import StoreConfig
     from logstore.store.describe import (
         DescribeDirsResponse,
         LogDirDescription,
         StoreMetrics,
     )
-    from logstore.store.recovery_report import RecoveryReport, VerifiedLog, VerifyReport
-    from logstore.store.store import LogStore
-
-
-CLOSED = "the store was closed"
+    from logstore.store.recovery_report import VerifiedLog, VerifyReport
 
 
 @known_as("LogStore")
-class StoreReader:
-    """The part of a store that its owner and its readers in other processes share.
-
-    Attributes:
-        recovery_report: what opening the store found and did.
-    """
-
-    recovery_report: RecoveryReport
-    _replicas: Replicas
-    _environment: LogEnvironment
-    _closed: str | None = None
-
-    @classmethod
-    def open_kafka(
-        cls,
-        log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-        *,
-        config: StoreConfig | None = None,
-    ) -> LogStore:
-        """Look at the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
-
-        Nothing is written and nothing locked; the extra `kafka` is needed. What is not read (copies
-        of unfinished moves, deleted replicas) and which disks are missing is in `recovery_report`.
-
-        Raises:
-            LogDirIdentityError: the dirs are of several brokers, or not of a broker.
-            LogDirOfflineError: not one of them can be read.
-            ImportError: the extra is not installed.
-        """
-        from logstore.config import StoreConfig
-        from logstore.store.kafka.broker_view import KafkaStoreView
-        from logstore.store.start.fork import watch
-
-        config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
-        view = KafkaStoreView(config, None)
-        watch(view)
-        view._open_view(log_dirs, None)
-        return view
+class StoreReader(StoreState):
+    """The part of a store that its owner and its readers in other processes share."""
 
     def _check(self) -> None:
         """Raise LogClosedError when the store was closed, or opened before a fork."""

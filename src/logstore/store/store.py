@@ -20,23 +20,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logstore.arguments import callback, flag, instance, timeout_of
-from logstore.config import LogConfig, StoreConfig
-from logstore.disk.uninterrupted import uninterruptible
+from logstore.config import StoreConfig
 from logstore.errors import LogStoreError
 from logstore.log.environment import Clock, LogEnvironment, check_clock
-from logstore.log.log import Log
-from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
-from logstore.store.administration import StoreAdministration
 from logstore.store.dir_failures import FailureCallback
-from logstore.store.reader import CLOSED
+from logstore.store.partitions import StorePartitions
 from logstore.store.replicas import Replicas
+from logstore.store.state import CLOSED
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
-    from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dropped_store import Place
-    from logstore.store.dirs.watchdog import Watchdog
     from logstore.store.recovery_report import RecoveryProgress
     from logstore.store.start.loader import Loader
     from logstore.store.start.open_dirs import OpenedDirs
@@ -44,7 +39,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 
-class LogStore(StoreAdministration):
+class LogStore(StorePartitions):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
@@ -65,11 +60,9 @@ class LogStore(StoreAdministration):
 
         super().__init__(on_log_dir_failure)
         self.admin = Admin()
-        self._closing = Closing()
+        self._closing = Closing(self._wait_for_seers)
         self.config = config
         self.recovery_report = RecoveryReport()
-        self._environment: LogEnvironment
-        self._watchdog: Watchdog
         self._replicas = Replicas((), ())
         self._opened_at: Place | None = None
 
@@ -135,6 +128,32 @@ class LogStore(StoreAdministration):
         store._opened_at = calling_place()
         return store
 
+    @classmethod
+    def open_kafka(
+        cls,
+        log_dirs: StrPath | Iterable[StrPath],
+        *,
+        config: StoreConfig | None = None,
+    ) -> LogStore:
+        """Look at the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
+
+        Nothing is written and nothing locked; the extra `kafka` is needed. What is not read (copies
+        of unfinished moves, deleted replicas) and which disks are missing is in `recovery_report`.
+
+        Raises:
+            LogDirIdentityError: the dirs are of several brokers, or not of a broker.
+            LogDirOfflineError: not one of them can be read.
+            ImportError: the extra is not installed.
+        """
+        from logstore.store.kafka.broker_view import KafkaStoreView
+        from logstore.store.start.fork import watch
+
+        config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
+        view = KafkaStoreView(config, None)
+        watch(view)
+        view._open_view(log_dirs, None)
+        return view
+
     def __repr__(self) -> str:
         """Show the log dirs, and how many partitions are in them."""
         state = ", closed" if self._closed else ""
@@ -157,11 +176,11 @@ class LogStore(StoreAdministration):
         clock: Clock | None,
     ) -> None:
         """Take possession of the log dirs and load what is in them."""
-        from logstore.store import preload  # noqa: F401 - what is needed later, now
         from logstore.store.admin.commands import register_all
         from logstore.store.dirs.dropped_store import weakly
         from logstore.store.dirs.membership import Membership
         from logstore.store.dirs.watchdog import Watchdog
+        from logstore.store.start import preload  # noqa: F401 - what is needed later, now
         from logstore.store.start.identity import resolve
         from logstore.store.start.open_dirs import open_log_dirs
         from logstore.store.upkeep.purge import purge_in_order
@@ -249,94 +268,6 @@ class LogStore(StoreAdministration):
         dirs, patience_seconds = self._replicas.log_dirs, self.patience_seconds
         in_time(dirs, close_all, lambda d: d.path, patience_seconds, name="logstore-abandon")
         release_all(dirs, patience_seconds)
-
-    # --- partitions -------------------------------------------------------------------------------
-
-    @uninterruptible
-    def create(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        log_dir: StrPath | None = None,
-        config: LogConfig | None = None,
-        is_new: bool = False,
-        exist_ok: bool = False,
-    ) -> Log:
-        """Create a partition, on the disk with the most space unless `log_dir` is given.
-
-        Args:
-            config: stored with the partition; the store's `log_config` if None.
-            is_new: the partition is known not to exist, so create it even while a log dir that
-                might hold it is offline (KIP-112).
-            exist_ok: give the log that is there, wherever it is; a `config` has to equal its own.
-
-        Raises:
-            PartitionExistsError: it is there already, or has another configuration.
-            LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
-            LogDirFullError: every disk is full.
-        """
-        from logstore.store import creation
-
-        self._check_owner()
-        key = TopicPartition(validate_topic(topic), validate_partition(partition))
-        settings = self.config.log_config if config is None else config
-        instance(settings, LogConfig, "config")
-        if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
-            raise ValueError("is_new says that no such partition exists, exist_ok that it may")
-        chosen = None if log_dir is None else self._dir_named(log_dir)
-        if exist_ok and key in self._replicas.offline:
-            self._replicas.lookup(*key)  # opens it if it can be opened by now
-        with self._replicas.reserved(key):
-            self._check()
-            log = creation.existing(self._replicas, key, config) if exist_ok else None
-            if log is not None:
-                return log
-            creation.check_absent(self._replicas, key, is_new=is_new)
-            return creation.create(self._replicas, self._environment, key, settings, chosen)
-
-    @uninterruptible
-    def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition; its files go in the background.
-
-        Raises:
-            UnknownPartitionError: there is none.
-            LogDirOfflineError: its log dir is offline; nothing is deleted.
-        """
-        from logstore.store import creation
-        from logstore.store.dirs import old_copies
-
-        self._check_owner()
-        key = partition_named(topic, partition)
-        if old_copies.is_missing(self._replicas, key):
-            with self._replicas.reserved(key):
-                if old_copies.give_up(self._replicas, key):
-                    return
-        self._replicas.lookup(topic, partition)
-        with self._replicas.reserved_unmoved(key, "the partition is deleted"):
-            doomed = creation.delete(self._replicas, key)
-        self._replicas.purge(doomed)
-
-    @uninterruptible
-    def promote(self, topic: str, partition: int) -> bool:
-        """Make an incomplete replica whole, durably: what it lacks is given up.
-
-        One that is whole already stays as it is, and gives False.
-
-        Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
-            LogDirFullError: retriable; it stays incomplete.
-        """
-        from logstore.store.upkeep.promotion import promote
-
-        self._check_owner()
-        return promote(self._replicas, self._environment, partition_named(topic, partition))
-
-    @uninterruptible
-    def repair(self, topic: str, partition: int) -> RepairReport:
-        """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
-        self._check_owner()
-        return self.log(topic, partition).repair()
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from logstore.config import LogConfig
 
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin, Arguments, Request
-    from logstore.store.store import LogStore
+    from logstore.store.partitions import StorePartitions
 
 Row = dict[str, Any]
 
@@ -23,23 +23,25 @@ Row = dict[str, Any]
 ELSEWHERE = {"move.": "mover.registration"}
 
 
-def ping(store: LogStore) -> Row:
+def ping(store: StorePartitions) -> Row:
     """Tell who answers."""
     return {"pid": os.getpid(), "log_dirs": list(store.log_dirs)}
 
 
-def describe_dirs(store: LogStore, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()) -> Row:
+def describe_dirs(
+    store: StorePartitions, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
+) -> Row:
     """Give KIP-113's document."""
     return store.describe_dirs(log_dirs, topics).to_dict()
 
 
-def metrics(store: LogStore) -> Row:
+def metrics(store: StorePartitions) -> Row:
     """Give the gauges."""
     return store.metrics().to_dict()
 
 
 def create(
-    store: LogStore,
+    store: StorePartitions,
     topic: str,
     partition: int,
     log_dir: str | None = None,
@@ -57,13 +59,13 @@ def create(
     return row | {"existed": True} if existed else row
 
 
-def delete(store: LogStore, topic: str, partition: int) -> Row:
+def delete(store: StorePartitions, topic: str, partition: int) -> Row:
     """Delete a partition."""
     store.delete(topic, partition)
     return {"topic": topic, "partition": partition}
 
 
-def repair(store: LogStore, topic: str, partition: int) -> Row:
+def repair(store: StorePartitions, topic: str, partition: int) -> Row:
     """Repair a partition and say what was taken out of it."""
     report = store.repair(topic, partition)
     return {
@@ -75,48 +77,52 @@ def repair(store: LogStore, topic: str, partition: int) -> Row:
     }
 
 
-def add_dir(store: LogStore, path: str, format_new: bool = True) -> Row:
+def add_dir(store: StorePartitions, path: str, format_new: bool = True) -> Row:
     """Take a further log dir into the store."""
     return {"path": path, "report": str(store.add_dir(path, format_new=format_new))}
 
 
-def reopen_dir(store: LogStore, path: str, format_new: bool = False, may_lose: bool = False) -> Row:
+def reopen_dir(
+    store: StorePartitions, path: str, format_new: bool = False, may_lose: bool = False
+) -> Row:
     """Bring an offline log dir back, and say which replicas are lost by a disk's replacement."""
     report = store._reopen_dir(path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
 
-def take_offline(store: LogStore, path: str) -> Row:
+def take_offline(store: StorePartitions, path: str) -> Row:
     """Flush a log dir and let go of it."""
     store.take_offline(path)
     return {"path": path}
 
 
-def remove_dir(store: LogStore, path: str, lost: bool = False, may_lose: bool = False) -> Row:
+def remove_dir(
+    store: StorePartitions, path: str, lost: bool = False, may_lose: bool = False
+) -> Row:
     """Take a log dir out of the store and say which replicas are lost by it."""
     gone = store._remove_dir(path, lost=lost, may_lose=may_lose)
     return {"path": path, "lost": [list(key) for key in gone]}
 
 
-def cordon(store: LogStore, path: str) -> Row:
+def cordon(store: StorePartitions, path: str) -> Row:
     """Let no new replicas onto a log dir."""
     store.cordon(path)
     return {"path": path}
 
 
-def uncordon(store: LogStore, path: str) -> Row:
+def uncordon(store: StorePartitions, path: str) -> Row:
     """Let new replicas onto a log dir again."""
     store.uncordon(path)
     return {"path": path}
 
 
-def prefer_dir(store: LogStore, topic: str, partition: int, path: str | None) -> Row:
+def prefer_dir(store: StorePartitions, topic: str, partition: int, path: str | None) -> Row:
     """Remember where a partition is to be created, or no more."""
     store.prefer_dir(topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 
 
-def promote(store: LogStore, topic: str, partition: int) -> Row:
+def promote(store: StorePartitions, topic: str, partition: int) -> Row:
     """Make an incomplete replica the live one, and say whether it was incomplete."""
     was_incomplete = store.promote(topic, partition)
     return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
@@ -129,7 +135,7 @@ SLOW: tuple[Callable[..., Row], ...] = (
 )  # fmt: skip
 
 
-def register_all(admin: Admin, store: LogStore) -> None:
+def register_all(admin: Admin, store: StorePartitions) -> None:
     """Give a store its commands."""
     for function in (*QUICK, *SLOW):
         admin.register(
@@ -139,11 +145,11 @@ def register_all(admin: Admin, store: LogStore) -> None:
         admin.register_elsewhere(prefix, partial(_load, module, store))
 
 
-def _load(module: str, store: LogStore) -> None:
+def _load(module: str, store: StorePartitions) -> None:
     importlib.import_module(module).commands_of(store)
 
 
 def _call(
-    function: Callable[..., Row], store: LogStore, arguments: Arguments, request: Request
+    function: Callable[..., Row], store: StorePartitions, arguments: Arguments, request: Request
 ) -> Row:
     return function(store, **arguments)

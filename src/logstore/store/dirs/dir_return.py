@@ -29,11 +29,11 @@ from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
 from logstore.units import format_count
 
 if TYPE_CHECKING:
-    from logstore.store.administration import StoreAdministration
+    from logstore.store.dir_failures import StoreFailures
     from logstore.store.dirs.membership import Admission
 
 
-def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport:
+def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
     """Take a log dir into possession, load what is in it, and look after it from now on.
 
     Raises:
@@ -74,7 +74,7 @@ def bring_in(store: StoreAdministration, admission: Admission) -> RecoveryReport
     return report
 
 
-def still_missing(store: StoreAdministration) -> Iterator[str]:
+def still_missing(store: StoreFailures) -> Iterator[str]:
     """Tell of each log dir that the store misses, and of its replicas."""
     for id_ in store._replicas.missing_ids:
         held = store._replicas.catalog.on(id_)
@@ -84,7 +84,7 @@ def still_missing(store: StoreAdministration) -> Iterator[str]:
 
 
 def replace(
-    store: StoreAdministration, old: LogDir, admission: Admission, *, may_lose: bool
+    store: StoreFailures, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
     """Take an empty disk into the place of one that is gone, and name the replicas it held.
 
@@ -113,7 +113,7 @@ def replace(
     return report
 
 
-def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException) -> None:
+def _break_off(store: StoreFailures, log_dir: LogDir, error: BaseException) -> None:
     """Leave a log dir offline that was brought in by half, or alone where the store has it not."""
     store._replicas.returning.discard(log_dir)
     known = store._replicas.find_dir(log_dir.path)
@@ -126,7 +126,7 @@ def _break_off(store: StoreAdministration, log_dir: LogDir, error: BaseException
         log_dir.leave()
 
 
-def _take_possession(store: StoreAdministration, admission: Admission, log_dir: LogDir) -> None:
+def _take_possession(store: StoreFailures, admission: Admission, log_dir: LogDir) -> None:
     """Lock, begin, probe, and last the identity; who calls it has it unlocked when that fails.
 
     So the store hears of no member that does not work. A step that hangs is given up: its thread
@@ -147,7 +147,7 @@ def _take_possession(store: StoreAdministration, admission: Admission, log_dir: 
     store._membership.join(log_dir, admission)
 
 
-def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
+def _wait_until_quiet(store: StoreFailures, path: str) -> None:
     """Wait until no call of before is under way to a log dir that does not serve.
 
     It may still write, behind the back of a recovery that has read the place already.
@@ -167,7 +167,7 @@ def _wait_until_quiet(store: StoreAdministration, path: str) -> None:
         wait_awake(time.sleep, parallel.LOOK_SECONDS)
 
 
-def refuse_unless_empty(store: StoreAdministration, log_dir: LogDir) -> None:
+def refuse_unless_empty(store: StoreFailures, log_dir: LogDir) -> None:
     """Raise LogDirError while something in a log dir is still of use; raises OSError too."""
     from logstore.store.start.listing import list_log_dir
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec
 from weakref import WeakMethod
 
 if TYPE_CHECKING:
-    from logstore.store.store import LogStore
+    from logstore.store.state import StoreState
 
 Arguments = ParamSpec("Arguments")
 DROPPED = "the store was dropped without a close"
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     path: str
     line: int
 
-    def dropped(self, store: LogStore, is_exiting: bool) -> None:
+    def dropped(self, store: StoreState, is_exiting: bool) -> None:
         """See to a store that was opened here; looks up nothing that an exit may have cleared."""
         if not is_exiting:
             let_go(store, self)
@@ -67,7 +67,7 @@ def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
     return call
 
 
-def let_go(store: LogStore, opened_at: Place) -> None:
+def let_go(store: StoreState, opened_at: Place) -> None:
     """Give back the locks, end the threads, then warn."""
     log_dirs = store._replicas.log_dirs
     store._closed, store._is_armed = DROPPED, False
@@ -82,7 +82,7 @@ def let_go(store: LogStore, opened_at: Place) -> None:
     _warn(store, opened_at, text)
 
 
-def _warn(store: LogStore, opened_at: Place, what: str) -> None:
+def _warn(store: StoreState, opened_at: Place, what: str) -> None:
     paths = ", ".join(log_dir.path for log_dir in store._replicas.log_dirs)
     warnings.warn_explicit(
         f"the store of {paths}, opened at {opened_at.path}:{opened_at.line}, {what}; "

@@ -20,7 +20,7 @@ from logstore.units import format_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logstore.store.administration import StoreAdministration
+    from logstore.store.dir_failures import StoreFailures
     from logstore.store.replicas import Replicas
 
 
@@ -104,9 +104,7 @@ def refuse_loss(
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
 
 
-def give_up(
-    store: StoreAdministration, log_dir: LogDir, *, may_lose: bool
-) -> tuple[TopicPartition, ...]:
+def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
     """Forget a log dir that does not serve, and its replicas; return those that are lost.
 
     Raises:
@@ -133,7 +131,7 @@ def give_up(
 
 
 def give_up_missing(
-    store: StoreAdministration, directory_id: str, *, may_lose: bool
+    store: StoreFailures, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
     """Forget a missing log dir by its id, and its replicas; return those that are lost.
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from logstore.disk import bulk
 from logstore.disk.calls import SYNCING, call
@@ -20,12 +19,9 @@ from logstore.log.log import Log
 from logstore.log.write.flush import unflushed_paths
 from logstore.store.dirs.old_copies import Farewell, witness
 from logstore.store.dirs.parallel import Outcome, for_each
-from logstore.store.reader import CLOSED
 from logstore.store.replicas import Replicas
+from logstore.store.state import CLOSED, StoreState
 from logstore.store.upkeep.keeper import DirKeeper, warn
-
-if TYPE_CHECKING:
-    from logstore.store.store import LogStore
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
@@ -46,15 +42,19 @@ class Closing:
     """The close of a store, which every call of `LogStore.close` completes or waits for.
 
     Threads: the thread that holds `_lock` does the work. `_left` is set once all of it is done.
+
+    Args:
+        wait_for_seers: waits, at most for a timeout, until the failures of log dirs are handled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wait_for_seers: Callable[[float | None], None]) -> None:
+        self._wait_for_seers = wait_for_seers
         self._lock = threading.Lock()
         self._ended: dict[LogDir, Outcome[LogDir]] = {}
         self._left: tuple[str, ...] | None = None
         self._errors: list[LogStoreError] = []  # raised once
 
-    def wait(self, store: LogStore, timeout: float | None) -> tuple[str, ...]:
+    def wait(self, store: StoreState, timeout: float | None) -> tuple[str, ...]:
         """Close a store in order, as a whole; name the log dirs that were not closed so."""
         if self._left is None:
             uninterrupted(lambda _: self._close(store, timeout))
@@ -63,7 +63,7 @@ class Closing:
         assert self._left is not None
         return self._left
 
-    def _close(self, store: LogStore, timeout: float | None) -> None:
+    def _close(self, store: StoreState, timeout: float | None) -> None:
         """Stop what runs on a store, then close its log dirs, unless another call does so."""
         store.host.closing()
         with self._lock:
@@ -73,10 +73,10 @@ class Closing:
                 store._closed = CLOSED
                 store._is_armed = False
             self._close_dirs(store, timeout)
-        store._wait_for_seers(timeout)
+        self._wait_for_seers(timeout)
         store._watchdog.stop()
 
-    def _close_dirs(self, store: LogStore, timeout: float | None) -> None:
+    def _close_dirs(self, store: StoreState, timeout: float | None) -> None:
         replicas, keepers = store._replicas, store._keepers
         store.admin.stop()
         for keeper in keepers.values():

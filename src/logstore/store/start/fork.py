@@ -15,14 +15,14 @@ from logstore.errors import LogClosedError, LogStoreError
 from logstore.log.host import disown
 
 if TYPE_CHECKING:
-    from logstore.store.store import LogStore
+    from logstore.store.state import StoreState
 
 REASON = "the store was opened before this process was forked"
 
-_open_stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
+_open_stores: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
 
-def watch(store: LogStore) -> None:
+def watch(store: StoreState) -> None:
     """Have a store closed in the child when this process is forked."""
     _open_stores.add(store)
 

@@ -19,14 +19,17 @@ from logstore.store.replicas import Doomed, Replicas
 from logstore.store.start.replica_facts import facts_of_open
 from logstore.store.start.startup_table import ReplicaFacts, is_covered
 
+PURGE_SECONDS_MAX = 5.0
+
 
 class Purger(Protocol):
     """What removes directories of one log dir in the background: its keeper."""
 
-    def purge(self, path: str, then: Callable[[], object]) -> None:
+    def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
         """Remove a directory, then call `then`."""
 
-PURGE_SECONDS_MAX = 5.0
+    def wait_idle(self, timeout: float | None = None, /) -> bool:
+        """Wait until all that was asked for is done."""
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
@@ -62,9 +65,7 @@ def purge_in_order(
         keeper.purge(first.path, then if rest else partial(replicas.deletions.pop, last, None))
 
 
-def outlive_deletions(
-    replicas: Replicas, keepers: Mapping[str, DirKeeper], log_dir: LogDir
-) -> None:
+def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
     """Remove the copies that deletions on a log dir keep dead: it is given up, and they with it.
 
     A copy on another bad log dir cannot be removed. If that log dir returns, the copy counts as

@@ -1,0 +1,105 @@
+"""Create, delete, promote and repair the partitions of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.arguments import flag, instance
+from logstore.config import LogConfig
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.log.log import Log
+from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
+from logstore.store.administration import StoreAdministration, StrPath
+
+if TYPE_CHECKING:
+    from logstore.log.recovery.repair import RepairReport
+
+
+class StorePartitions(StoreAdministration):
+    """The part of a store that changes which partitions there are."""
+
+    @uninterruptible
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        log_dir: StrPath | None = None,
+        config: LogConfig | None = None,
+        is_new: bool = False,
+        exist_ok: bool = False,
+    ) -> Log:
+        """Create a partition, on the disk with the most space unless `log_dir` is given.
+
+        Args:
+            config: stored with the partition; the store's `log_config` if None.
+            is_new: the partition is known not to exist, so create it even while a log dir that
+                might hold it is offline (KIP-112).
+            exist_ok: give the log that is there, wherever it is; a `config` has to equal its own.
+
+        Raises:
+            PartitionExistsError: it is there already, or has another configuration.
+            LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
+            LogDirFullError: every disk is full.
+        """
+        from logstore.store import creation
+
+        self._check_owner()
+        key = TopicPartition(validate_topic(topic), validate_partition(partition))
+        settings = self.config.log_config if config is None else config
+        instance(settings, LogConfig, "config")
+        if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
+            raise ValueError("is_new says that no such partition exists, exist_ok that it may")
+        chosen = None if log_dir is None else self._dir_named(log_dir)
+        if exist_ok and key in self._replicas.offline:
+            self._replicas.lookup(*key)  # opens it if it can be opened by now
+        with self._replicas.reserved(key):
+            self._check()
+            log = creation.existing(self._replicas, key, config) if exist_ok else None
+            if log is not None:
+                return log
+            creation.check_absent(self._replicas, key, is_new=is_new)
+            return creation.create(self._replicas, self._environment, key, settings, chosen)
+
+    @uninterruptible
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition; its files go in the background.
+
+        Raises:
+            UnknownPartitionError: there is none.
+            LogDirOfflineError: its log dir is offline; nothing is deleted.
+        """
+        from logstore.store import creation
+        from logstore.store.dirs import old_copies
+
+        self._check_owner()
+        key = partition_named(topic, partition)
+        if old_copies.is_missing(self._replicas, key):
+            with self._replicas.reserved(key):
+                if old_copies.give_up(self._replicas, key):
+                    return
+        self._replicas.lookup(topic, partition)
+        with self._replicas.reserved_unmoved(key, "the partition is deleted"):
+            doomed = creation.delete(self._replicas, key)
+        self._replicas.purge(doomed)
+
+    @uninterruptible
+    def promote(self, topic: str, partition: int) -> bool:
+        """Make an incomplete replica whole, durably: what it lacks is given up.
+
+        One that is whole already stays as it is, and gives False.
+
+        Raises:
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
+            LogDirFullError: retriable; it stays incomplete.
+        """
+        from logstore.store.upkeep.promotion import promote
+
+        self._check_owner()
+        return promote(self._replicas, self._environment, partition_named(topic, partition))
+
+    @uninterruptible
+    def repair(self, topic: str, partition: int) -> RepairReport:
+        """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
+        self._check_owner()
+        return self.log(topic, partition).repair()
