@@ -14,12 +14,13 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogClosedError, LogStoreError
 from logstore.log import log as logs
-from logstore.log import writer
+from logstore.log import write_state, writer
 from logstore.log.write import appender as appenders
-from logstore.log.write import group_commit
+from logstore.log.write import group_commit, roll
 from support.interrupts import InterruptAt
 
 WAIT_SECONDS = 60
+WRITING = (write_state, writer, roll)  # the modules that write a batch
 FOR_EVER = 3600.0
 
 
@@ -43,7 +44,7 @@ def test_an_appender_keeps_what_it_took(store: LogStore) -> None:
         start = len(log)
         appender = log.appender(linger=FOR_EVER, max_bytes=200)
         appender.append(b"a%d" % number, timestamp=5)  # starts the thread
-        with InterruptAt(number, appenders, writer) as interrupt, suppress(KeyboardInterrupt):
+        with InterruptAt(number, appenders, *WRITING) as interrupt, suppress(KeyboardInterrupt):
             for at in range(8):
                 value = b"%s%d-%d" % (b"k" if at % 3 == 1 else b"v", number, at)
                 key = value if at % 3 == 1 else None
@@ -54,7 +55,7 @@ def test_an_appender_keeps_what_it_took(store: LogStore) -> None:
         taken.append((b"late%d" % number, late))
         if taken and not interrupt.was_hit:
             break
-        with InterruptAt(number % 40, appenders, writer), suppress(KeyboardInterrupt):
+        with InterruptAt(number % 40, appenders, *WRITING), suppress(KeyboardInterrupt):
             appender.close()
         appender.close()
         check_taken(log, start, taken)

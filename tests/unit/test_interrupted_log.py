@@ -14,11 +14,12 @@ import pytest
 
 from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.log import writer
+from logstore.log import write_state, writer
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.removal import retention
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
+from logstore.log.write import roll
 from support.hanging import QUIET
 from support.interrupts import InterruptAt, in_own_thread
 from support.places import fast_directory
@@ -281,7 +282,7 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
                 with (
                     suppress(KeyboardInterrupt),
                     in_own_thread(),
-                    InterruptAt(number, retention, writer, files) as it,
+                    InterruptAt(number, retention, write_state, writer, roll, files) as it,
                 ):
                     log.delete_records_before(8)
                 was_hit, start = it.was_hit, log.log_start_offset

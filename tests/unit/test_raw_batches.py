@@ -15,14 +15,15 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.format import layouts
-from logstore.log import writer
-from logstore.log.write import raw_batches
+from logstore.log import write_state, writer
+from logstore.log.write import raw_batches, roll
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.interrupts import InterruptAt
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes=1024)
+WORKING = (raw_batches, roll, write_state, writer)  # the modules that do an append
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_regression_an_interrupted_follower_serves_what_it_has(leader: Log) -> N
         while was_hit:
             log = store.create("follower", number)
             number += 1
-            with suppress(KeyboardInterrupt), InterruptAt(number, raw_batches, writer) as it:
+            with suppress(KeyboardInterrupt), InterruptAt(number, *WORKING) as it:
                 log.append_as_follower(raw)
             was_hit = it.was_hit
             starts.add(log.log_start_offset)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import callback, flag, timeout_of, whole
 from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
-from logstore.errors import LogClosedError, LogStoreError
+from logstore.errors import LogClosedError
 from logstore.format.batch import Record
 from logstore.format.columnar import record_batch as columnar
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
 from logstore.log.write import encode, raw_batches, roll, seal
-from logstore.log.writer import NEVER, LogWriter
+from logstore.log.write_state import NEVER
+from logstore.log.writer import LogWriter
 
 if TYPE_CHECKING:
     from logstore.format.layouts import AnyPayload
@@ -98,27 +99,6 @@ class Log(LogWriter):
         name = f"{self.topic}-{self.partition}"
         reason = f"the log {name} was closed: open the store again to use it"
         self.detach(LogClosedError(reason=reason))
-
-    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Let go of every file at once; from now on every call raises a copy of `reason`.
-
-        Args:
-            of: only if the log is in this log dir: it may just have been moved away from it.
-        """
-        kind, message, facts = type(reason), str(reason), reason.facts
-        with self._appended:
-            if self._unavailable is not None or (of is not None and of is not self._log_dir):
-                return
-            self._is_left_by_dir = of is not None
-            self._unavailable = lambda: kind(message, **facts)
-            # Taken here and closed below: behind this a swap may serve it from elsewhere again.
-            segments, held = self._view[0], (self._unflushed, self._writer)
-            self._unflushed, self._writer = [], None
-            self._environment.dirty.discard(self)
-            self._arrivals.wake()
-        for segment in segments:
-            segment.leave(self._environment)
-        del held
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -283,26 +263,6 @@ class Log(LogWriter):
             RecordTooLargeError: one is larger than `max_message_bytes`.
         """
         return raw_batches.append_encoded(self, raw)
-
-    def _build(
-        self,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None,
-        timestamps: encode.Timestamps,
-        headers: Sequence[Any] | None,
-    ) -> AnyPayload:
-        payload = encode.build(
-            values,
-            keys,
-            timestamps,
-            headers,
-            now_ms=self._now_ms(),
-            codec_id=self._codec_id,
-            is_log_append_time=self._is_log_append_time,
-            magic=self._magic,
-        )
-        encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
-        return payload
 
     def _append_range(self, payload: AnyPayload, durable: bool) -> range:
         if payload.record_count == 0:

@@ -2,7 +2,7 @@
 
 The order of a swap is the mover's; here is what of it concerns the log alone. Readers are never
 stopped: they go on with the files they hold, and whoever fails on one that was renamed looks the
-log up anew (see `reader`).
+log up anew (see `segment_reader`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superse
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import hung_locks
-from logstore.log.writer import NEVER
+from logstore.log.write_state import NEVER
 
 if TYPE_CHECKING:
     from logstore.log.log import Log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.arguments import flag, instance
+from logstore.arguments import flag, instance, known_as
 from logstore.config import LogConfig
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.log.log import Log
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
 
 
+@known_as("LogStore")
 class StorePartitions(StoreAdministration):
     """The part of a store that changes which partitions there are."""
 

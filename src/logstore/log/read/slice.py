@@ -11,7 +11,7 @@ from logstore.format.batch import Record, RecordBatch
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.log.reader import LogReader
+    from logstore.log.segment_reader import SegmentReader
 
 
 class LogSlice:
@@ -27,7 +27,7 @@ class LogSlice:
 
     __slots__ = ("log", "start", "stop")
 
-    def __init__(self, log: LogReader, start: int, stop: int) -> None:
+    def __init__(self, log: SegmentReader, start: int, stop: int) -> None:
         self.log = log
         self.start = start
         self.stop = max(start, stop)
@@ -43,7 +43,7 @@ class LogSlice:
         flag(zero_copy, "zero_copy")
         if self.stop == self.start:
             return iter(())
-        return self.log.read_batches(self.start, end_offset=self.stop, zero_copy=zero_copy)
+        return self.log._range(self.start, self.stop, zero_copy=zero_copy)
 
     def __iter__(self) -> Iterator[Record]:
         for batch in self.read_batches():
@@ -78,7 +78,7 @@ class LogSlice:
         return to_reader(self.read_batches()).__arrow_c_stream__(requested_schema)
 
 
-def slice_of(log: LogReader, index: slice) -> LogSlice:
+def slice_of(log: SegmentReader, index: slice) -> LogSlice:
     """Make `log[start:stop]`: a named start is an offset that must not pass records over.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from logstore.format.columnar import record_batch as columnar
 
 if TYPE_CHECKING:
-    from logstore.log.reader import LogReader
+    from logstore.log.segment_reader import SegmentReader
     from logstore.log.segments.segment import Segment
 
 
-def first_offset_at(log: LogReader, timestamp: int) -> int | None:
+def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
     """Give the first offset whose timestamp is at or after `timestamp`; None when none is.
 
     Timestamps need not be in order: segments and index entries that end before `timestamp` are
@@ -37,7 +37,7 @@ def first_offset_at(log: LogReader, timestamp: int) -> int | None:
             return None
 
 
-def _start_in(log: LogReader, segment: Segment, timestamp: int) -> int | None:
+def _start_in(log: SegmentReader, segment: Segment, timestamp: int) -> int | None:
     """Give where to begin in a segment; None when it was dropped meanwhile."""
     try:
         relative = segment.offset_time_index(log._environment).start_for(timestamp)

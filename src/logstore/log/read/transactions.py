@@ -21,7 +21,7 @@ from logstore.log.segments.scan import magic_of
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.reader import LogReader
+    from logstore.log.segment_reader import SegmentReader
 
 WINDOW_BYTES = 1 << 20
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -72,7 +72,7 @@ def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
         return ""
 
 
-def events_of(log: LogReader, segment: Segment) -> list[Event]:
+def events_of(log: SegmentReader, segment: Segment) -> list[Event]:
     """Walk a segment for its transactions; raises OSError, CorruptRecordBatchError."""
     known = log.transaction_events.get(segment)
     size_bytes = segment.size_bytes
@@ -108,7 +108,7 @@ def _note(
         events.append(Event(BEGIN, producer_id, header.base_offset))
 
 
-def decided(log: LogReader) -> Decided:
+def decided(log: SegmentReader) -> Decided:
     """Find out which transactions of a log were aborted, and where the first open one begins."""
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
@@ -135,7 +135,7 @@ def decided(log: LogReader) -> Decided:
     return Decided(aborted, stable, damage)
 
 
-def decided_now(log: LogReader) -> Decided:
+def decided_now(log: SegmentReader) -> Decided:
     """Look at a log as it is now, and find out what of it is decided; raises LogStoreError."""
     log._check()
     log._refresh()
@@ -146,7 +146,7 @@ def decided_now(log: LogReader) -> Decided:
 
 
 def committed(
-    log: LogReader, offset: int | None, end_offset: int | None, options: dict[str, Any]
+    log: SegmentReader, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
     """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
     facts = decided_now(log)

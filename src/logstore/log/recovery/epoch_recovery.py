@@ -20,14 +20,14 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
     from logstore.log.recovery.recovery import Recovered
+    from logstore.log.writer import LogWriter
 
 # So many beginnings of epochs are looked up in the batches, the latest ones.
 LOOKED_UP_MAX = 16
 
 
-def take_epochs(log: Log, recovered: Recovered, found: LeaderEpochs | None) -> bool:
+def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None) -> bool:
     """Take the epochs of the file, or find them in the batches; tells whether the file is wrong.
 
     Raises:
@@ -64,7 +64,7 @@ def take_epochs(log: Log, recovered: Recovered, found: LeaderEpochs | None) -> b
     return bool(doubt)
 
 
-def _contradiction(log: Log, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
+def _contradiction(log: LogWriter, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
     """Say which batch contradicts the epochs; "" where none does."""
     latest, start = -1, log.log_start_offset
     for segment in segments:
@@ -89,7 +89,7 @@ def _contradiction(log: Log, segments: Sequence[Segment], epochs: LeaderEpochs) 
     return ""
 
 
-def _batch_at(log: Log, segment: Segment, offset: int) -> tuple[int, int] | None:
+def _batch_at(log: LogWriter, segment: Segment, offset: int) -> tuple[int, int] | None:
     """Read the epoch and the base offset of the batch that holds an offset; None if unreadable."""
     try:
         for _, _, run in Cursor(segment, offset, log._environment).runs(PREFIX_BYTES):
@@ -100,7 +100,7 @@ def _batch_at(log: Log, segment: Segment, offset: int) -> tuple[int, int] | None
     return None
 
 
-def _walk_epochs(log: Log, segment: Segment, epochs: LeaderEpochs) -> None:
+def _walk_epochs(log: LogWriter, segment: Segment, epochs: LeaderEpochs) -> None:
     handle = segment.handle(log._environment)
     fd = handle.fd
     head = files.read_up_to(fd, PREFIX_BYTES, 0)

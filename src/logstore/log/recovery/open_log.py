@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
@@ -27,15 +27,15 @@ from logstore.log.segments.scan import Progress
 from logstore.log.segments.segment import Segment
 from logstore.log.small_files import Checkpointed, SmallFiles, read_small_files
 from logstore.log.write import flush
+from logstore.log.writer import LogWriter
 from logstore.names import dir_name, parse_dir_name
 
-if TYPE_CHECKING:
-    from logstore.log.log import Log
+Opened = TypeVar("Opened", bound=LogWriter)
 
 
 def create(
-    kind: type[Log], log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
-) -> Log:
+    kind: type[Opened], log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
+) -> Opened:
     """Make an empty log: directory, metadata and first segment, all durable on return."""
     directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
     try:
@@ -52,7 +52,7 @@ def create(
     return log
 
 
-def _begin(log: Log, base_offset: int) -> None:
+def _begin(log: LogWriter, base_offset: int) -> None:
     """Make the first segment of a log, durably."""
     segment = Segment(log.directory, base_offset)
     segment.begin_indexes()
@@ -68,7 +68,7 @@ def _begin(log: Log, base_offset: int) -> None:
 
 
 def open_log(
-    kind: type[Log],
+    kind: type[Opened],
     log_dir: LogDir,
     name: str,
     environment: LogEnvironment,
@@ -77,7 +77,7 @@ def open_log(
     is_clean: bool,
     progress: Progress | None,
     topic_ids: tuple[bytes | None, bytes | None] = (None, None),
-) -> Log:
+) -> Opened:
     """Open the log in the directory `name`, recovering it.
 
     Args:
@@ -127,7 +127,7 @@ def open_log(
 
 
 def load(
-    log: Log,
+    log: LogWriter,
     entry: RecoveryEntry,
     recovery_point: int | None,
     progress: Progress | None = None,
@@ -188,7 +188,9 @@ def load(
     return is_wrong
 
 
-def _epochs_of(log: Log, small: SmallFiles | None, entry: RecoveryEntry) -> LeaderEpochs | None:
+def _epochs_of(
+    log: LogWriter, small: SmallFiles | None, entry: RecoveryEntry
+) -> LeaderEpochs | None:
     """Give the epochs of the file; without it, name what that is a sign of."""
     epochs = _read_epochs(log) if small is None else small.epochs
     if epochs is None:
@@ -196,14 +198,14 @@ def _epochs_of(log: Log, small: SmallFiles | None, entry: RecoveryEntry) -> Lead
     return epochs
 
 
-def _read_epochs(log: Log) -> LeaderEpochs | None:
+def _read_epochs(log: LogWriter) -> LeaderEpochs | None:
     epochs, reason = LeaderEpochs.read_or_reason(log.directory)
     if reason:
         log.recovery.warnings.append(f"{EPOCHS_NAME} is not used: {reason}")
     return epochs
 
 
-def _start_within(log: Log, small: SmallFiles, recovered: Recovered) -> bool:
+def _start_within(log: LogWriter, small: SmallFiles, recovered: Recovered) -> bool:
     """Start a log where it has records, if what one file alone says is behind its end."""
     start, end = log.log_start_offset, recovered.segments[-1].end_offset
     log._log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
@@ -218,7 +220,7 @@ def _start_within(log: Log, small: SmallFiles, recovered: Recovered) -> bool:
     return True
 
 
-def _write_small_files(log: Log) -> None:
+def _write_small_files(log: LogWriter) -> None:
     """Write the small files anew, of which one was not believed; raises OSError, LogStoreError."""
     _check_awaited(log._log_dir)
     flush.write_epochs(log)  # first: what it confirms is never below the other
@@ -231,7 +233,7 @@ def _check_awaited(log_dir: LogDir) -> None:
         raise log_dir.offline_error()
 
 
-def reopen(log: Log) -> RecoveryEntry:
+def reopen(log: LogWriter) -> RecoveryEntry:
     """Recover a log again in place, after its files were changed; raises LogStoreError."""
     entry = RecoveryEntry(log.topic, log.partition, log.log_dir)
     for segment in log._view[0]:

@@ -26,7 +26,7 @@ from logstore.log.write import flush
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
+    from logstore.log.writer import LogWriter
 
 HOLE_OFFSETS_MAX = 2**31
 
@@ -55,7 +55,7 @@ class RepairReport(NamedTuple):
         return f"{text}; mended: {', '.join(self.mended)}" if self.mended else text
 
 
-def repair(log: Log) -> RepairReport:
+def repair(log: LogWriter) -> RepairReport:
     """Repair a log in place; one without damage is left as it is. See `Log.repair`."""
     from logstore.log.recovery.open_log import reopen
 
@@ -84,13 +84,13 @@ def repair(log: Log) -> RepairReport:
     return report
 
 
-def _settle_place(log: Log, named: Collection[DamageName]) -> None:
+def _settle_place(log: LogWriter, named: Collection[DamageName]) -> None:
     """Take a copy that came back as the live one: no other one has its place."""
     if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
         log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
 
 
-def _raise_epochs(log: Log, report: RepairReport) -> bool:
+def _raise_epochs(log: LogWriter, report: RepairReport) -> bool:
     """Write each segment anew in which leader epochs fall; tells whether there was any."""
     latest, changed = -1, False
     for row in list_partition(log.directory).segments:
@@ -133,7 +133,7 @@ def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
         files.close(target)
 
 
-def _repair(log: Log, report: RepairReport) -> bool:
+def _repair(log: LogWriter, report: RepairReport) -> bool:
     expected = log.log_start_offset
     foreign = {
         problem.path: problem.end_offset
@@ -168,7 +168,7 @@ def _repair(log: Log, report: RepairReport) -> bool:
 
 
 def _mend(
-    log: Log, segment: Segment, goal: int, limit_offset: int, report: RepairReport
+    log: LogWriter, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
     """Write a segment anew without its damage, up to the offset `goal` at least."""
     fd = files.open_regular(segment.log_path, files.READ_WRITE)
@@ -198,7 +198,7 @@ def _mend(
 
 
 def _copy_whole(
-    log: Log,
+    log: LogWriter,
     source: int,
     target: int,
     damages: list[Damage],
@@ -232,7 +232,13 @@ def _copy_whole(
 
 
 def _write_holes(
-    log: Log, fd: int, position: int, offset: int, end_offset: int, report: RepairReport, magic: int
+    log: LogWriter,
+    fd: int,
+    position: int,
+    offset: int,
+    end_offset: int,
+    report: RepairReport,
+    magic: int,
 ) -> int:
     start = position
     # An earlier epoch than that of the records before it would fall.
@@ -246,7 +252,7 @@ def _write_holes(
     return position - start
 
 
-def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
+def _fill(log: LogWriter, offset: int, end_offset: int, report: RepairReport) -> None:
     """Put a segment where one is missing."""
     path = Segment(log.directory, offset).log_path
     temporary = f"{path}.tmp"
@@ -260,7 +266,7 @@ def _fill(log: Log, offset: int, end_offset: int, report: RepairReport) -> None:
     files.sync_dir(log.directory)
 
 
-def _quarantine(log: Log, segment: Segment, report: RepairReport, *, keep: bool) -> None:
+def _quarantine(log: LogWriter, segment: Segment, report: RepairReport, *, keep: bool) -> None:
     """Give a segment's file a second name that nothing reads; `keep` leaves it its own."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)

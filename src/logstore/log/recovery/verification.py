@@ -16,9 +16,7 @@ from logstore.log.segments.scan import Progress, Scan
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
     from logstore.log.reader import LogReader
-    from logstore.log.view import LogView
 
 
 # Makes the walk over a segment, of which is known where the next one begins.
@@ -68,7 +66,7 @@ def verify(
     return problems
 
 
-def verify_all(log: Log | LogView, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
+def verify_all(log: LogReader, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
     """Give what is wrong in the batches of a log, and in the small files beside them.
 
     Args:

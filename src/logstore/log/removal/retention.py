@@ -23,18 +23,18 @@ from logstore.log.write.flush import hidden_failure
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
+    from logstore.log.writer import LogWriter
 
 # A timestamp may lie ahead, as the time when something is due. One beyond a year is wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 
-def delete_records_before(log: Log, offset: int) -> None:
+def delete_records_before(log: LogWriter, offset: int) -> None:
     """Move the log start to `offset`; see `Log.delete_records_before`."""
     uninterrupted(partial(_delete_records_before, log, offset))
 
 
-def _delete_records_before(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+def _delete_records_before(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
     """Move the log start, in a thread that may be interrupted."""
     with log._flush_lock, held(log, "_flush_lock"):
         log._check()
@@ -45,14 +45,14 @@ def _delete_records_before(log: Log, offset: int, go_on: Callable[[], None]) -> 
             _start_at(log, offset)
 
 
-def apply_retention(log: Log) -> int:
+def apply_retention(log: LogWriter) -> int:
     """Drop whole segments that the configuration no longer keeps; give how many went."""
     if log.config.retention_ms is None and log.config.retention_bytes is None:
         return 0
     return uninterrupted(partial(_apply_retention, log))
 
 
-def _apply_retention(log: Log, go_on: Callable[[], None]) -> int:
+def _apply_retention(log: LogWriter, go_on: Callable[[], None]) -> int:
     """Drop segments, in a thread that may be interrupted."""
     config = log.config
     with log._flush_lock, held(log, "_flush_lock"):
@@ -77,7 +77,7 @@ def _apply_retention(log: Log, go_on: Callable[[], None]) -> int:
         return dropped
 
 
-def _newest_ms(log: Log, segment: Segment) -> int:
+def _newest_ms(log: LogWriter, segment: Segment) -> int:
     """Give the time of a segment's newest record, by which it is kept.
 
     Timestamps are what a program or a peer says. If the largest one is so far ahead that it can
@@ -92,7 +92,7 @@ def _newest_ms(log: Log, segment: Segment) -> int:
         raise log._failed(error) from error
 
 
-def _start_at(log: Log, offset: int) -> None:
+def _start_at(log: LogWriter, offset: int) -> None:
     """Move the log start, durably, then drop what lies before it; `_flush_lock` is held.
 
     Who is interrupted behind the first step does the second nevertheless: what the disk says is
@@ -123,7 +123,7 @@ def _start_at(log: Log, offset: int) -> None:
         raise
 
 
-def _is_written(log: Log, offset: int) -> bool:
+def _is_written(log: LogWriter, offset: int) -> bool:
     """Ask the disk whether the log starts at an offset; True when it has no answer."""
     try:
         metadata = PartitionMetadata.read(log.directory)
@@ -132,7 +132,7 @@ def _is_written(log: Log, offset: int) -> bool:
     return metadata is None or metadata.log_start_offset >= offset
 
 
-def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
+def _hide(log: LogWriter, offset: int, gone: tuple[Segment, ...]) -> None:
     """Forget what lies before the log start; a second time does no harm."""
     with log._lock:
         log._log_start_offset = log._confirmed_start = offset
@@ -142,7 +142,7 @@ def _hide(log: Log, offset: int, gone: tuple[Segment, ...]) -> None:
         log._epochs_changed = True
 
 
-def _leave_out(log: Log, gone: tuple[Segment, ...]) -> None:
+def _leave_out(log: LogWriter, gone: tuple[Segment, ...]) -> None:
     ids = {id(segment) for segment in gone}
     for segment in gone:
         segment.is_dropped = True
@@ -150,7 +150,7 @@ def _leave_out(log: Log, gone: tuple[Segment, ...]) -> None:
     log._view = view_of([one for one in log._view[0] if id(one) not in ids])
 
 
-def _remove_files(log: Log, gone: tuple[Segment, ...]) -> None:
+def _remove_files(log: LogWriter, gone: tuple[Segment, ...]) -> None:
     for segment in gone:  # of all of them first: the disk may fail at any file
         segment.forget(log._environment)
     try:

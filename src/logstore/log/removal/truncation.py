@@ -31,7 +31,7 @@ from logstore.log.write.flush import hidden_failure
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
+    from logstore.log.writer import LogWriter
 
 
 class _Replacement(NamedTuple):
@@ -49,12 +49,12 @@ class _Replacement(NamedTuple):
     directory: Handle
 
 
-def truncate_to(log: Log, offset: int) -> None:
+def truncate_to(log: LogWriter, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
     uninterrupted(partial(_truncate, log, offset))
 
 
-def _truncate(log: Log, offset: int, go_on: Callable[[], None]) -> None:
+def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
     """Truncate under both locks, in a thread that may be interrupted."""
     outer = sys.exc_info()[1]
     replacement = None
@@ -89,7 +89,7 @@ def _truncate(log: Log, offset: int, go_on: Callable[[], None]) -> None:
             raise
 
 
-def _take_what_stands(log: Log, offset: int) -> None:
+def _take_what_stands(log: LogWriter, offset: int) -> None:
     """Look what a truncation left that broke off: the log ends between the old end and the new."""
     from logstore.log.recovery.open_log import reopen
 
@@ -104,7 +104,7 @@ def _take_what_stands(log: Log, offset: int) -> None:
         raise
 
 
-def _prepare(log: Log, offset: int) -> _Replacement:
+def _prepare(log: LogWriter, offset: int) -> _Replacement:
     """Get whatever needs a descriptor or space, both locks held; raises OSError.
 
     The log is not touched: when this fails, a truncation never was.
@@ -137,7 +137,7 @@ def _prepare(log: Log, offset: int) -> _Replacement:
     return _Replacement(kept, gone, new, magic, temporary, directory)
 
 
-def _forget_epochs(log: Log, offset: int) -> None:
+def _forget_epochs(log: LogWriter, offset: int) -> None:
     """Write the epochs without those that begin in what is dropped, durably; raises OSError.
 
     The file is kept: it confirms the log start. If the truncation ends here, the file lacks epochs
@@ -150,7 +150,7 @@ def _forget_epochs(log: Log, offset: int) -> None:
         LeaderEpochs(log.directory, kept).write(whose, log._log_dir.replacing)
 
 
-def _carry_out(log: Log, offset: int, replacement: _Replacement) -> None:
+def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
     """Let the new file take the place of what goes; opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
     # First: a log dir that fails on the way is not taken for an old copy when it is back.
@@ -189,7 +189,9 @@ def _write_empty(new: Segment, temporary: str) -> None:
     files.sync_file(writer.fd)
 
 
-def _write_kept_part(log: Log, segment: Segment, offset: int, new: Segment, temporary: str) -> int:
+def _write_kept_part(
+    log: LogWriter, segment: Segment, offset: int, new: Segment, temporary: str
+) -> int:
     """Write the batches below `offset`, the one it falls into cut and framed anew.
 
     Gives the layout of the batches.

@@ -31,7 +31,7 @@ from logstore.log.write import encode
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from logstore.log.log import Log
+    from logstore.log.writer import LogWriter
 
 
 class _Batch:
@@ -137,7 +137,9 @@ class AppendFuture:
 class Appender:
     """Gather small appends of any number of threads; use it in a `with` block, or close it."""
 
-    def __init__(self, log: Log, linger: float, max_bytes: int, durable: bool = False) -> None:
+    def __init__(
+        self, log: LogWriter, linger: float, max_bytes: int, durable: bool = False
+    ) -> None:
         linger, max_bytes = seconds(linger, "linger"), whole(max_bytes, "max_bytes", 1)
         self._log = log
         self._linger = linger

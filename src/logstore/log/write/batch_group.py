@@ -12,7 +12,7 @@ more, and an interrupt waits until all is published.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 from logstore.disk import files
 from logstore.errors import LogStoreError, ReplicaOfflineError
@@ -21,15 +21,13 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import WRITER, Segment
 from logstore.log.write import roll
 from logstore.log.write.hung_locks import NOT_WRITING, reclaim
+from logstore.log.write_state import (
+    POSITION_MAX,
+    RELATIVE_OFFSET_MAX,
+    UNFLUSHED_SEGMENTS_MAX,
+    WriteState,
+)
 
-if TYPE_CHECKING:
-    from logstore.log.log import Log
-    from logstore.log.writer import LogWriter
-
-UNFLUSHED_SEGMENTS_MAX = 16
-# As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
-RELATIVE_OFFSET_MAX = 2**31 - 1
-POSITION_MAX = 2**32 - 1
 SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
 
 
@@ -51,13 +49,13 @@ Group = list[PlacedBatch]
 class _Room:
     """Hold how much a segment has taken while batches are planned into it."""
 
-    def __init__(self, log: LogWriter, base_offset: int) -> None:
+    def __init__(self, log: WriteState, base_offset: int) -> None:
         self.log, self.base_offset = log, base_offset
         self.size_bytes = self.entries = self.magic = 0
         self.indexed_position = -1
 
     @classmethod
-    def of_active(cls, log: LogWriter) -> _Room:
+    def of_active(cls, log: WriteState) -> _Room:
         """Begin with the active segment as it is."""
         active = log._active
         room = cls(log, active.base_offset)
@@ -84,7 +82,7 @@ class _Room:
         return True
 
 
-def plan(log: LogWriter, batches: Group) -> list[Group]:
+def plan(log: WriteState, batches: Group) -> list[Group]:
     """Say which batches each segment takes: the active one first, then new ones; lock held.
 
     If one new segment takes all of them and the active one does not, that one is rolled before
@@ -109,13 +107,13 @@ def _groups(batches: Group, room: _Room) -> list[Group]:
     return groups
 
 
-def write(log: LogWriter, batches: Group) -> None:
+def write(log: WriteState, batches: Group) -> None:
     """Append batches that follow the log's end, all or nothing; called under the lock."""
     if log._half_made:
         roll.undo(log)
     first, *others = plan(log, batches)
     if not first and len(others) == 1:
-        log._roll(batches[0].base_offset)
+        roll.roll(log, batches[0].base_offset)
         first, others = others[0], []
     active = log._active
     log._writing = position = active.size_bytes
@@ -152,7 +150,7 @@ def write(log: LogWriter, batches: Group) -> None:
             _undo(log, position, paths)
             if is_half_shown:
                 reason = "no memory for its index: open the store again to use it"
-                cast("Log", log).detach(
+                log.detach(
                     ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason)
                 )
         raise
@@ -166,7 +164,7 @@ def _write_group(handle: Handle, group: Group, position: int) -> None:
     files.write_fully(handle.fd, [part for batch in group for part in batch.buffers], position)
 
 
-def _undo(log: LogWriter, position: int, paths: list[str]) -> LogStoreError | None:
+def _undo(log: WriteState, position: int, paths: list[str]) -> LogStoreError | None:
     """Remove what was written: new files, the newest first, then the active segment's new end."""
     failure = None
     for path in reversed(paths):
@@ -179,7 +177,7 @@ def _undo(log: LogWriter, position: int, paths: list[str]) -> LogStoreError | No
 
 
 def _publish_surely(
-    log: LogWriter,
+    log: WriteState,
     active: Segment,
     position: int,
     first: Group,
@@ -214,7 +212,7 @@ def _publish_surely(
         raise interrupt
 
 
-def _publish(log: LogWriter, segment: Segment, position: int, group: Group) -> None:
+def _publish(log: WriteState, segment: Segment, position: int, group: Group) -> None:
     """Note batches in the indexes and move the segment's end behind them; twice does no harm."""
     index = segment.index
     assert index is not None
@@ -242,7 +240,7 @@ def _publish(log: LogWriter, segment: Segment, position: int, group: Group) -> N
     segment.last_position, segment.size_bytes, segment.end_offset = last_position, at, end_offset
 
 
-def _begin(log: LogWriter, segment: Segment, handle: Handle) -> None:
+def _begin(log: WriteState, segment: Segment, handle: Handle) -> None:
     """Seal the active segment, and make one active whose file is written; twice does no harm."""
     active, known = log._active, log._view[0]
     if active is not segment:

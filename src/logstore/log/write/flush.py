@@ -23,13 +23,10 @@ from logstore.log.write.hung_locks import keeping, reclaim
 from logstore.log.write.seal import seal
 
 if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
-
-# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
-Unflushed = tuple[Segment, "Handle | None"]
+    from logstore.log.write_state import Unflushed, WriteState
 
 
-def flush_to(log: LogWriter, offset: int) -> None:
+def flush_to(log: WriteState, offset: int) -> None:
     """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
     # Not `held`: each call to the disk below registers by itself.
@@ -49,7 +46,7 @@ def flush_to(log: LogWriter, offset: int) -> None:
                     reclaim(log, ("_flush_lock",))
 
 
-def unflushed_paths(log: LogWriter) -> list[str]:
+def unflushed_paths(log: WriteState) -> list[str]:
     """Name the segments of which some may not be on the disk, whatever a flush makes of it."""
     segments, bases = log._view
     ends = [*bases[1:], log.log_end_offset]
@@ -57,7 +54,7 @@ def unflushed_paths(log: LogWriter) -> list[str]:
     return [one.log_path for one, end in zip(segments, ends, strict=True) if end > point]
 
 
-def _flush(log: LogWriter, outer: BaseException | None) -> None:
+def _flush(log: WriteState, outer: BaseException | None) -> None:
     """Sync all there is; `_flush_lock` is held."""
     pending: list[Unflushed] = []
     names_changed = epochs_changed = False
@@ -91,7 +88,7 @@ def _flush(log: LogWriter, outer: BaseException | None) -> None:
                 seal(log, segment, handle.fd)
 
 
-def sync_segments(log: LogWriter, segments: Sequence[Segment]) -> None:
+def sync_segments(log: WriteState, segments: Sequence[Segment]) -> None:
     """Sync the sealed segments among some that are not durable yet, in order of offset.
 
     For a change that is durable itself and stands behind them; `_flush_lock` and `_lock` are held.
@@ -125,7 +122,7 @@ def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError
 
 
 def _sync(
-    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+    log: WriteState, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
 ) -> list[tuple[Segment, Handle]]:
     synced, handle, segment = [], None, None
     try:
@@ -161,7 +158,7 @@ def _open(path: str) -> Handle:
     return Handle(files.open_regular(path, files.READ_WRITE))
 
 
-def write_epochs(log: LogWriter) -> None:
+def write_epochs(log: WriteState) -> None:
     """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
     try:
         with call(log.directory, SYNCING):
@@ -173,7 +170,7 @@ def write_epochs(log: LogWriter) -> None:
         log._epochs_changed = True
 
 
-def set_metadata(log: LogWriter, changes: Mapping[str, Any]) -> None:
+def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
     """Replace `partition.metadata` durably; a new log start is confirmed beside it first.
 
     A crash between the two leaves the old start: nobody was told of the new one.
@@ -193,7 +190,7 @@ def set_metadata(log: LogWriter, changes: Mapping[str, Any]) -> None:
 
 
 def _take_back(
-    log: LogWriter, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+    log: WriteState, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
 ) -> None:
     """Leave to the next flush what this one did not get to: no sync of it has failed."""
     with log._lock:

@@ -16,18 +16,17 @@ stand in for it. An interrupted thread leaves its record behind; the group carri
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 from weakref import ref
 
+from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread, start
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
+from logstore.format.layouts import AnyPayload
 from logstore.log.write import encode
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
-
-if TYPE_CHECKING:
-    from logstore.log.log import Log
-
 
 # How long a leader waits for the group before to go on; only who was interrupted keeps it so long.
 PATIENCE_SECONDS = 0.005
@@ -82,10 +81,46 @@ class _Group:
         self.gate.acquire()
 
 
+class AppendingLog(Protocol):
+    """The log whose durable appends are combined: how it appends, and how it flushes."""
+
+    _log_dir: LogDir
+    _now_ms: Callable[[], int]
+    _gathered_bytes_max: int
+
+    def _check(self) -> None:
+        """Raise if the log does not serve."""
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        timestamp: encode.Timestamp | None,
+        headers: encode.HeadersLike,
+    ) -> int:
+        """Append one record, and give its offset."""
+
+    def _build(
+        self,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        timestamps: encode.Timestamps,
+        headers: Sequence[Any] | None,
+    ) -> AnyPayload:
+        """Encode records as one batch."""
+
+    def _append_payload(self, payload: AnyPayload) -> int:
+        """Write one batch, and give its base offset."""
+
+    def _flush_appended(self, offset: int) -> None:
+        """Make durable what was just appended below an offset."""
+
+
 class GroupCommit:
     """Combine the durable appends of one log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: AppendingLog) -> None:
         self._log = log
         self._commit_lock = threading.Lock()
         self._mutex = threading.Lock()

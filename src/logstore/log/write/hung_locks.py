@@ -29,13 +29,10 @@ in custody: the lock he got may be free because of that.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 from weakref import ref
 
 from logstore.disk.calls import WORKING, call
-
-if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
 
 NOT_WRITING = -1
 RECLAIM_SECONDS = 0.05
@@ -50,6 +47,25 @@ class Owner(Protocol):
     _writing: int
     # The lock that a durable append keeps by hand, or "": at most one of an owner's locks is.
     _kept: str
+
+
+class Commits(Owner, Protocol):
+    """What combines the durable appends of a log."""
+
+    def give_up(self) -> None:
+        """Let the threads go that wait in a group."""
+
+
+class LockedLog(Owner, Protocol):
+    """A log, as far as its locks are concerned."""
+
+    @property
+    def directory(self) -> str:
+        """Path of its directory."""
+
+    @property
+    def _commit(self) -> Commits | None:
+        """What combines its durable appends, if there were any."""
 
 
 class keeping:  # noqa: N801 - it is used as a statement
@@ -79,7 +95,7 @@ class held(call):  # noqa: N801 - it is used as a statement
 
     __slots__ = ("_keeping",)
 
-    def __init__(self, log: LogWriter, *names: str) -> None:
+    def __init__(self, log: LockedLog, *names: str) -> None:
         super().__init__(log.directory, WORKING)
         self._keeping = keeping(log, *names)
 
@@ -125,7 +141,7 @@ def take_into_custody(owner: Owner, name: str) -> None:
         owner._in_custody.discard(name)
 
 
-def is_free(log: LogWriter) -> bool:
+def is_free(log: LockedLog) -> bool:
     """Tell whether no lock of a log is in custody: whoever hung is back."""
     return not log._in_custody and (log._commit is None or not log._commit._in_custody)
 
@@ -141,7 +157,7 @@ class Relief:
     def __init__(self) -> None:
         self._held: set[tuple[Owner, str]] = set()
 
-    def look(self, logs: Iterable[LogWriter]) -> None:
+    def look(self, logs: Iterable[LockedLog]) -> None:
         """Free the waiters of every lock that is stuck."""
         held_now: set[tuple[Owner, str]] = set()
         for log in logs:

@@ -1,4 +1,4 @@
-"""Read batches as they stand, and append such: a leader's verbatim, or anyone's with new offsets.
+"""Append encoded batches as they are: a leader's verbatim, or anyone's with new offsets.
 
 A checksum proves that a peer's bytes came over whole, not that the peer made them well; so every
 batch's structure is checked before one byte of it is written.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import wrong
 from logstore.errors import (
-    CorruptRecordBatchError,
     LogStoreError,
     OffsetOutOfRangeError,
     RecordExpansionError,
@@ -26,19 +25,16 @@ from logstore.format.columnar.columns import Buffer
 from logstore.format.compression import CODEC_NAMES
 from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.prefix import BATCH_BYTES_MAX
-from logstore.log.read.cursor import Cursor
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.hung_locks import held, keeping
 
 if TYPE_CHECKING:
-    from logstore.log.log import Log
-    from logstore.log.reader import LogReader
     from logstore.log.segments.segment import Segment
+    from logstore.log.writer import LogWriter
 
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-RAW_WINDOW_BYTES = 1 << 20
 OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
 
 
@@ -105,7 +101,7 @@ def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
     return header
 
 
-def append_as_follower(log: Log, raw: bytes) -> range:
+def append_as_follower(log: LogWriter, raw: bytes) -> range:
     """Append batches verbatim; see `Log.append_as_follower`."""
     batches = parse(raw, log._expansion_bytes_max)
     if batches and batches[0][1].base_offset > log.log_end_offset:
@@ -114,7 +110,7 @@ def append_as_follower(log: Log, raw: bytes) -> range:
     return _append_verbatim(log, batches, may_begin=False)
 
 
-def _append_verbatim(log: Log, batches: Found, *, may_begin: bool) -> range:
+def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> range:
     """Append batches as they are.
 
     Args:
@@ -150,7 +146,7 @@ def _append_verbatim(log: Log, batches: Found, *, may_begin: bool) -> range:
     return range(first, expected)
 
 
-def _start_empty_at(log: Log, offset: int) -> None:
+def _start_empty_at(log: LogWriter, offset: int) -> None:
     """Let an empty log begin at the offset where its leader's begins; the lock is held.
 
     When its new segment cannot be begun, the log start goes back to where it was: else records
@@ -170,7 +166,7 @@ def _start_empty_at(log: Log, offset: int) -> None:
         raise
 
 
-def _leave(log: Log, old: Segment, offset: int) -> None:
+def _leave(log: LogWriter, old: Segment, offset: int) -> None:
     """Have the new segment alone, and remove the empty one; a second time does no harm."""
     from logstore.log.removal.retention import _remove_files
 
@@ -182,7 +178,7 @@ def _leave(log: Log, old: Segment, offset: int) -> None:
     _remove_files(log, (old,))
 
 
-def _start_again_at(log: Log, offset: int) -> None:
+def _start_again_at(log: LogWriter, offset: int) -> None:
     """Write an earlier log start down; a log for which that fails takes nothing until reopened."""
     try:
         log._set_metadata(log_start_offset=offset)
@@ -190,7 +186,7 @@ def _start_again_at(log: Log, offset: int) -> None:
         log.detach(error)
 
 
-def append_encoded(log: Log, raw: bytes) -> range:
+def append_encoded(log: LogWriter, raw: bytes) -> range:
     """Append batches with new offsets; see `Log.append_encoded`."""
     batches = parse(raw, log._expansion_bytes_max, log._max_message_bytes)
     if log._is_log_append_time:
@@ -232,35 +228,3 @@ def _placed(buffers: list[Buffer], header: BatchHeader) -> PlacedBatch:
         header.leader_epoch,
         header.magic,
     )
-
-
-def read_raw(log: LogReader, offset: int, max_bytes: int) -> bytes:
-    """Read whole encoded batches; see `LogReader.read_raw`."""
-    log._check()
-    log._refresh()
-    log._check_readable(offset, offset)
-    parts: list[bytes]
-    while offset < log.log_end_offset:
-        log._check()
-        seen = log._view
-        segment = log._segment_at(offset)
-        parts = []
-        taken = 0
-        try:
-            cursor = Cursor(segment, offset, log._environment)
-            for data, _, run in cursor.runs(min(max_bytes, RAW_WINDOW_BYTES)):
-                for at, header in run:
-                    taken += header.size_bytes
-                    if parts and taken > max_bytes:
-                        return b"".join(parts)
-                    parts.append(bytes(data[at : at + header.size_bytes]))
-            return b"".join(parts)
-        except FileNotFoundError as error:
-            log._retry(segment, offset, error)
-        except CorruptRecordBatchError as error:
-            if parts:
-                return b"".join(parts)
-            log._look_twice(offset, seen, error)
-        except OSError as error:
-            log._take_failure(segment, offset, error)
-    return b""

@@ -1,4 +1,4 @@
-"""Create the file of a new segment, and tidy up after a write or a roll that was interrupted.
+"""Roll: begin a new segment, and tidy up after a write or a roll that was interrupted.
 
 Whoever is interrupted tidies up, but a second interrupt may prevent that. `_half_made` names the
 files with bytes that are in no view: new files, from before they are created until their segments
@@ -13,16 +13,17 @@ names a file, the log has no room (`_room_bytes` is 0): every append asks `_make
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from logstore.disk import files
+from logstore.errors import LogStoreError
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.segment import WRITER, Segment
 from logstore.log.write.hung_locks import held
-
-if TYPE_CHECKING:
-    from logstore.errors import LogStoreError
-    from logstore.log.segments.segment import Segment
-    from logstore.log.writer import LogWriter
-
+from logstore.log.write_state import (
+    POSITION_MAX,
+    RELATIVE_OFFSET_MAX,
+    UNFLUSHED_SEGMENTS_MAX,
+    WriteState,
+)
 
 # Stands in `_half_made` for the active segment's tail. A constant: to note it calls nothing, so no
 # second interrupt can come before that.
@@ -39,7 +40,55 @@ def create_file(path: str) -> int:
         return files.open_file(path, files.REPLACE)
 
 
-def undo(log: LogWriter) -> None:
+def make_room(log: WriteState, size_bytes: int, is_due: bool, magic: int) -> Segment:
+    """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
+    if log._half_made:
+        undo(log)
+    active = log._active
+    index = active.index
+    assert index is not None
+    if active.size_bytes and (
+        is_due
+        or (magic or log._magic) != (log._foreign_magic or log._magic)
+        or active.size_bytes + size_bytes > min(log._segment_bytes, POSITION_MAX)
+        or len(index) >= log._index_entries_max
+        or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
+    ):
+        roll(log, active.end_offset)
+    return log._active
+
+
+def roll(log: WriteState, base_offset: int) -> None:
+    """Seal the active segment and begin one at `base_offset`; called under the lock.
+
+    The new file's name and the sealed one's bytes are made durable by the next flush, before
+    anything in the new segment is acknowledged as durable (R2).
+    """
+    segment = Segment(log._directory, base_offset)
+    try:
+        if log._half_made:
+            undo(log)
+        # Room for no record: the next append, however small, asks `_make_room`, which tidies.
+        log._half_made, log._room_bytes = (segment.log_path,), 0
+        with held(log, "_lock"):
+            writer = Handle(create_file(segment.log_path))
+        log._environment.handles.put(segment.cached, WRITER, writer, 1)
+        log._names_changed = True
+        if log._active.size_bytes:
+            log._unflushed.append((log._active, log._writer))
+        if len(log._unflushed) > UNFLUSHED_SEGMENTS_MAX:
+            log._flush_at = 0
+        log._activate([*log._view[0], segment])
+        log._leave_if_detached(segment)
+    except OSError as error:
+        raise log._failed(error) from error
+    except BaseException:  # interrupted: the name is to be free for the next try
+        if log._active is not segment:
+            files.remove_if_there(segment.log_path)
+        raise
+
+
+def undo(log: WriteState) -> None:
     """Remove what an interrupted write or roll left, the newest file first; the lock is held."""
     active = log._active
     try:
@@ -52,7 +101,7 @@ def undo(log: LogWriter) -> None:
     log._half_made, log._room_bytes = (), log._room_in(active, log._foreign_magic)
 
 
-def _tidy(log: LogWriter, active: Segment) -> LogStoreError | None:
+def _tidy(log: WriteState, active: Segment) -> LogStoreError | None:
     """Remove files that are no segment's, and the bytes behind the active one's end."""
     known = {segment.log_path for segment in log._view[0]}
     for path in reversed(log._half_made):

@@ -12,12 +12,12 @@ from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
+    from logstore.log.write_state import WriteState
 
 CHECKPOINT_BYTES = 4 << 20
 
 
-def seal(log: LogWriter, segment: Segment, fd: int) -> None:
+def seal(log: WriteState, segment: Segment, fd: int) -> None:
     """Write a sealed segment's index files; `_flush_lock` is held and its data is durable."""
     if segment.is_dropped or segment.index is None or log._refusal:
         return
@@ -29,7 +29,7 @@ def seal(log: LogWriter, segment: Segment, fd: int) -> None:
         segment.index = segment.time_index = None
 
 
-def checkpoint(log: LogWriter, *, is_closing: bool) -> None:
+def checkpoint(log: WriteState, *, is_closing: bool) -> None:
     """Write the active segment's index files, if all of it is flushed and much of it is new."""
     with log._flush_lock, held(log, "_flush_lock"):
         with log._lock, held(log, "_lock"):
@@ -49,7 +49,7 @@ def checkpoint(log: LogWriter, *, is_closing: bool) -> None:
         _put_files(log, active, snapshot)
 
 
-def _put_files(log: LogWriter, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
+def _put_files(log: WriteState, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
     """Write both index files; False when the disk is full: then the next open makes them."""
     try:
         write_index_files(segment.index_path, segment.time_index_path, *snapshot)

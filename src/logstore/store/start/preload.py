@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging  # noqa: F401
 
 from logstore.log import view  # noqa: F401
-from logstore.log.read import time_search, transactions  # noqa: F401
+from logstore.log.read import raw, time_search, transactions  # noqa: F401
 from logstore.log.recovery import incomplete, open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401
 from logstore.log.write import appender, group_commit, raw_batches  # noqa: F401
