@@ -193,6 +193,7 @@ class WriteState(LogReader):
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         # Nothing is called from here on, so that no interrupt leaves half of it.
+        active.seal = None  # of a file that was sealed before, and grows or shrinks again now
         self._active, self._writer, self._view = active, None, view
         self._roll_at_ms, self._indexed_position = roll_at_ms, indexed_position
         self._checkpointed_bytes, self._room_bytes = 0, room_bytes
