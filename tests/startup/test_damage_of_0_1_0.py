@@ -318,6 +318,7 @@ def test_regression_an_old_copy_that_came_back_is_named(tmp_path: Path, is_renam
         log.extend([b"v"] * 20)
     staged = StagedMove(dirs[0], dirs[1], "t", 0, 20).name().copy().catch_up()
     shutil.rmtree(staged.move)
+    change_small_file(staged.live / "partition.metadata")
     if is_renamed:
         staged.live.rename(staged.delete)
     with LogStore.open(dirs, read_only=True) as view:
@@ -363,6 +364,20 @@ def test_what_looks_like_damage_and_is_none(tmp_path: Path) -> None:
         with LogStore.open(dirs, admin_socket=False) as store:
             assert not store.recovery_report.findings, str(store.recovery_report)
             assert store.verify().is_sound, str(store.verify())
+
+
+def test_regression_the_mark_of_a_move_that_broke_off_is_no_damage(tmp_path: Path) -> None:
+    """An interrupted cancellation left it: `verify` called a sound partition a resurrected one."""
+    dirs = [tmp_path / name for name in ("a", "b")]
+    with LogStore.open(dirs, admin_socket=False) as store:
+        store.create("t", 0, config=CONFIG, log_dir=str(dirs[0])).extend([b"v"] * 20)
+    shutil.rmtree(StagedMove(dirs[0], dirs[1], "t", 0, 20).name().copy().catch_up().move)
+    with LogStore.open(dirs, read_only=True) as view:
+        assert view.verify().is_sound, str(view.verify())
+    with LogStore.open(dirs, admin_socket=False) as store:
+        assert not store.recovery_report.findings, str(store.recovery_report)
+        assert store.verify().is_sound, str(store.verify())
+        assert store["t", 0].append(b"goes on", durable=True) == 20
 
 
 def test_regression_damaged_metadata_of_an_emptied_log_keeps_nothing_shut(tmp_path: Path) -> None:

@@ -142,12 +142,21 @@ def resurrected(
     end = segments[-1].end_offset if segments else start
     if end < start:
         return None  # records before the start are gone, and not the files of the log
+    if not is_of_0_1_0(directory):
+        return None  # a later version leaves such a log after a crash, and no copy
     path = os.path.join(directory, METADATA_NAME)
-    try:
-        document = checkpoint.read_document(path) or {}
-    except (CorruptCheckpointError, UnsupportedFormatError):
-        return None  # which version wrote it is not known; the opening reports and replaces it
-    if "kind" in document:
-        return None  # a later version wrote it: that leaves such a log after a crash, and no copy
     reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
+
+
+def is_of_0_1_0(directory: str) -> bool:
+    """Tell whether version 0.1.0 wrote a log's metadata; False if the file is damaged.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        document = checkpoint.read_document(os.path.join(directory, METADATA_NAME))
+    except (CorruptCheckpointError, UnsupportedFormatError):
+        return False  # the opening reports and replaces it
+    return "kind" not in (document or {})

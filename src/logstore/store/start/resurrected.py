@@ -3,7 +3,8 @@
 The mark names the log dir whose copy took the place of this one. If that log dir serves and has no
 copy, either its user deleted the partition there, or its directory was lost. Version 0.1.0 forgot a
 deletion before the removal of such an old copy was durable, so a power cut brought it back. Only
-the user knows which of the two it is: it is reported, and nothing is done.
+the user knows which of the two it is: it is reported, and nothing is done. In the files of a later
+version the mark says nothing: there it is left of a swap that broke off before the copy's turn.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.metadata import FILE_NAME
+from logstore.log.recovery.known_damage import is_of_0_1_0
 from logstore.log.recovery.report import DamageName, Problem
 from logstore.names import TopicPartition
 from logstore.store.recovery_report import RecoveryReport
@@ -35,6 +37,11 @@ def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
     """Note in a log that it may have come back; no other copy of it is known."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.moves or replicas.is_a_dir_bad():
+        return None
+    try:
+        if not is_of_0_1_0(log.directory):
+            return None
+    except OSError:  # a read of the log meets the same failure
         return None
     for log_dir in replicas.log_dirs:
         if log_dir.directory_id == superseded.directory_id and log_dir.path != log.log_dir:
