@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import glob
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from logstore import LogConfig, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.errors import LogDirError
+from logstore.log.write import flush
 from logstore.log.write.flush import hidden_failure
 
 
@@ -187,3 +190,52 @@ def test_the_error_under_an_interrupt_is_found_at_any_depth() -> None:
     failure = hidden_failure(interrupt, outer_error)
     assert failure is not None and failure.strerror == "the disk is gone"
     assert hidden_failure(outer_error, None) is None
+
+
+@pytest.mark.parametrize("size", [10, 900])
+def test_regression_a_flush_that_is_interrupted_twice_is_made_up_for(
+    store: LogStore, size: int
+) -> None:
+    """The second interrupt came before it had noted what was still to be synced."""
+    log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+    log.extend([b"x" * size])
+    log.extend([b"y" * size])
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "fdatasync", interrupted)
+        patch.setattr(flush, "hidden_failure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.flush()
+    assert log.recovery_point == 0
+    synced: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "fdatasync", synced.append)
+        assert log.flush() == 2
+    assert len(synced) == (1 if size == 10 else 2)
+
+
+def test_what_is_appended_during_a_sync_is_synced_by_the_next_flush(store: LogStore) -> None:
+    """In the same segment, and in one that is begun meanwhile."""
+    log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
+    log.append(b"x")
+    real, synced = files.fdatasync, dict[int, int]()
+
+    def sync(fd: int) -> None:
+        facts = os.fstat(fd)
+        synced[facts.st_ino] = facts.st_size
+        real(fd)
+        if log.log_end_offset < 6:
+            log.append(b"y" * (900 if log.log_end_offset % 2 else 10))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "fdatasync", sync)
+        while log.flush() < 6:
+            pass
+        files_now = [Path(name).stat() for name in glob.glob(f"{store.log_dirs[0]}/orders-0/*.log")]
+        assert synced == {facts.st_ino: facts.st_size for facts in files_now}
+        synced.clear()
+        assert log.flush() == 6
+    assert synced == {}

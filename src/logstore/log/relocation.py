@@ -135,7 +135,7 @@ def point_to(
     with log._appended:  # what `detach` holds too: it lets go of the old directory or of the new
         log._log_dir, log._directory, log._metadata = log_dir, directory, metadata
         log._epochs = epochs
-        log._unflushed, log._names_changed = [], False
+        log._unflushed, log._names_changed = [], 0
         log._activate(segments, log._foreign_magic)  # the bytes are the same: nothing is read
         if log._is_left_by_dir:  # the old disk failed when nothing was left to do on it
             log._unavailable, log._is_left_by_dir = None, False

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from logstore.log.write.group_commit import GroupCommit
 
 NEVER = 2**63
-UNFLUSHED_SEGMENTS_MAX = 16
+UNFLUSHED_SEGMENTS_MAX = 32
 # As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
@@ -93,7 +93,8 @@ class WriteState(LogReader):
         # Set by a close that flushed everything: there is nothing left to do for this log then.
         self.is_closed_whole = False
         self._epochs = LeaderEpochs(directory)
-        self._epochs_changed = False
+        # How often they changed since they were last made durable: a flush forgets what it saw.
+        self._epochs_changed = 0
         # The log start that the file of the epochs names besides; None: only one file has it.
         self._confirmed_start: int | None = metadata.log_start_offset
         self._leader_epoch = 0
@@ -102,7 +103,7 @@ class WriteState(LogReader):
         self._half_made: tuple[str, ...] = ()  # files with bytes that are in no view; see `roll`
         self._roll_at_ms = NEVER
         self._indexed_position = 0
-        self._names_changed = False
+        self._names_changed = 0
         self._unflushed: list[Unflushed] = []
         self._checkpointed_bytes = 0
         self._recovery_point = 0

@@ -115,7 +115,7 @@ class LogWriter(WriteState):
             if active.last_epoch != epoch:
                 active.last_epoch = epoch
                 if self._epochs.note(epoch, base_offset):
-                    self._epochs_changed = True
+                    self._epochs_changed += 1
             highest = max(active.max_timestamp, max_timestamp)
         except OSError as error:
             failure = self._failed(error)

@@ -58,7 +58,7 @@ def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None
     if doubt:
         log.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
     # A file of an earlier version does not say of which log it is: the next flush writes it.
-    log._epochs_changed = is_changed or epochs.of_log is None
+    log._epochs_changed = int(is_changed or epochs.of_log is None)
     log._epochs = epochs
     log._leader_epoch = max(epochs.latest, 0)
     return bool(doubt)

@@ -174,7 +174,7 @@ def load(
         is_wrong = small is not None and _start_within(log, small, recovered)
         log._unflushed = [(segment, None) for segment in recovered.unflushed]
         # The next flush writes their indexes down, also where the recovery point is behind them.
-        log._names_changed = bool(recovered.unflushed)
+        log._names_changed = int(bool(recovered.unflushed))
         log._activate(recovered.segments)
         log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
     is_wrong |= take_epochs(log, recovered, _epochs_of(log, small, entry))

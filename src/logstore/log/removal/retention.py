@@ -139,7 +139,7 @@ def _hide(log: LogWriter, offset: int, gone: tuple[Segment, ...]) -> None:
         if gone:
             _leave_out(log, gone)
         log._epochs.start_at(offset)
-        log._epochs_changed = True
+        log._epochs_changed += 1
 
 
 def _leave_out(log: LogWriter, gone: tuple[Segment, ...]) -> None:

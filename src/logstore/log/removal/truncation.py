@@ -145,7 +145,7 @@ def _forget_epochs(log: LogWriter, offset: int) -> None:
     """
     kept = [entry for entry in log._epochs.entries if entry[1] < offset]
     if kept != log._epochs.entries:
-        log._epochs_changed = True
+        log._epochs_changed += 1
         whose = log._of_log(log._confirmed_start)
         LeaderEpochs(log.directory, kept).write(whose, log._log_dir.replacing)
 
@@ -160,7 +160,7 @@ def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
     log._count_from_flushed()
     log._epochs.truncate_to(offset)
-    log._epochs_changed = True
+    log._epochs_changed += 1
     if new.last_epoch > log._epochs.latest:  # only of records below the log start
         new.last_epoch = -1  # so the next append notes where its epoch begins
     log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)

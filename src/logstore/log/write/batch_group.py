@@ -228,7 +228,7 @@ def _publish(log: WriteState, segment: Segment, position: int, group: Group) -> 
             indexed, known = at, known + 1
         if segment.last_epoch != batch.leader_epoch:
             segment.last_epoch = batch.leader_epoch
-            log._epochs_changed |= log._epochs.note(batch.leader_epoch, batch.base_offset)
+            log._epochs_changed += log._epochs.note(batch.leader_epoch, batch.base_offset)
         segment.max_timestamp = max(segment.max_timestamp, batch.max_timestamp)
         last_position, at = at, at + batch.size_bytes
     end_offset = batch.last_offset + 1
@@ -248,7 +248,7 @@ def _begin(log: WriteState, segment: Segment, handle: Handle) -> None:
             return
         if active.size_bytes and not any(pair[0] is active for pair in log._unflushed):
             log._unflushed.append((active, log._writer))
-        log._names_changed = True
+        log._names_changed += 1
         if len(log._unflushed) > UNFLUSHED_SEGMENTS_MAX:
             log._flush_at = 0
         log._activate([*known, segment])

@@ -55,28 +55,31 @@ def unflushed_paths(log: WriteState) -> list[str]:
 
 
 def _flush(log: WriteState, outer: BaseException | None) -> None:
-    """Sync all there is; `_flush_lock` is held."""
+    """Sync all there is; `_flush_lock` is held.
+
+    What is unflushed stays noted as such until it is synced. So an interrupt may come anywhere, a
+    second one too, and the next flush still knows what to sync.
+    """
     pending: list[Unflushed] = []
-    names_changed = epochs_changed = False
     try:
         with log._lock:
             log._check()
             end = log._active.end_offset
-            pending, log._unflushed = log._unflushed, []
+            pending.extend(log._unflushed)
             if log._writer is not None:
                 pending.append((log._active, log._writer))
-                log._writer = None
-            log._environment.dirty.discard(log)
-            names_changed, log._names_changed = log._names_changed, False
-            epochs_changed, log._epochs_changed = log._epochs_changed, False
-        synced = _sync(log, pending, names_changed, epochs_changed)
+            sizes = {id(segment): segment.size_bytes for segment, _ in pending}
+            names_changed, epochs_changed = log._names_changed, log._epochs_changed
+        synced = _sync(log, pending, names_changed > 0, epochs_changed > 0)
+        with log._lock:
+            if not log._in_custody:  # else a thread that hangs in an append may still change them
+                _note_synced(log, sizes, names_changed, epochs_changed)
     except LogStoreError:
         raise
-    except BaseException as error:  # interrupted: all of it is still to be synced
+    except BaseException as error:
         failure = hidden_failure(error, outer)
         if failure is not None:
             log._log_dir.failed(failure, log.directory)
-        _take_back(log, pending, names_changed, epochs_changed)
         raise
     log._recovery_point = max(end, log._recovery_point)
     log._count_from_flushed()
@@ -86,6 +89,27 @@ def _flush(log: WriteState, outer: BaseException | None) -> None:
         if segment is not log._active:
             with call(log.directory, WORKING):
                 seal(log, segment, handle.fd)
+
+
+def _note_synced(
+    log: WriteState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
+) -> None:
+    """Forget what is durable now, but for what changed during the sync; the lock is held.
+
+    Args:
+        sizes: of the synced segments, as they were before; by identity.
+    """
+    log._unflushed = [
+        pair for pair in log._unflushed if sizes.get(id(pair[0])) != pair[0].size_bytes
+    ]
+    active = log._active
+    if log._writer is not None and sizes.get(id(active)) == active.size_bytes:
+        log._writer = None
+        log._environment.dirty.discard(log)
+    if log._names_changed == names_changed:
+        log._names_changed = 0
+    if log._epochs_changed == epochs_changed:
+        log._epochs_changed = 0
 
 
 def sync_segments(log: WriteState, segments: Sequence[Segment]) -> None:
@@ -141,8 +165,6 @@ def _sync(
     except OSError as error:
         path = log.directory if segment is None else segment.log_path
         failure = log._log_dir.failed(error, path, log.topic, log.partition)
-        if not log._log_dir.is_offline:
-            _take_back(log, pending, names_changed, epochs_changed)
         pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
         synced.clear()
         handle = None
@@ -167,7 +189,7 @@ def write_epochs(log: WriteState) -> None:
         failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
         if not failure.retriable:
             raise failure from error
-        log._epochs_changed = True
+        log._epochs_changed += 1
 
 
 def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
@@ -187,18 +209,3 @@ def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
     log._metadata = metadata
     if start is not None:
         log._confirmed_start = start
-
-
-def _take_back(
-    log: WriteState, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
-) -> None:
-    """Leave to the next flush what this one did not get to: no sync of it has failed."""
-    with log._lock:
-        if log._unavailable is not None:
-            return
-        if pending and pending[-1][0] is log._active:
-            log._writer = pending.pop()[1] or log._writer
-            log._environment.dirty.add(log)
-        log._unflushed[:0] = pending
-        log._names_changed |= names_changed
-        log._epochs_changed |= epochs_changed

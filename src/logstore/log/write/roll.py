@@ -73,7 +73,7 @@ def roll(log: WriteState, base_offset: int) -> None:
         with held(log, "_lock"):
             writer = Handle(create_file(segment.log_path))
         log._environment.handles.put(segment.cached, WRITER, writer, 1)
-        log._names_changed = True
+        log._names_changed += 1
         if log._active.size_bytes:
             log._unflushed.append((log._active, log._writer))
         if len(log._unflushed) > UNFLUSHED_SEGMENTS_MAX:
