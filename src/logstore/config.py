@@ -7,6 +7,7 @@ An unknown key is refused, and the error names the nearest known one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Never, Self
 
 from logstore.units import format_size, parse_duration, parse_rate, parse_size, size_of
@@ -223,6 +224,23 @@ class LogConfig(_Config):
     def to_dict(self) -> dict[str, Any]:
         """Return every setting as a plain JSON value."""
         return {name: getattr(self, name) for name in self._keys}
+
+    def with_changes(self, changes: Mapping[str, Any], defaults: LogConfig) -> LogConfig:
+        """Make a copy with some settings changed.
+
+        Args:
+            changes: values by key. None resets a key to its default; to set no limit, give -1.
+            defaults: the values of keys that are reset.
+
+        Raises:
+            TypeError: a key is unknown, or a value is of the wrong type.
+            ValueError: a value is out of range, or two values do not fit together.
+        """
+        wanted = {
+            name: getattr(defaults, name) if value is None and name in self._keys else value
+            for name, value in changes.items()
+        }
+        return self.replace(**wanted)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:

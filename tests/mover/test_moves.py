@@ -69,6 +69,26 @@ def test_what_is_appended_meanwhile_comes_along(store: LogStore, log: Log, base:
     check_whole(log, base, "b")
 
 
+def test_the_configuration_changes_meanwhile(store: LogStore, log: Log, base: Path) -> None:
+    """The moved copy ends with the last one, in memory, on the disk and after a start."""
+    sizes = [4096, 8192, 12288]
+
+    def change() -> None:
+        if gate.passed > 3 and sizes:
+            store.set_config("orders", 0, {"segment_bytes": sizes.pop(0), "retention_ms": "7d"})
+
+    with gated(store) as (mover, gate):
+        gate.before = change
+        assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
+    assert not sizes
+    wanted = CONFIG.replace(segment_bytes=12288, retention_ms="7d")
+    assert log.config == wanted and log._segment_bytes == 12288
+    check_whole(log, base, "b")
+    store.close()
+    with LogStore.open([base / "a", base / "b", base / "c"]) as again:
+        assert again.log("orders", 0).config == wanted
+
+
 def test_a_truncation_is_followed(store: LogStore, log: Log, base: Path) -> None:
     """What was copied and is truncated is not in the copy; what comes in its place is."""
     cuts = [555, 301, 300, 123]

@@ -13,6 +13,7 @@ import pytest
 from logstore import Log, LogStore, LogStoreError
 from logstore.disk import files
 from logstore.log import relocation
+from logstore.log.metadata import PartitionMetadata
 from mover.job import Job
 from mover.swap import LOCKED_BYTES_MAX, Swap
 from support.moving import check_whole, fill, job_of, replica_dirs
@@ -49,6 +50,22 @@ def new_epoch(log: Log) -> None:
     """Begin a leader epoch."""
     log.leader_epoch = 9
     log.append(b"%d:x" % log.log_end_offset)
+
+
+def test_a_change_of_the_configuration_at_the_last_moment_goes_along(
+    store: LogStore, log: Log, job: Job
+) -> None:
+    """The copy has the old one then: it is marked anew, and ends with the new one."""
+    changes = {"retention_ms": 5, "record_format": "kafka", "segment_bytes": 4096}
+    late = swap_of(job, lambda: store.set_config("orders", 0, changes))
+    assert not late.run()
+    job.catch_up()
+    assert swap_of(job).run()
+    found = PartitionMetadata.read(log.directory)
+    assert found is not None and found.config == log.config
+    assert {key: log.config.to_dict()[key] for key in changes} == changes
+    assert log.append(b"after") == log.log_end_offset - 1
+    assert log.verify() == []
 
 
 def test_the_copy_takes_the_name_of_the_source(log: Log, base: Path, job: Job) -> None:

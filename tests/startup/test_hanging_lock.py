@@ -125,6 +125,12 @@ USES: dict[str, tuple[str, Callable[[LogStore, str], object]]] = {
     "a truncation": ("rename", lambda store, bad: store["orders", 1].truncate_to(5)),
     "a new partition": ("mkdir", lambda store, bad: store.create("new", 0, log_dir=bad)),
     "a new file": ("open_file", lambda store, bad: store.create("new", 0, log_dir=bad)),
+    "a new topic": ("mkdir", lambda store, bad: store.create_topic("new", 4)),
+    "a topic's rename": ("rename", lambda store, bad: store.create_topic("new", 4)),
+    "a configuration": (
+        "rename",
+        lambda store, bad: store.set_config("orders", 1, {"retention_ms": 5}),
+    ),
     "a deletion": ("rename", lambda store, bad: store.delete("orders", 1)),
     "settings": ("rename", lambda store, bad: store.cordon(bad)),
     "a move": ("sendfile", move_onto),

@@ -97,7 +97,7 @@ def test_regression_a_wrong_call_is_told_of_the_public_class() -> None:
 def test_regression_another_configuration_says_what_to_do(store: LogStore) -> None:
     """Which keys differ, how, and that the partition keeps its own."""
     store.create("orders", 0, config=LogConfig(retention_ms=1000))
-    with pytest.raises(PartitionExistsError, match="cannot be changed yet: leave config out") as e:
+    with pytest.raises(PartitionExistsError, match="or change it with set_config") as e:
         store.create("orders", 0, config=LogConfig(retention_ms=2000), exist_ok=True)
     assert "retention_ms is 1000, not 2000" in str(e.value)
     assert e.value.differences == {"retention_ms": (1000, 2000)}

@@ -116,6 +116,12 @@ CALLS = [
         "topic": "text", "partition": "number", "log_dir": "none text", "config": "none",
         "is_new": FLAG, "exist_ok": FLAG,
     }),
+    Call("store", "set_config", {**ORDERS, "changes": {}}, {
+        "topic": "text", "partition": "number", "changes": "mapping",
+    }),
+    Call("store", "create_topic", {"topic": "t", "partitions": 1}, {
+        "topic": "text", "partitions": "number", "config": "none", "exist_ok": FLAG,
+    }),
     *(
         Call("store", name, ORDERS, {"topic": "text", "partition": "number"})
         for name in ("log", "delete", "promote", "repair")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.log.metadata import (
@@ -114,6 +115,19 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
         changes = change(log._metadata)
         if changes is not None:
             log._set_metadata(**changes)
+
+
+def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
+    """Replace the configuration of a log durably, and put it in force; give the new one.
+
+    Args:
+        change: makes the new configuration from the old one, and raises if that is wrong.
+
+    Raises:
+        LogStoreError: as an append does; the old configuration stays in force.
+        UnsupportedFormatError: a library that the new one needs is not installed.
+    """
+    return log._set_config(change)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:

@@ -149,8 +149,6 @@ class Log(LogWriter):
                 timestamp = encode.check_timestamp(timestamp)
             length = len(value)
             size = ((length + 7) & ~7) + 88
-            if size > self._plain_bytes_max:
-                raise encode.too_large(size, self._max_message_bytes, self._expansion_bytes_max)
             with self._lock:
                 if (
                     self._unavailable is not None
@@ -158,15 +156,20 @@ class Log(LogWriter):
                     or self._refusal
                 ):
                     self._check_appendable()
-                active = self._active
-                if active.size_bytes + size > self._room_bytes or timestamp >= roll_at:
-                    active = self._make_room(size, timestamp >= roll_at)
-                offset = active.end_offset
-                data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)
-                self._write(active, data, offset, 0, timestamp, self._leader_epoch)
-            if offset >= self._flush_at or self._waiters:
-                self._after_append(offset)
-            return offset
+                bytes_max = self._plain_bytes_max  # 0: a change of the configuration came between
+                if size <= bytes_max:
+                    active = self._active
+                    if active.size_bytes + size > self._room_bytes or timestamp >= roll_at:
+                        active = self._make_room(size, timestamp >= roll_at)
+                    offset = active.end_offset
+                    data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)
+                    self._write(active, data, offset, 0, timestamp, self._leader_epoch)
+            if size <= bytes_max:
+                if offset >= self._flush_at or self._waiters:
+                    self._after_append(offset)
+                return offset
+            if bytes_max:
+                raise encode.too_large(size, self._max_message_bytes, self._expansion_bytes_max)
         payload = self._build([value], None if key is None else [key], timestamp, [headers])
         return self._append_payload(payload)
 
@@ -215,9 +218,7 @@ class Log(LogWriter):
         payload = build_payload(
             batch,
             now_ms=self._now_ms(),
-            codec_id=self._codec_id,
-            is_log_append_time=self._is_log_append_time,
-            magic=self._magic,
+            **self._encoding._asdict(),
         )
         encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
         return self._append_range(payload, durable)

@@ -8,7 +8,7 @@ segment with bytes that may not be on the disk is in `_unflushed` or is the acti
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from logstore.arguments import known_as
@@ -45,6 +45,20 @@ POSITION_MAX = 2**32 - 1
 Unflushed = tuple[Segment, Handle | None]
 
 
+class Encoding(NamedTuple):
+    """How the records of a batch are encoded; taken by one look, so that its parts fit together."""
+
+    codec_id: int
+    is_log_append_time: bool
+    magic: int
+
+
+def require_layout(config: LogConfig, path: str) -> None:
+    """Raise UnsupportedFormatError if a library that a configuration needs is not installed."""
+    layout = layouts.layout_of(layouts.MAGICS[config.record_format], path)
+    layout.require(compression.CODEC_IDS[config.compression_type])
+
+
 @known_as("Log")
 class WriteState(LogReader):
     """Hold what the rooms that write share; `LogWriter` adds how an append is done."""
@@ -57,23 +71,12 @@ class WriteState(LogReader):
         environment: LogEnvironment,
     ) -> None:
         super().__init__(log_dir, directory, metadata, environment)
-        config: LogConfig = metadata.config
-        self._segment_bytes = config.segment_bytes
+        require_layout(metadata.config, directory)
+        self._take_config(metadata.config)
         # A batch that ends behind it begins a segment: `_segment_bytes`, or 0 when others say so.
         self._room_bytes = self._segment_bytes
-        self._segment_ms = config.segment_ms or NEVER
-        self._index_interval_bytes = config.index_interval_bytes
-        self._index_entries_max = config.segment_index_bytes // 8
-        self._bound_batches(config, environment)
-        self._codec_id = compression.CODEC_IDS[config.compression_type]
-        self._magic = layouts.MAGICS[config.record_format]
         # The layout of the active segment, if it is another one than the configured; else 0.
         self._foreign_magic = 0
-        layouts.layout_of(self._magic, directory).require(self._codec_id)
-        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        is_columnar = self._magic == columnar.MAGIC
-        self._is_plain = is_columnar and not self._codec_id and not self._is_log_append_time
-        self._flush_messages = config.flush_messages or NEVER
         self._now_ms = environment.clock.now_ms
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
@@ -110,6 +113,25 @@ class WriteState(LogReader):
         self._flush_at = NEVER
         self._flushed_ms = self._now_ms()
 
+    def _take_config(self, config: LogConfig) -> None:
+        """Derive what appends look at from a configuration; calls no disk.
+
+        While the log serves, `_flush_lock` and `_lock` are held. An append encodes its records
+        before it takes `_lock`, by one look at `_encoding`, and under the lock it may find another
+        configuration: see `LogWriter._append_payload` and `Log.append`.
+        """
+        self._segment_bytes = config.segment_bytes
+        self._segment_ms = config.segment_ms or NEVER
+        self._index_interval_bytes = config.index_interval_bytes
+        self._index_entries_max = config.segment_index_bytes // 8
+        codec_id = compression.CODEC_IDS[config.compression_type]
+        self._magic = layouts.MAGICS[config.record_format]
+        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._encoding = Encoding(codec_id, self._is_log_append_time, self._magic)
+        self._is_plain = self._encoding == (0, False, columnar.MAGIC)
+        self._bound_batches(config, self._environment)
+        self._flush_messages = config.flush_messages or NEVER
+
     def _bound_batches(self, config: LogConfig, environment: LogEnvironment) -> None:
         """Say how large batches may become: stored, and in memory."""
         self._max_message_bytes = config.max_message_bytes
@@ -119,11 +141,10 @@ class WriteState(LogReader):
         self._gathered_bytes_max = min(
             config.max_message_bytes - encode.BATCH_OVERHEAD_BYTES, self._expansion_bytes_max // 16
         )
-        # The largest batch of one record without headers that is within both bounds.
-        self._plain_bytes_max = min(
-            config.max_message_bytes,
-            self._expansion_bytes_max - expansion_bytes(0, 1) + columnar.OVERHEAD_BYTES,
-        )
+        # The largest batch of one record without headers that is within both bounds. 0 unless
+        # batches are plain: an append that began before that changed finds out by its size.
+        expanded_max = self._expansion_bytes_max - expansion_bytes(0, 1) + columnar.OVERHEAD_BYTES
+        self._plain_bytes_max = min(config.max_message_bytes, expanded_max) * self._is_plain
 
     def _check_writable(self) -> None:
         """Refuse to write; called under the lock."""
@@ -154,8 +175,8 @@ class WriteState(LogReader):
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
+            active.first_time_ms = self._now_ms()  # also without segment_ms: it may be set later
             if self._segment_ms < NEVER:
-                active.first_time_ms = self._now_ms()
                 self._roll_at_ms = active.first_time_ms + self._segment_ms
             if len(index):
                 return
@@ -188,9 +209,10 @@ class WriteState(LogReader):
             foreign_magic = 0 if magic == self._magic else magic
         room_bytes = self._room_in(active, foreign_magic)
         view, roll_at_ms = view_of(segments), NEVER
-        if active.size_bytes and self._segment_ms < NEVER:
+        if active.size_bytes:
             active.first_time_ms = self._now_ms()
-            roll_at_ms = active.first_time_ms + self._segment_ms
+            if self._segment_ms < NEVER:
+                roll_at_ms = active.first_time_ms + self._segment_ms
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         # Nothing is called from here on, so that no interrupt leaves half of it.

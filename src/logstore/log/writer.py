@@ -7,16 +7,17 @@ taken first where both are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import known_as
+from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.format import layouts
 from logstore.format.columnar.columns import Buffer
 from logstore.log.segments.segment import Segment
-from logstore.log.write import batch_group, encode, flush, roll
+from logstore.log.write import batch_group, configuration, encode, flush, roll
 from logstore.log.write.hung_locks import NOT_WRITING, held, reclaim
 from logstore.log.write_state import RELATIVE_OFFSET_MAX, WriteState
 
@@ -43,18 +44,28 @@ class LogWriter(WriteState):
         keys: Sequence[Any] | None,
         timestamps: encode.Timestamps,
         headers: Sequence[Any] | None,
+        *,
+        is_gathered: bool = False,
     ) -> AnyPayload:
+        """Encode records as one batch.
+
+        Args:
+            is_gathered: each record was found small enough when it joined the batch; a smaller
+                max_message_bytes since then does not refuse what was accepted.
+        """
+        codec_id, is_log_append_time, magic = self._encoding
         payload = encode.build(
             values,
             keys,
             timestamps,
             headers,
             now_ms=self._now_ms(),
-            codec_id=self._codec_id,
-            is_log_append_time=self._is_log_append_time,
-            magic=self._magic,
+            codec_id=codec_id,
+            is_log_append_time=is_log_append_time,
+            magic=magic,
         )
-        encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
+        if not is_gathered:
+            encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
         return payload
 
     def _append_payload(self, payload: AnyPayload, receipt: list[int] | None = None) -> int:
@@ -67,24 +78,42 @@ class LogWriter(WriteState):
         size = payload.size_bytes
         with self._lock:
             self._check_appendable()
-            active = self._active
-            if active.size_bytes + size > self._room_bytes or self._now_ms() >= self._roll_at_ms:
-                active = self._make_room(size, self._now_ms() >= self._roll_at_ms)
-            offset = active.end_offset
-            buffers = layouts.frame(payload, offset, self._leader_epoch)
-            self._write(
-                active,
-                buffers,
-                offset,
-                payload.last_offset_delta,
-                payload.max_timestamp,
-                self._leader_epoch,
-            )
+            if encode.magic_of(payload) != self._magic:
+                offset = self._append_foreign(payload)
+            else:
+                active, now_ms = self._active, self._now_ms()
+                if active.size_bytes + size > self._room_bytes or now_ms >= self._roll_at_ms:
+                    active = self._make_room(size, now_ms >= self._roll_at_ms)
+                offset = active.end_offset
+                buffers = layouts.frame(payload, offset, self._leader_epoch)
+                self._write(
+                    active,
+                    buffers,
+                    offset,
+                    payload.last_offset_delta,
+                    payload.max_timestamp,
+                    self._leader_epoch,
+                )
             if receipt is not None:
                 receipt[0] = offset
         last_offset = offset + payload.last_offset_delta
         if last_offset >= self._flush_at or self._waiters:
             self._after_append(last_offset)
+        return offset
+
+    def _append_foreign(self, payload: AnyPayload) -> int:
+        """Write a batch that was encoded before `record_format` changed; the lock is held."""
+        offset, epoch = self._active.end_offset, self._leader_epoch
+        batch = batch_group.PlacedBatch(
+            layouts.frame(payload, offset, epoch),
+            payload.size_bytes,
+            offset,
+            offset + payload.last_offset_delta,
+            payload.max_timestamp,
+            epoch,
+            encode.magic_of(payload),
+        )
+        self._write_batches([batch])
         return offset
 
     def _write(
@@ -186,6 +215,10 @@ class LogWriter(WriteState):
                 raise self._log_dir.suspect_error(more, retriable=False) from error
             reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
             raise LogDirError(path=self.log_dir, reason=reason) from error
+
+    def _set_config(self, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
+        """Replace the configuration durably, and put it in force; raises as an append does."""
+        return configuration.set_config(self, change)
 
     def _set_metadata(self, **changes: Any) -> None:
         """Replace `partition.metadata` durably; raises LogStoreError."""

@@ -76,8 +76,8 @@ def existing(replicas: Replicas, key: TopicPartition, config: LogConfig | None) 
         each = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in differences.items()]
         raise PartitionExistsError(
             f"partition {key} exists with another configuration than the given one: "
-            f"{'; '.join(each)}; the configuration of a partition cannot be changed yet: leave "
-            "config out to take the partition as it is, or create another one with the new values",
+            f"{'; '.join(each)}; leave config out to take the partition as it is, or change it "
+            "with set_config (on the command line: logstore alter)",
             topic=key.topic,
             partition=key.partition,
             differences=differences,
@@ -102,6 +102,12 @@ def create(
     if log_dir is not None:
         check_takes_replicas(replicas, log_dir)
         return _create_on(log_dir, replicas, environment, metadata)
+    return create_as(replicas, environment, metadata)
+
+
+def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
+    """Make a log of given metadata on the best log dir that works; raises as `create` does."""
+    key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:
         allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
@@ -152,7 +158,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
     return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
 
 
-def _forget_wish(replicas: Replicas, key: TopicPartition) -> None:
+def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
     """Drop the wish that has come true; where that fails it is only ever a wish."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
@@ -187,13 +193,13 @@ def _create_on(
     except BaseException:  # also for want of memory: it would be a partition after the next start
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
-            _remove_unfinished(replicas, log_dir, path, key)
+            remove_unfinished(replicas, log_dir, path, key)
         raise
-    _forget_wish(replicas, key)
+    forget_wish(replicas, key)
     return log
 
 
-def _remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
+def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
     """Remove what a creation left that did not come to its end.
 
     If the process has neither descriptors nor memory for that, the directory is made a stray at

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from logstore.arguments import flag, instance, known_as
+from logstore.arguments import flag, instance, known_as, text, whole, wrong
 from logstore.config import LogConfig
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.log.log import Log
@@ -61,6 +62,101 @@ class StorePartitions(StoreAdministration):
                 return log
             creation.check_absent(self._replicas, key, is_new=is_new)
             return creation.create(self._replicas, self._environment, key, settings, chosen)
+
+    @uninterruptible
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        config: LogConfig | None = None,
+        exist_ok: bool = False,
+    ) -> list[Log]:
+        """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
+
+        They share their syncs, so many are created much faster than one by one. All are durable on
+        return. Each is created or not, also after a crash; an error in between leaves those before
+        it, and `exist_ok=True` continues later.
+
+        Args:
+            partitions: how many, at least 1.
+            config: stored with each new partition; the store's `log_config` if None.
+            exist_ok: give the logs of those that are there, wherever they are, and create the
+                others; a `config` has to equal that of each.
+
+        Returns:
+            The logs, in order of their partition.
+
+        Raises:
+            PartitionExistsError: one is there already, or has another configuration; nothing was
+                created.
+            LogDirOfflineError: one may be on a log dir that is offline, or no log dir works.
+            LogDirFullError: every disk is full.
+        """
+        from logstore.store import creation
+        from logstore.store.topics.topic_creation import create_all, reserved
+
+        self._check_owner()
+        count = whole(partitions, "partitions", 1)
+        last = TopicPartition(validate_topic(topic), validate_partition(count - 1))
+        settings = self.config.log_config if config is None else config
+        instance(settings, LogConfig, "config")
+        flag(exist_ok, "exist_ok")
+        keys = [TopicPartition(last.topic, number) for number in range(count)]
+        for key in keys if exist_ok else ():
+            if key in self._replicas.offline:
+                self._replicas.lookup(*key)  # opens it if it can be opened by now
+        with reserved(self._replicas, keys):
+            self._check()
+            logs: dict[TopicPartition, Log] = {}
+            for key in keys:
+                log = creation.existing(self._replicas, key, config) if exist_ok else None
+                if log is None:
+                    creation.check_absent(self._replicas, key, is_new=False)
+                else:
+                    logs[key] = log
+            absent = [key for key in keys if key not in logs]
+            create_all(self._replicas, self._environment, absent, settings)
+            logs |= {key: self._replicas.opened[key].log for key in absent}
+        return [logs[key] for key in keys]
+
+    @uninterruptible
+    def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
+        """Change the configuration of a partition while it is in use; durable on return.
+
+        The change is all or nothing, also after a crash. The next append sees it, and the next
+        check of retention. Appends wait meanwhile for one write to the disk; a batch that was
+        encoded before is stored as it is. A change of `record_format` begins a new segment at the
+        next append; the records before it keep their layout.
+
+        Args:
+            changes: values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`; sizes in bytes,
+                durations in ms, or text with a unit. None resets a key to the store's default
+                (`StoreConfig.log_config`); -1 means no limit.
+
+        Returns:
+            The new configuration, which `Log.config` gives from now on.
+
+        Raises:
+            TypeError: a key is unknown (the error names the nearest one), or a value is of the
+                wrong type.
+            ValueError: a value is out of range, or two values do not fit together.
+            UnknownPartitionError: there is no such partition.
+            LogDirFullError: retriable; the old configuration stays in force.
+            LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
+                an append does.
+            UnsupportedFormatError: a library that the new configuration needs is not installed.
+        """
+        from logstore.log import host
+
+        self._check_owner()
+        if not isinstance(changes, Mapping):
+            raise wrong("changes", "a mapping of keys to values", changes)
+        for name in changes:
+            text(name, "a key of changes")
+        defaults = self.config.log_config
+        log = self.log(topic, partition)
+        return host.set_config(log, lambda config: config.with_changes(changes, defaults))
 
     @uninterruptible
     def delete(self, topic: str, partition: int) -> None:

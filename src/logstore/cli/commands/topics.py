@@ -44,6 +44,13 @@ PARTITION_COLUMNS = [
 ]
 
 
+CONFIG_COLUMNS = [
+    Column("key", "key"),
+    Column("old", "old", lambda value: "no limit" if value is None else str(value)),
+    Column("new", "new", lambda value: "no limit" if value is None else str(value)),
+]
+
+
 def partition_row(store: LogStore, name: TopicPartition) -> Row:
     """Collect the facts of a partition; if it is offline, `state` has the reason."""
     row: Row = {
@@ -143,16 +150,23 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
     """Build a configuration from `key=value` texts; Kafka's dotted keys are accepted too."""
     if not settings:
         return None
-    values: dict[str, object] = {}
+    texts = split_settings("--config needs", settings)
+    with wrong_usage():
+        values = {key: config_value(value) for key, value in texts.items()}
+        return LogConfig(**values)  # type: ignore[arg-type]
+
+
+def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
+    """Split `key=value` texts; raise click.UsageError, with `what` needs them, for another form."""
+    texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise click.UsageError(
-                f"--config needs KEY=VALUE, not {setting!r}", click.get_current_context()
+                f"{what} KEY=VALUE, not {setting!r}", click.get_current_context()
             )
-        values[key.strip().replace(".", "_")] = config_value(value.strip())
-    with wrong_usage():
-        return LogConfig(**values)  # type: ignore[arg-type]
+        texts[key.strip().replace(".", "_")] = value.strip()
+    return texts
 
 
 def config_value(text: str) -> int | str:
@@ -217,18 +231,20 @@ def create(
     check_input(topic, partitions, log_dirs, log_dir)
     rows: list[Row] = []
     with administered(log_dirs, must_exist=False) as operator:
+        arguments = {
+            "topic": topic,
+            "config": None if config is None else config.to_dict(),
+            "exist_ok": exist_ok,
+        }
         try:
-            for partition in partitions:
-                arguments = {
-                    "topic": topic,
-                    "partition": partition,
-                    "log_dir": absolute(log_dir),
-                    "config": None if config is None else config.to_dict(),
-                    "is_new": is_new,
-                    "exist_ok": exist_ok,
-                }
-                with wrong_usage():
-                    rows.append(operator.call("create", arguments))
+            with wrong_usage():
+                if count is not None and log_dir is None and not is_new:
+                    made = operator.call("create_topic", {**arguments, "partitions": count})
+                    rows += made["partitions"]
+                    partitions = ()
+                for partition in partitions:
+                    one = {"partition": partition, "log_dir": absolute(log_dir), "is_new": is_new}
+                    rows.append(operator.call("create", {**arguments, **one}))
         finally:
             if output_format == "table":
                 for row in rows:
@@ -320,4 +336,44 @@ def delete(
                 print_rows(rows, [], output_format)
 
 
-COMMANDS: list[click.Command] = [topics, create, delete]
+@click.command(short_help="Change the configuration of a partition.")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0, PARTITION_MAX))
+@click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
+@log_dirs_option
+@format_option()
+def alter(
+    topic: str,
+    partition: int,
+    settings: tuple[str, ...],
+    log_dirs: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Change the configuration of a partition, also while a process has the store open.
+
+    The keys are those of `create --config`; Kafka's dotted names are accepted too. Sizes are bytes
+    or text such as 64MiB, durations are ms or text such as 7d, and -1 means no limit. KEY= or
+    KEY=default resets a key to the store's default. All changes are made together, or none.
+
+    \b
+    Examples:
+      logstore alter orders 0 retention_ms=7d segment_bytes=64MiB
+      logstore alter orders 0 retention_ms=
+    """
+    texts = split_settings("alter needs", settings)
+    changes = {
+        key: None if value in ("", "default") else config_value(value)
+        for key, value in texts.items()
+    }
+    arguments = {"topic": topic, "partition": partition, "changes": changes}
+    with administered(log_dirs) as operator, wrong_usage():
+        outcome: Row = operator.call("set_config", arguments)
+    name: Row = {"topic": topic, "partition": partition}
+    rows = [
+        name | {"key": key, "old": outcome["old"][key], "new": outcome["new"][key]}
+        for key in changes
+    ]
+    print_rows(rows, CONFIG_COLUMNS, output_format)
+
+
+COMMANDS: list[click.Command] = [topics, create, delete, alter]

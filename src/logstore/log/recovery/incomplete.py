@@ -24,7 +24,7 @@ class IncompleteLog(LogView):
         raise ReplicaIncompleteError(topic=self.topic, partition=self.partition, reason=self.reason)
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
-    flush = truncate_to = delete_records_before = repair = apply_retention = _refuse
+    flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
 
 
 def open_incomplete(

@@ -48,20 +48,27 @@ def create(
             error, directory, topic=metadata.topic, partition=metadata.partition
         ) from error
     log = kind(log_dir, directory, metadata, environment)
-    _begin(log, metadata.log_start_offset)
+    begin(log, metadata.log_start_offset)
     return log
 
 
-def _begin(log: LogWriter, base_offset: int) -> None:
-    """Make the first segment of a log, durably."""
+def begin(log: LogWriter, base_offset: int, *, is_durable: bool = True) -> None:
+    """Make the first segment of a log.
+
+    Args:
+        is_durable: sync it and its name; if False, the next flush does so before anything in it
+            is durable.
+    """
     segment = Segment(log.directory, base_offset)
     segment.begin_indexes()
     try:
         writer = Handle(files.open_regular(segment.log_path, files.REPLACE))
-        files.sync_file(writer.fd)
-        files.sync_dir(log.directory)
+        if is_durable:
+            files.sync_file(writer.fd)
+            files.sync_dir(log.directory)
     except OSError as error:
         raise log._failed(error) from error
+    log._names_changed |= not is_durable
     log._activate([segment])
     log._recovery_point = base_offset
     log._count_from_flushed()
@@ -158,13 +165,13 @@ def load(
     _check_awaited(log._log_dir)
     start = log.log_start_offset
     if not recovered.segments:
-        _begin(log, max(start, recovery_point or 0))
+        begin(log, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
         # Deleted before it was flushed, and lost: the log begins anew where it was said to begin,
         # so that no offset is given twice. A crash in between is finished by the next recovery.
         found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
-        _begin(log, start)
+        begin(log, start)
         for segment in recovered.segments:
             for path in segment.paths:
                 _check_awaited(log._log_dir)

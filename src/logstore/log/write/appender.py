@@ -144,7 +144,7 @@ class Appender:
         self._log = log
         self._linger = linger
         self._is_durable = flag(durable, "durable")
-        self._max_bytes = min(max_bytes, log._gathered_bytes_max)
+        self._max_bytes = max_bytes
         # Held by who sends; never taken under the mutex, which is held for moments only.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
@@ -190,7 +190,8 @@ class Appender:
             self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
         with self._mutex:
             full = batch = self._batch
-            if batch.size_bytes + size > self._max_bytes and batch.values:
+            bytes_max = min(self._max_bytes, self._log._gathered_bytes_max)
+            if batch.size_bytes + size > bytes_max and batch.values:
                 batch = self._begin_next(batch)
             index = len(batch.values)
             if not index:
@@ -268,7 +269,9 @@ class Appender:
         log, receipt = self._log, [batch.written]
         try:
             if batch.written < 0:
-                payload = log._build(batch.values, batch.keys, batch.timestamps, batch.headers)
+                payload = log._build(
+                    batch.values, batch.keys, batch.timestamps, batch.headers, is_gathered=True
+                )
                 log._append_payload(payload, receipt)
             if self._is_durable:
                 log._flush_appended(receipt[0] + len(batch.values))

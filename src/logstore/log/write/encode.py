@@ -75,6 +75,11 @@ def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
     return size
 
 
+def magic_of(payload: layouts.AnyPayload) -> int:
+    """Give the magic of the batch that a payload makes."""
+    return columnar.MAGIC if type(payload) is payloads.Payload else layouts.KAFKA_MAGIC
+
+
 def check_size(
     payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
 ) -> None:

@@ -107,6 +107,8 @@ class AppendingLog(Protocol):
         keys: Sequence[Any] | None,
         timestamps: encode.Timestamps,
         headers: Sequence[Any] | None,
+        *,
+        is_gathered: bool = False,
     ) -> AnyPayload:
         """Encode records as one batch."""
 
@@ -238,7 +240,7 @@ class GroupCommit:
             if group.records:
                 log = self._log
                 values, keys, timestamps, headers = zip(*group.records, strict=True)
-                payload = log._build(values, keys, timestamps, headers)
+                payload = log._build(values, keys, timestamps, headers, is_gathered=True)
                 offset = log._append_payload(payload)
                 log._flush_appended(offset + len(values))
                 group.offset, group.error = offset, None

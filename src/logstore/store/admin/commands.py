@@ -59,6 +59,31 @@ def create(
     return row | {"existed": True} if existed else row
 
 
+def create_topic(
+    store: StorePartitions,
+    topic: str,
+    partitions: int,
+    config: Row | None = None,
+    exist_ok: bool = False,
+) -> Row:
+    """Create partitions 0 to `partitions` - 1 of a topic and say where they are."""
+    settings = None if config is None else LogConfig(**config)
+    known = {key.partition for key in store if key.topic == topic}
+    logs = store.create_topic(topic, partitions, config=settings, exist_ok=exist_ok)
+    rows: list[Row] = []
+    for log in logs:
+        row: Row = {"topic": topic, "partition": log.partition, "log_dir": log.log_dir}
+        rows.append(row | {"existed": True} if log.partition in known else row)
+    return {"partitions": rows}
+
+
+def set_config(store: StorePartitions, topic: str, partition: int, changes: Row) -> Row:
+    """Change the configuration of a partition and give the old one and the new one."""
+    old = store.log(topic, partition).config
+    new = store.set_config(topic, partition, changes)
+    return {"topic": topic, "partition": partition, "old": old.to_dict(), "new": new.to_dict()}
+
+
 def delete(store: StorePartitions, topic: str, partition: int) -> Row:
     """Delete a partition."""
     store.delete(topic, partition)
@@ -131,7 +156,7 @@ def promote(store: StorePartitions, topic: str, partition: int) -> Row:
 QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
 SLOW: tuple[Callable[..., Row], ...] = (
     create, delete, repair, add_dir, reopen_dir, take_offline, remove_dir, cordon, uncordon,
-    prefer_dir, promote,
+    prefer_dir, promote, set_config, create_topic,
 )  # fmt: skip
 
 

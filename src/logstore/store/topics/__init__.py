@@ -1,0 +1,1 @@
+"""Create all partitions of a topic in one go."""

@@ -1,0 +1,143 @@
+"""Create the partitions of a topic that do not exist yet, a batch at a time.
+
+Each partition goes where `create` would place it. The partitions of a batch that go to the same
+log dir share their syncs. If a log dir fails, the partitions that were to go there are created one
+by one, as `create` does it, on the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from logstore.config import LogConfig
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError
+from logstore.log.environment import LogEnvironment
+from logstore.log.log import Log
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.recovery.new_logs import create_many
+from logstore.names import TopicPartition, dir_name
+from logstore.store import creation
+from logstore.store.placement import choose
+from logstore.store.replicas import Replicas
+from logstore.store.usage import allowance_bytes
+
+# Each partition of a batch needs a descriptor until its file is synced.
+BATCH_PARTITIONS = 128
+
+Placed = dict[LogDir, list[PartitionMetadata]]
+
+
+@contextmanager
+def reserved(replicas: Replicas, keys: Sequence[TopicPartition]) -> Iterator[None]:
+    """Keep others from creating or deleting some partitions; the keys are in order."""
+    with ExitStack() as stack:
+        for key in keys:
+            stack.enter_context(replicas.reserved(key))
+        yield
+
+
+def create_all(
+    replicas: Replicas,
+    environment: LogEnvironment,
+    keys: Sequence[TopicPartition],
+    config: LogConfig,
+) -> None:
+    """Create partitions that do not exist, and are reserved; all or nothing for each of them.
+
+    Raises:
+        LogDirError: no log dir takes the next one; those before it are created.
+    """
+    for key in keys:
+        dir_name(*key)
+    for first in range(0, len(keys), BATCH_PARTITIONS):
+        batch = [
+            PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
+            for key in keys[first : first + BATCH_PARTITIONS]
+        ]
+        for log_dir, some in _placed(replicas, batch, config).items():
+            _create_on(log_dir, replicas, environment, some)
+
+
+def _placed(replicas: Replicas, batch: Sequence[PartitionMetadata], config: LogConfig) -> Placed:
+    """Choose the log dir of each partition, as if those before it were there already."""
+    good, failure = creation.candidates(replicas)
+    if not good:
+        assert failure is not None
+        raise failure
+    allowance = allowance_bytes(replicas.figures.values(), config.segment_bytes)
+    quick = [one for one in good if not one.log_dir.is_slow] or good
+    dirs, loads = [one.log_dir for one in quick], [one.load() for one in quick]
+    placed: Placed = {}
+    for metadata in batch:
+        key = TopicPartition(metadata.topic, metadata.partition)
+        chosen = creation.wished_dir([one.log_dir for one in good], key)
+        chosen = chosen or dirs[choose(loads, allowance)]
+        placed.setdefault(chosen, []).append(metadata)
+        if chosen in dirs:
+            at = dirs.index(chosen)
+            loads[at] = loads[at]._replace(
+                partition_count=loads[at].partition_count + 1,
+                empty_count=loads[at].empty_count + 1,
+            )
+    return placed
+
+
+def _create_on(
+    log_dir: LogDir,
+    replicas: Replicas,
+    environment: LogEnvironment,
+    metadatas: Sequence[PartitionMetadata],
+) -> None:
+    """Create partitions on one log dir; if it takes one of them not, on any."""
+    left = list(metadatas)
+    try:
+        free = [one for one in metadatas if _is_free(log_dir, one)]
+        _create_together(log_dir, replicas, environment, free)
+        left = [one for one in metadatas if one not in free]
+    except LogDirError:
+        # What stands on a dir that failed half way stays there: the next copy outranks it.
+        left = [one._replace(generation=one.generation + 1) for one in metadatas]
+    for metadata in left:
+        creation.create_as(replicas, environment, metadata)
+
+
+def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
+    """Tell whether nothing in a log dir has the name of a partition, nor is said about it."""
+    log_dir.check()
+    key = TopicPartition(metadata.topic, metadata.partition)
+    path = os.path.join(log_dir.path, dir_name(*key))
+    try:
+        log_dir.check_place()
+        log_dir.checkpoints.forget(key)
+        return not files.exists(path)
+    except OSError as error:
+        raise log_dir.failed(error, path) from error
+
+
+def _create_together(
+    log_dir: LogDir,
+    replicas: Replicas,
+    environment: LogEnvironment,
+    metadatas: Sequence[PartitionMetadata],
+) -> None:
+    """Create partitions with shared syncs; nothing is left of them if that fails."""
+    logs: list[Log] = []
+    try:
+        logs = create_many(Log, log_dir, metadatas, environment)
+        for log in logs:
+            replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
+    except BaseException:  # also for want of memory: they would be partitions after the next start
+        for metadata in metadatas:
+            key = TopicPartition(metadata.topic, metadata.partition)
+            path = os.path.join(log_dir.path, dir_name(*key))
+            if log_dir.is_offline:
+                break
+            if key not in replicas.opened:
+                creation.remove_unfinished(replicas, log_dir, path, key)
+        raise
+    for log in logs:
+        creation.forget_wish(replicas, TopicPartition(log.topic, log.partition))
