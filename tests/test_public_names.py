@@ -29,10 +29,12 @@ OBJECTS = {
     "Clock",
     "Log",
     "LogConfig",
+    "LogEvent",
     "LogStore",
     "Record",
     "RecordBatch",
     "StoreConfig",
+    "Subscription",
     "TopicPartition",
 }
 
@@ -63,6 +65,7 @@ LOG_METHODS = {
     "read_raw": "offset max_bytes",
     "tail": "offset timeout",
     "offset_for_timestamp": "timestamp",
+    "subscribe": "callback",
     "flush": "",
     "truncate_to": "offset",
     "delete_records_before": "offset",

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from logstore.format.batch import Record, RecordBatch
     from logstore.log.environment import Clock
     from logstore.log.log import Log
+    from logstore.log.subscription import LogEvent, Subscription
     from logstore.store.store import LogStore
 
 __version__ = "0.1.0"
@@ -68,6 +69,7 @@ __all__ = [
     "LogDirLockedError",
     "LogDirOfflineError",
     "LogDirSuspectError",
+    "LogEvent",
     "LogStore",
     "LogStoreError",
     "OffsetOutOfRangeError",
@@ -81,6 +83,7 @@ __all__ = [
     "ReplicaIncompleteError",
     "ReplicaOfflineError",
     "StoreConfig",
+    "Subscription",
     "TopicPartition",
     "UnknownPartitionError",
     "UnsupportedFormatError",
@@ -89,9 +92,11 @@ __all__ = [
 _ROOMS = {
     "Clock": "logstore.log.environment",
     "Log": "logstore.log.log",
+    "LogEvent": "logstore.log.subscription",
     "LogStore": "logstore.store.store",
     "Record": "logstore.format.batch",
     "RecordBatch": "logstore.format.batch",
+    "Subscription": "logstore.log.subscription",
 }
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept any name as public

@@ -133,6 +133,13 @@ def callback(given: Any, name: str) -> Any:
     return given
 
 
+def function(given: Any, name: str) -> Any:
+    """Check that an argument is callable; raises TypeError."""
+    if not callable(given):
+        raise wrong(name, "a function", given)
+    return given
+
+
 def many(given: Any, name: str, of: str) -> Iterable[Any]:
     """Check that an argument is iterable and not a single str, bytes or mapping by mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)

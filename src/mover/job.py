@@ -155,12 +155,15 @@ class Job:
         """Put the copy in the source's place; return False if it must catch up again first."""
         self.move.go(MoveState.SWAPPING)
         self._swap = Swap(self.log, self.target, self.ends, self.move.key)
-        with self.replicas.reserved(self.move.key):
-            if not self._swap.run():
-                self.move.go(MoveState.CATCHING_UP)
-                return False
-            self.replicas.moved(self.move.key, self.ends.target)
-            self.replicas.begun.pop(self.target.path, None)
+        try:
+            with self.replicas.reserved(self.move.key):
+                if not self._swap.run():
+                    self.move.go(MoveState.CATCHING_UP)
+                    return False
+                self.replicas.moved(self.move.key, self.ends.target)
+                self.replicas.begun.pop(self.target.path, None)
+        finally:
+            relocation.tell_end(self.log)
         self._count()
         self.target.let_go()
         with suppress(LogStoreError):  # the marks do no harm; the next change drops them too

@@ -106,6 +106,7 @@ CALLS = [
     Call("log", "truncate_to", {}, {"offset": OFFSET}),
     Call("log", "delete_records_before", {}, {"offset": OFFSET}),
     Call("log", "verify", {}, {"progress": CALLBACK}),
+    Call("log", "subscribe", {}, {"callback": "function"}),
     Call("appender", "append", {"value": b"v"}, {
         "value": CELL, "key": CELL, "timestamp": TIME, "headers": HEADERS,
     }),

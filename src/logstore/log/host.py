@@ -68,6 +68,15 @@ def segments_of(log: Replica) -> tuple[Segment, ...]:
     return log._view[0]
 
 
+# --- telling its subscribers --------------------------------------------------------------------
+
+
+def tell_end(log: Replica) -> None:
+    """Tell a log's subscribers, once, if it was detached; the caller holds none of its locks."""
+    if hasattr(log, "_tell_end"):  # a log that is open to be read only has no subscribers
+        log._tell_end()
+
+
 # --- reading its files --------------------------------------------------------------------------
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from logstore.arguments import callback, flag, timeout_of, whole
+from logstore.arguments import callback, flag, function, timeout_of, whole
 from logstore.config import parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
@@ -15,6 +15,7 @@ from logstore.format.columnar import record_batch as columnar
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
+from logstore.log.subscription import LogEvent, Subscription, tell
 from logstore.log.write import encode, raw_batches, roll, seal
 from logstore.log.write_state import NEVER
 from logstore.log.writer import LogWriter
@@ -99,6 +100,7 @@ class Log(LogWriter):
         name = f"{self.topic}-{self.partition}"
         reason = f"the log {name} was closed: open the store again to use it"
         self.detach(LogClosedError(reason=reason))
+        self._tell_end()
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class Log(LogWriter):
                     data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)
                     self._write(active, data, offset, 0, timestamp, self._leader_epoch)
             if size <= bytes_max:
-                if offset >= self._flush_at or self._waiters:
+                if offset >= self._flush_at or self._waiters or self._subscriptions:
                     self._after_append(offset)
                 return offset
             if bytes_max:
@@ -249,7 +251,8 @@ class Log(LogWriter):
             RecordExpansionError: one needs more memory than the store allows for a batch.
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
         """
-        return raw_batches.append_as_follower(self, raw)
+        with self._telling():
+            return raw_batches.append_as_follower(self, raw)
 
     def append_encoded(self, raw: bytes) -> range:
         """Append whole encoded batches, giving them this log's next offsets and epoch.
@@ -263,7 +266,8 @@ class Log(LogWriter):
             RecordExpansionError: one needs more memory than the store allows for a batch.
             RecordTooLargeError: one is larger than `max_message_bytes`.
         """
-        return raw_batches.append_encoded(self, raw)
+        with self._telling():
+            return raw_batches.append_encoded(self, raw)
 
     def _append_range(self, payload: AnyPayload, durable: bool) -> range:
         if payload.record_count == 0:
@@ -318,6 +322,33 @@ class Log(LogWriter):
         self._check()
         return self.log_end_offset > offset
 
+    def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
+        """Call back whenever the log changes, until the subscription is closed or dropped.
+
+        Subscribe first, then look at `log_end_offset`, then wait: so nothing is missed. An event
+        says what to look at again; it counts nothing. The subscription survives a move of the
+        replica. After `CLOSED`, its last event, ask the store for the log again.
+
+        Args:
+            callback: runs in the thread that changed the log, after that released the log's
+                locks, and in several threads at once. It must return at once (set a flag, wake a
+                loop) and must not append to the log, flush it or change it: a durable append
+                still holds its turn. What it raises is logged.
+
+        Returns:
+            What keeps the subscription: if it is dropped, nothing is called any more.
+
+        Raises:
+            LogStoreError: the log was closed or deleted, or its log dir is offline.
+        """
+        name = f"{self.topic}-{self.partition}"
+        subscription = Subscription(self._subscriptions, name, function(callback, "callback"))
+        unavailable = self._unavailable
+        if unavailable is not None:
+            subscription.close()
+            raise unavailable()
+        return subscription
+
     # --- what removes records, and what looks after them ------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
@@ -357,4 +388,9 @@ class Log(LogWriter):
         """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
         from logstore.log.recovery.repair import repair
 
-        return repair(self)
+        view = self._view
+        try:
+            return repair(self)
+        finally:
+            if self._view is not view:
+                tell(self._subscriptions, LogEvent.TRUNCATED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
 from logstore.log.epochs import LeaderEpochs, OfLog
-from logstore.log.host import log_dir_of, metadata_of, open_segment
+from logstore.log.host import log_dir_of, metadata_of, open_segment, tell_end
 from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superseded
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
@@ -27,7 +27,7 @@ Rates = dict[str, int | str | None]
 
 __all__ = [
     "Handle", "held", "hide", "log_dir_of", "metadata_of", "moving_of", "open_segment", "point_to",
-    "rates_of", "segments_of", "set_moving", "settle", "show", "write_marks",
+    "rates_of", "segments_of", "set_moving", "settle", "show", "tell_end", "write_marks",
 ]  # fmt: skip
 
 

@@ -375,7 +375,8 @@ class LogView(LogReader):
         raise ReadOnlyStoreError(path=self._directory)
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
-    flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
+    flush = subscribe = truncate_to = delete_records_before = repair = _refuse
+    apply_retention = _set_config = _refuse
 
     @property
     def recovery_point(self) -> int:

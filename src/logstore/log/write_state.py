@@ -8,6 +8,8 @@ segment with bytes that may not be on the disk is in `_unflushed` or is the acti
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
@@ -29,6 +31,7 @@ from logstore.log.replica import view_of
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import magic_of
 from logstore.log.segments.segment import Segment
+from logstore.log.subscription import LogEvent, Subscriptions, end_all, tell
 from logstore.log.write import encode
 from logstore.log.write.hung_locks import NOT_WRITING, keeping
 
@@ -83,6 +86,7 @@ class WriteState(LogReader):
         self._appended = threading.Lock()
         self._arrivals = Bell()
         self._waiters = self._arrivals.waiters
+        self._subscriptions: Subscriptions = {}  # empty, and so False, while nobody subscribes
         self._commit: GroupCommit | None = None
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
@@ -242,8 +246,30 @@ class WriteState(LogReader):
     def _of_log(self, log_start_offset: int | None) -> OfLog:
         return OfLog(self.topic, self.partition, self.topic_id, log_start_offset)
 
+    # --- subscribers ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell subscribers afterwards if the log start moved, or the log ended; holds no lock."""
+        start = self._log_start_offset
+        try:
+            yield
+        finally:
+            if self._log_start_offset != start:
+                tell(self._subscriptions, LogEvent.START_MOVED)
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Tell subscribers, once, if the log was detached; the caller holds none of its locks."""
+        if self._subscriptions and self._unavailable is not None:
+            end_all(self._subscriptions)
+
+    # --- its end ----------------------------------------------------------------------------------
+
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Let go of every file at once; from now on every call raises a copy of `reason`.
+
+        It may be called under the log's locks, so it tells no subscriber: see `host.tell_end`.
 
         Args:
             of: only if the log is in this log dir: it may just have been moved away from it.

@@ -17,6 +17,7 @@ from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.format import layouts
 from logstore.format.columnar.columns import Buffer
 from logstore.log.segments.segment import Segment
+from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import batch_group, configuration, encode, flush, roll
 from logstore.log.write.hung_locks import NOT_WRITING, held, reclaim
 from logstore.log.write_state import RELATIVE_OFFSET_MAX, WriteState
@@ -97,7 +98,7 @@ class LogWriter(WriteState):
             if receipt is not None:
                 receipt[0] = offset
         last_offset = offset + payload.last_offset_delta
-        if last_offset >= self._flush_at or self._waiters:
+        if last_offset >= self._flush_at or self._waiters or self._subscriptions:
             self._after_append(last_offset)
         return offset
 
@@ -183,6 +184,8 @@ class LogWriter(WriteState):
         """Wake who waits for records; flush when flush_messages or the open files ask for it."""
         if self._waiters:
             self._arrivals.wake()
+        if self._subscriptions:
+            tell(self._subscriptions, LogEvent.APPENDED)
         if offset >= self._flush_at:
             self._flush_appended(offset + 1)
 

@@ -288,12 +288,15 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
     doomed = os.path.join(
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
-    # What is under way ends first: nothing may write under this name once another log has it.
-    with host.stopped(log):
-        log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
-        try:
-            files.rename(log.directory, doomed)
-            files.sync_dir(log_dir.path)
-        except OSError as error:
-            raise log_dir.failed(error, log.directory, *key) from error
+    try:
+        # What is under way ends first: nothing may write under this name once another log has it.
+        with host.stopped(log):
+            log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
+            try:
+                files.rename(log.directory, doomed)
+                files.sync_dir(log_dir.path)
+            except OSError as error:
+                raise log_dir.failed(error, log.directory, *key) from error
+    finally:
+        host.tell_end(log)
     return doomed

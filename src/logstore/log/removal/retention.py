@@ -36,7 +36,7 @@ def delete_records_before(log: LogWriter, offset: int) -> None:
 
 def _delete_records_before(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
     """Move the log start, in a thread that may be interrupted."""
-    with log._flush_lock, held(log, "_flush_lock"):
+    with log._telling(), log._flush_lock, held(log, "_flush_lock"):
         log._check()
         go_on()
         if offset > log.log_end_offset or offset < 0:
@@ -55,7 +55,7 @@ def apply_retention(log: LogWriter) -> int:
 def _apply_retention(log: LogWriter, go_on: Callable[[], None]) -> int:
     """Drop segments, in a thread that may be interrupted."""
     config = log.config
-    with log._flush_lock, held(log, "_flush_lock"):
+    with log._telling(), log._flush_lock, held(log, "_flush_lock"):
         log._check()
         go_on()
         segments = log._view[0]

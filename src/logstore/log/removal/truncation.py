@@ -26,6 +26,7 @@ from logstore.log.read.cursor import Cursor, corrupt, unreadable
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
+from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import flush, roll
 from logstore.log.write.flush import hidden_failure
 from logstore.log.write.hung_locks import held
@@ -51,7 +52,18 @@ class _Replacement(NamedTuple):
 
 def truncate_to(log: LogWriter, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
-    uninterrupted(partial(_truncate, log, offset))
+    uninterrupted(partial(_truncate_and_tell, log, offset))
+
+
+def _truncate_and_tell(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
+    """Truncate, then tell subscribers, also if it broke off."""
+    view = log._view
+    with log._telling():
+        try:
+            _truncate(log, offset, go_on)
+        finally:
+            if log._view is not view:
+                tell(log._subscriptions, LogEvent.TRUNCATED)
 
 
 def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogDirOfflineError, LogDirSuspectError, LogStoreError
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.write.flush import unflushed_paths
 from logstore.store.dirs.old_copies import Farewell, witness
@@ -222,6 +223,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
             if isinstance(log, Log):  # nobody here writes the others
                 unflushed += unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
+            host.tell_end(log)
         except Exception:  # noqa: BLE001 - the next one must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
     for path in unflushed:

@@ -1,0 +1,119 @@
+"""Call back when a log changes: `Log.subscribe`.
+
+A log refers to its subscriptions weakly, and a subscription does not refer to its log. So a
+subscriber that is dropped keeps neither alive, and a waiting one does not keep a store open.
+
+Threads: any thread may subscribe, close and tell. Entries come and go by single calls in C, and
+a snapshot is one such call too, so there is no lock, and a weak reference may end at any moment.
+No wake-up is lost: a thread that changes the log does so first and looks for subscriptions after
+that; a subscriber is entered first and looks at the log after that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Self
+from weakref import ref
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class LogEvent(enum.Enum):
+    """What happened to a log. Ignore members that you do not know: later versions add some."""
+
+    APPENDED = "records were appended"
+    TRUNCATED = "records at its end were dropped, or a repair rewrote segments"
+    START_MOVED = "its log start offset rose"
+    CLOSED = "it was closed or deleted, or its log dir went offline"
+
+
+Callback = Callable[[LogEvent], object]
+Subscriptions = dict[int, "ref[Subscription]"]  # those of one log, in the order of their begin
+
+_numbers = count()
+
+
+class Subscription:
+    """Receive the events of one log until it is closed, dropped, or told `CLOSED`.
+
+    Keep it: a subscription that nobody refers to has ended. It does not keep its log, or the
+    store, open. Use it in a `with` block, or close it.
+    """
+
+    __slots__ = ("__weakref__", "_callback", "_forget", "_name")
+
+    def __init__(self, subscriptions: Subscriptions, name: str, callback: Callback) -> None:
+        """Use `Log.subscribe`."""
+        number = next(_numbers)
+        forget = partial(subscriptions.pop, number, None)
+        self._name = name
+        self._callback: Callback | None = callback
+        self._forget: Callable[[], object] = forget
+        subscriptions[number] = ref(self, lambda _: forget())
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self._name}{', closed' if self.is_closed else ''}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended: by `close`, or with its log."""
+        return self._callback is None
+
+    def close(self) -> None:
+        """Receive nothing more; twice is fine. A call that runs in another thread may still end."""
+        self._callback = None
+        self._forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, event: LogEvent) -> None:
+        """Pass on an event; what the callback raises is logged. `CLOSED` is the last one."""
+        callback = self._callback
+        if callback is None:
+            return
+        if event is LogEvent.CLOSED:
+            self._callback = None
+        try:
+            callback(event)
+        except Exception:  # it must not end an append, nor another subscriber's call
+            import logging
+
+            text = "a subscriber of %s raised at %s"
+            logging.getLogger("logstore").warning(text, self._name, event.name, exc_info=True)
+
+
+def tell(subscriptions: Subscriptions, event: LogEvent) -> None:
+    """Call all subscribers of a log; the caller holds none of the log's locks."""
+    _call_each(iter(list(subscriptions.values())), event)
+
+
+def end_all(subscriptions: Subscriptions) -> None:
+    """Call all subscribers of a log that has ended, each for the last time."""
+    numbers = list(subscriptions)
+    entries = [subscriptions.pop(number, None) for number in numbers]
+    _call_each(iter([entry for entry in entries if entry is not None]), LogEvent.CLOSED)
+
+
+def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
+    """Call subscribers; an interrupt of one of them is raised once the others were called."""
+    try:
+        for entry in entries:
+            subscription = entry()
+            if subscription is not None:
+                subscription.call(event)
+    except BaseException:
+        _call_each(entries, event)
+        raise
