@@ -34,6 +34,8 @@ OBJECTS = {
     "Record",
     "RecordBatch",
     "StoreConfig",
+    "StoreEvent",
+    "StoreEventKind",
     "Subscription",
     "TopicPartition",
 }
@@ -41,7 +43,10 @@ OBJECTS = {
 # The contract: names, and their parameters in order; what follows `*` is given by keyword.
 STORE_METHODS = {
     "open": "log_dirs * config read_only format_new on_log_dir_failure",
-    "create": "topic partition * log_dir config is_new",
+    "create": "topic partition * log_dir config is_new exist_ok topic_id",
+    "add_listener": "listener",
+    "remove_listener": "listener",
+    "on_close": "callback",
     "log": "topic partition",
     "create_topic": "topic partitions * config exist_ok",
     "delete": "topic partition",

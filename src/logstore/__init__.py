@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
     from logstore.log.subscription import LogEvent, Subscription
     from logstore.store.store import LogStore
+    from logstore.store.upkeep.events import StoreEvent, StoreEventKind
 
 __version__ = "0.1.0"
 
@@ -83,6 +84,8 @@ __all__ = [
     "ReplicaIncompleteError",
     "ReplicaOfflineError",
     "StoreConfig",
+    "StoreEvent",
+    "StoreEventKind",
     "Subscription",
     "TopicPartition",
     "UnknownPartitionError",
@@ -96,6 +99,8 @@ _ROOMS = {
     "LogStore": "logstore.store.store",
     "Record": "logstore.format.batch",
     "RecordBatch": "logstore.format.batch",
+    "StoreEvent": "logstore.store.upkeep.events",
+    "StoreEventKind": "logstore.store.upkeep.events",
     "Subscription": "logstore.log.subscription",
 }
 

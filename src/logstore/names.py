@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from binascii import a2b_base64
+from typing import Any, NamedTuple
 
-from logstore.arguments import text, whole
+from logstore.arguments import shown, text, whole, wrong
 
 TOPIC_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
@@ -34,6 +35,30 @@ def partition_named(topic: str, partition: int) -> TopicPartition:
     if type(topic) is not str or type(partition) is not int:
         topic, partition = text(topic, "topic"), whole(partition, "partition")
     return TopicPartition(topic, partition)
+
+
+def topic_id_of(given: Any) -> bytes:
+    """Convert a topic id: 16 bytes, 32 hex digits, or 22 characters as Kafka writes it.
+
+    Raises:
+        TypeError, ValueError: it is none of these, or one that Kafka keeps for itself.
+    """
+    if isinstance(given, bytes):
+        topic_id = given
+    elif not isinstance(given, str):
+        raise wrong("topic_id", "16 bytes, or text", given)
+    elif re.fullmatch(r"[0-9a-fA-F]{32}", given):
+        topic_id = bytes.fromhex(given)
+    elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):  # the last one carries four bits
+        topic_id = a2b_base64(given.replace("-", "+").replace("_", "/") + "==")
+    else:
+        topic_id = b""
+    if len(topic_id) != 16:
+        reason = "is neither 16 bytes nor 32 hex digits nor Kafka's 22 characters of base64"
+        raise ValueError(f"topic_id {shown(given)} {reason}")
+    if topic_id[:15] == bytes(15) and topic_id[15] < 2:  # Uuid.ZERO_UUID, Uuid.METADATA_TOPIC_ID
+        raise ValueError(f"topic_id {shown(given)} is reserved by Kafka")
+    return topic_id
 
 
 def key_or_none(given: object) -> TopicPartition | None:

@@ -12,7 +12,7 @@ from typing import Self
 from logstore.arguments import flag, instance, text, whole
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogDirError, LogStoreError, ReadOnlyStoreError
-from logstore.names import TopicPartition
+from logstore.names import TopicPartition, partition_named
 from logstore.store.store import LogStore, StrPath
 from logstore.store.view import LogStoreView
 from mover import job as jobs
@@ -167,6 +167,13 @@ class ReplicaMover:
     def moves(self) -> list[Move]:
         """List the moves that were requested or resumed, including those that have ended."""
         return self._moves.all()
+
+    def move_of(self, topic: str, partition: int) -> Move | None:
+        """Find the newest move of a partition; None if this mover has none.
+
+        It may have ended: see `Move.state`.
+        """
+        return self._moves.newest(partition_named(topic, partition))
 
     def _submit(
         self, topic: str, partition: int, log_dir: StrPath, rate: Rate, *, waits_for_room: bool

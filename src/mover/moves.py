@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from logstore.errors import LogDirError, LogStoreError
 from logstore.log import relocation
+from logstore.names import TopicPartition
 from logstore.store.host import StoreHost
 from mover import job as jobs
 from mover.errors import MoveError
@@ -52,6 +53,7 @@ class Moves:
         self._wake_threads = wake_threads
         self._is_verified = is_verified
         self._all: list[Move] = []
+        self._newest: dict[TopicPartition, Move] = {}
         self._queue: list[Move] = []
 
     def all(self) -> list[Move]:
@@ -66,6 +68,11 @@ class Moves:
     def add(self, move: Move) -> None:
         """Add a move that was requested or is resumed; it is not queued yet."""
         self._all.append(move)
+        self._newest[move.key] = move
+
+    def newest(self, key: TopicPartition) -> Move | None:
+        """Find the move of a partition that was requested or resumed last."""
+        return self._newest.get(key)
 
     def close(self) -> None:
         """Accept no request any more; the moves that have not ended belong to the next mover."""

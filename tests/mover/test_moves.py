@@ -60,6 +60,21 @@ def test_a_move_to_where_it_is_does_nothing(store: LogStore, log: Log, base: Pat
     assert replica_dirs(base) == ["a/orders-0"]
 
 
+def test_the_newest_move_of_a_partition_is_found(store: LogStore, log: Log, base: Path) -> None:
+    """Also once it has ended; a partition that was never moved has none."""
+    store.create("other", 0)
+    with ReplicaMover(store) as mover:
+        assert mover.move_of("orders", 0) is None
+        first = mover.move("orders", 0, base / "b")
+        assert mover.move_of("orders", 0) is first
+        first.wait(SECONDS_MAX)
+        assert mover.move_of("orders", 0) is first
+        second = mover.move("orders", 0, base / "a")
+        assert mover.move_of("orders", 0) is second
+        second.wait(SECONDS_MAX)
+        assert mover.move_of("other", 0) is mover.move_of("unknown", 3) is None
+
+
 def test_what_is_appended_meanwhile_comes_along(store: LogStore, log: Log, base: Path) -> None:
     """Appends and rolls between any two chunks are in the copy."""
     with gated(store) as (mover, gate):

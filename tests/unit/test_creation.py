@@ -211,3 +211,54 @@ def test_many_threads_that_ask_for_one_partition_get_one_log(tmp_path: Path) -> 
         for number in range(20):
             made = [pool.submit(store.create, "t", number, exist_ok=True) for _ in range(8)]
             assert len({id(one.result()) for one in made}) == 1
+
+
+def test_a_given_topic_id_is_kept_whichever_way_it_is_written(tmp_path: Path) -> None:
+    """16 bytes, hex digits and Kafka's base64 are one id; it is still there after a restart."""
+    given = bytes(range(240, 256))
+    ways: list[bytes | str] = [given, given.hex(), given.hex().upper(), "8PHy8_T19vf4-fr7_P3-_w"]
+    with LogStore.open(tmp_path) as store:
+        for number, way in enumerate(ways):
+            assert store.create("orders", number, topic_id=way).topic_id == given
+        other = store.create("orders", 9)
+        assert other.topic_id != given
+        assert store.create("orders", 0, exist_ok=True, topic_id=given).topic_id == given
+        with pytest.raises(PartitionExistsError, match=given.hex()):
+            store.create("orders", 0, exist_ok=True, topic_id=other.topic_id)
+    with LogStore.open(tmp_path) as store:
+        assert {store["orders", number].topic_id for number in range(4)} == {given}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [b"", bytes(15), bytes(16), bytes(17), "", "0" * 32, "f" * 31, "g" * 32, "A" * 22,
+     "AAAAAAAAAAAAAAAAAAAAAQ", "8PHy8_T19vf4-fr7_P3-_x", "8PHy8/T19vf4+fr7/P3+/w", "é" * 32],
+    ids=repr,
+)  # fmt: skip
+def test_a_wrong_topic_id_is_refused(tmp_path: Path, given: bytes | str) -> None:
+    """Also the two that Kafka keeps for itself, and an alphabet that Kafka does not use."""
+    with LogStore.open(tmp_path) as store:
+        with pytest.raises(ValueError, match="topic_id"):
+            store.create("orders", 0, topic_id=given)
+        assert len(store) == 0
+
+
+def test_a_topic_id_of_another_topic_is_refused(tmp_path: Path) -> None:
+    """Also if both are created at the same time: at most one of them gets it."""
+    with LogStore.open(tmp_path) as store, ThreadPoolExecutor(8) as pool:
+        taken = store.create("orders", 0).topic_id
+        with pytest.raises(ValueError, match="that of orders-0"):
+            store.create("clicks", 0, topic_id=taken)
+        store.create("orders", 1, topic_id=taken)
+        store.delete("orders", 0)
+        store.delete("orders", 1)
+        store.create("clicks", 0, topic_id=taken)
+        for number in range(10):
+            wanted = os.urandom(16)
+            made = [
+                pool.submit(store.create, f"t{number}-{one}", 0, topic_id=wanted)
+                for one in range(8)
+            ]
+            assert sum(one.exception() is None for one in made) <= 1
+            assert sum(store[key].topic_id == wanted for key in store) <= 1
+        assert not store._replicas.claimed_ids

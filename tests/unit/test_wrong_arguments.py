@@ -115,7 +115,7 @@ CALLS = [
     Call("slice", "read_batches", {}, {"zero_copy": FLAG}),
     Call("store", "create", {"topic": "t", "partition": 0}, {
         "topic": "text", "partition": "number", "log_dir": "none text", "config": "none",
-        "is_new": FLAG, "exist_ok": FLAG,
+        "is_new": FLAG, "exist_ok": FLAG, "topic_id": "none",
     }),
     Call("store", "set_config", {**ORDERS, "changes": {}}, {
         "topic": "text", "partition": "number", "changes": "mapping",
@@ -141,6 +141,9 @@ CALLS = [
     Call("store", "verify", {}, {
         "topic": "none text", "partition": "none number", "progress": CALLBACK,
     }),
+    Call("store", "add_listener", {}, {"listener": "function"}),
+    Call("store", "remove_listener", {}, {"listener": "function"}),
+    Call("store", "on_close", {}, {"callback": "function"}),
     Call("store", "close", {}, {"timeout": TIMEOUT}),
     Call("LogStore", "open", {"log_dirs": "x"}, {
         "log_dirs": "text array", "config": "none", "read_only": FLAG, "format_new": FLAG,
@@ -150,6 +153,7 @@ CALLS = [
     Call("mover", "move", {"topic": "orders", "partition": 0, "log_dir": "a"}, {
         "topic": "text", "partition": "number", "log_dir": PATH, "throttled_rate": RATE,
     }),
+    Call("mover", "move_of", ORDERS, {"topic": "text", "partition": "number negative huge"}),
     Call("mover", "execute", {}, {"plan": ""}),
     Call("mover", "change_replica_dirs", {}, {"assignment": ""}),
     Call("mover", "set_throttled_rate", {"rate": 1}, {"rate": RATE, "log_dir": "none text"}),

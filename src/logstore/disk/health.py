@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from logstore.disk.states import (
     REMEDIES,
@@ -30,6 +31,8 @@ class Health:
         is_refusing: offline or suspect: every call raises.
         is_refusing_appends: the same, or full.
         since_ms: when the state that is shown began, ms since the epoch.
+        on_change: is called with the conditions before and after each change, and its reason, in
+            the order of the changes: the lock is held, so it must neither wait nor raise.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,6 +46,7 @@ class Health:
         self.is_slow = False
         self.is_refusing = False
         self.is_refusing_appends = False
+        self.on_change: Callable[[Conditions, Conditions, str], None] | None = None
         self._reasons: dict[LogDirState, str] = {}
         self._changing = threading.Lock()
 
@@ -76,6 +80,8 @@ class Health:
             if state_of(conditions) is not state_of(before):
                 self.since_ms = time.time_ns() // 1_000_000
             self._take(conditions)
+            if self.on_change is not None:
+                self.on_change(before, conditions, reason)
         if not self._is_told_already(conditions):
             self._tell(before, conditions, reason, has_remedy=has_remedy)
         return True

@@ -229,10 +229,6 @@ class StoreAdministration(StoreFailures):
         except OSError as error:
             raise log_dir.failed(error) from error
 
-    def _check_owner(self) -> None:
-        """Raise unless this process may change the store."""
-        self._check()
-
     def _withdraw_wish(self, key: TopicPartition) -> None:
         for log_dir in self._replicas.log_dirs:
             if key in log_dir.settings.preferred:
@@ -270,6 +266,7 @@ class StoreAdministration(StoreFailures):
         if keeper is not None:
             keeper.stop()
         self._drop_dir(log_dir)
+        self._removed(log_dir.path)
         log_dir.release()
         return ()
 

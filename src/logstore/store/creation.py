@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from logstore.config import LogConfig
@@ -32,7 +32,7 @@ from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.dirs.old_copies import settle
-from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas
+from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas, key_of
 from logstore.store.start.dir_actions import make_deleted
 from logstore.store.upkeep.purge import companions, forget_companions
 from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
@@ -53,20 +53,54 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
         replicas.check_no_dir_is_bad(key, NEVER_THERE)
 
 
-def existing(replicas: Replicas, key: TopicPartition, config: LogConfig | None) -> Log | None:
+@contextmanager
+def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
+    """Claim a topic id, or a random one, for a topic while a partition of it is made.
+
+    Raises:
+        ValueError: a partition of another topic has it, or is being made with it. Partitions in
+            log dirs that do not serve are not known.
+    """
+    if topic_id is None:
+        yield os.urandom(16)
+        return
+    claim = (topic_id, key)
+    replicas.claimed_ids.append(claim)
+    try:
+        others = [other for id_, other in list(replicas.claimed_ids) if id_ == topic_id]
+        logs = [replica.log for replica in list(replicas.opened.values())]
+        logs += [replica.log for replica in list(replicas.incomplete.values())]
+        others += [key_of(log) for log in logs if log.topic_id == topic_id]
+        for other in others:
+            if other.topic != key.topic:
+                raise ValueError(f"topic_id {topic_id.hex()} is that of {other}, another topic")
+        yield topic_id
+    finally:
+        replicas.claimed_ids.remove(claim)
+
+
+def existing(
+    replicas: Replicas,
+    key: TopicPartition,
+    config: LogConfig | None,
+    topic_id: bytes | None = None,
+) -> Log | None:
     """Give the log of a partition that is there, or None; its entry is reserved.
 
     Args:
-        config: what the caller counts on; None takes any configuration.
+        config, topic_id: what the caller counts on; None takes any.
 
     Raises:
-        PartitionExistsError: it is there with another configuration.
+        PartitionExistsError: it is there with another configuration or topic id.
         LogDirError: its log dir does not serve.
     """
     replica = replicas.opened.get(key) or replicas.incomplete.get(key)
     if replica is None:
         return None
     replica.log_dir.check()
+    if topic_id not in (None, replica.log.topic_id):
+        reason = f"partition {key} exists with another topic id: {replica.log.topic_id.hex()}"
+        raise PartitionExistsError(reason, topic=key.topic, partition=key.partition)
     stored = replica.log.config.to_dict()
     wanted = stored if config is None else config.to_dict()
     differences = {
@@ -91,6 +125,7 @@ def create(
     key: TopicPartition,
     config: LogConfig,
     log_dir: LogDir | None,
+    topic_id: bytes,
 ) -> Log:
     """Make a log on the given log dir, or on the best one that works.
 
@@ -98,7 +133,7 @@ def create(
         LogDirError: of the last log dir that was tried.
     """
     dir_name(*key)
-    metadata = PartitionMetadata(key.topic, key.partition, os.urandom(16), config=config)
+    metadata = PartitionMetadata(key.topic, key.partition, topic_id, config=config)
     if log_dir is not None:
         check_takes_replicas(replicas, log_dir)
         return _create_on(log_dir, replicas, environment, metadata)

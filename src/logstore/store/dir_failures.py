@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from logstore.arguments import known_as
+from logstore.arguments import function, known_as
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError
 from logstore.store.host import StoreHost
 from logstore.store.reader import StoreReader
+from logstore.store.upkeep.events import Events, StoreEvent
 
 FailureCallback = Callable[[LogDirOfflineError], object]
 
@@ -33,12 +34,57 @@ class StoreFailures(StoreReader):
         self._lifecycle = threading.Lock()
         self._is_armed = False
         self._keepers = {}
+        self._events = Events()
         # Under the lifecycle lock: the dirs that were seen to, the threads that do, and those that
         # could not be had.
         self._reported: set[LogDir] = set()
         self._seers: list[threading.Thread] = []
         self._unseen: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
         self.host = StoreHost(self._check, lambda: self._replicas, self._dir_named, self._keepers)
+
+    # --- who is told ------------------------------------------------------------------------------
+
+    def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
+        """Call a function for each event of the store: log dirs, and replicas as wholes.
+
+        Each event is delivered once, and all in order, by a thread of the listener's own. The
+        function may block: events wait for it, without a bound, and none is dropped. What it raises
+        is logged. Nothing is told of before this call: after it, look at `describe_dirs`. A close
+        waits up to 5 s, or its timeout, for the last events. Adding it again changes nothing.
+
+        Raises:
+            LogDirError: retriable; the process can have no further thread.
+        """
+        function(listener, "listener")
+        self._check_owner()
+        self._events.add(listener, self.log_dirs[0])
+
+    def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
+        """Call a listener no more, not even for events that wait; twice is fine.
+
+        A call that runs in its thread may still end.
+        """
+        self._events.remove(function(listener, "listener"))
+
+    def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function once, before the store closes its logs; the newest is called first.
+
+        The store still serves then, and `close` waits for the function. What it raises is logged,
+        and the store is closed all the same. If the store is dropped without a close, it is not
+        called.
+
+        Returns:
+            A function that withdraws the callback; calling it twice is fine.
+        """
+        function(callback, "callback")
+        self._check_owner()
+        return self.host.on_close(callback)
+
+    def _check_owner(self) -> None:
+        """Raise unless this process may change the store."""
+        self._check()
+
+    # --- failures ---------------------------------------------------------------------------------
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
         """Have a log dir that has become suspect probed until it answers."""

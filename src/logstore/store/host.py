@@ -7,6 +7,7 @@ must stop before the logs are closed. It uses this class and public methods, not
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
@@ -50,6 +51,8 @@ class StoreHost:
         self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
+        self._on_close: list[list[Callback]] = []  # each in a list of its own, told apart by it
+        self._closing = threading.RLock()  # a callback may close the store
 
     def check(self) -> None:
         """Raise LogClosedError if the store is closed, or was opened before a fork."""
@@ -94,6 +97,18 @@ class StoreHost:
         """Call something before the store closes its logs; what it raises ends the close."""
         self._before_close.append(callback)
 
+    def on_close(self, callback: Callback) -> Callable[[], None]:
+        """Call something once, before a close, which waits for it; see `LogStore.on_close`."""
+        entry = [callback]
+        self._on_close.append(entry)
+
+        def withdraw() -> None:
+            entry.clear()
+            with suppress(ValueError):
+                self._on_close.remove(entry)
+
+        return withdraw
+
     def on_answer(self, callback: Callback) -> None:
         """Call something when a log dir that hung answers, or returned; it must not wait."""
         self._on_answer.append(callback)
@@ -105,9 +120,26 @@ class StoreHost:
                 listed.remove(callback)
 
     def closing(self) -> None:
-        """Call those that asked for it before the logs are closed."""
+        """Call those that asked for it before the logs are closed.
+
+        A close that comes while another one calls them waits until all were called.
+        """
+        with self._closing:
+            while self._on_close:
+                with suppress(IndexError):  # the last one was withdrawn just now
+                    for callback in self._on_close.pop():
+                        self._call(callback)
         for callback in list(self._before_close):
             callback()
+
+    def _call(self, callback: Callback) -> None:
+        try:
+            callback()
+        except Exception:  # the store is closed all the same
+            import logging
+
+            text = "a callback of on_close raised"
+            logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
         """Call those that wait for a log dir."""

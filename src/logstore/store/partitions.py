@@ -9,8 +9,15 @@ from logstore.arguments import flag, instance, known_as, text, whole, wrong
 from logstore.config import LogConfig
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.log.log import Log
-from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
+from logstore.names import (
+    TopicPartition,
+    partition_named,
+    topic_id_of,
+    validate_partition,
+    validate_topic,
+)
 from logstore.store.administration import StoreAdministration, StrPath
+from logstore.store.upkeep.events import StoreEventKind
 
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
@@ -30,6 +37,7 @@ class StorePartitions(StoreAdministration):
         config: LogConfig | None = None,
         is_new: bool = False,
         exist_ok: bool = False,
+        topic_id: bytes | str | None = None,
     ) -> Log:
         """Create a partition, on the disk with the most space unless `log_dir` is given.
 
@@ -37,9 +45,13 @@ class StorePartitions(StoreAdministration):
             config: stored with the partition; the store's `log_config` if None.
             is_new: the partition is known not to exist, so create it even while a log dir that
                 might hold it is offline (KIP-112).
-            exist_ok: give the log that is there, wherever it is; a `config` has to equal its own.
+            exist_ok: give the log that is there, wherever it is; a `config` and a `topic_id` have
+                to equal its own.
+            topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
+                Kafka writes it. Partitions of one topic may share it. A random one if None.
 
         Raises:
+            ValueError: the topic id is wrong, or a partition of another topic has it.
             PartitionExistsError: it is there already, or has another configuration.
             LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
             LogDirFullError: every disk is full.
@@ -52,16 +64,22 @@ class StorePartitions(StoreAdministration):
         instance(settings, LogConfig, "config")
         if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
             raise ValueError("is_new says that no such partition exists, exist_ok that it may")
+        own_id = None if topic_id is None else topic_id_of(topic_id)
         chosen = None if log_dir is None else self._dir_named(log_dir)
         if exist_ok and key in self._replicas.offline:
             self._replicas.lookup(*key)  # opens it if it can be opened by now
         with self._replicas.reserved(key):
             self._check()
-            log = creation.existing(self._replicas, key, config) if exist_ok else None
+            log = creation.existing(self._replicas, key, config, own_id) if exist_ok else None
             if log is not None:
                 return log
             creation.check_absent(self._replicas, key, is_new=is_new)
-            return creation.create(self._replicas, self._environment, key, settings, chosen)
+            with creation.claimed(self._replicas, key, own_id) as chosen_id:
+                log = creation.create(
+                    self._replicas, self._environment, key, settings, chosen, chosen_id
+                )
+            self._events.of_replica(StoreEventKind.REPLICA_CREATED, key, log.log_dir)
+            return log
 
     @uninterruptible
     def create_topic(
@@ -174,10 +192,13 @@ class StorePartitions(StoreAdministration):
         if old_copies.is_missing(self._replicas, key):
             with self._replicas.reserved(key):
                 if old_copies.give_up(self._replicas, key):
+                    self._events.of_replica(StoreEventKind.REPLICA_DELETED, key, None)
                     return
         self._replicas.lookup(topic, partition)
         with self._replicas.reserved_unmoved(key, "the partition is deleted"):
             doomed = creation.delete(self._replicas, key)
+            path = doomed[-1].log_dir.path
+            self._events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
         self._replicas.purge(doomed)
 
     @uninterruptible

@@ -98,6 +98,10 @@ class Replicas(ReplicaReservations):
         # Log dirs that are being brought in or taken out: they take no new replicas.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
+        # The topic ids of partitions that are being made with a given one.
+        self.claimed_ids: list[tuple[bytes, TopicPartition]] = []
+        # Called with a replica that was moved, and its log dirs before and after.
+        self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
         # What the keepers were told to remove, and is not gone yet: paths, and their log dirs.
         self.doomed: dict[str, LogDir] = {}
         # Copies that moves of this process have begun, by path: they go before a deletion may.
@@ -251,6 +255,7 @@ class Replicas(ReplicaReservations):
         del self._on[old_dir.path][key]
         self.figures[old_dir.path].remove(log)
         self._arrived.setdefault(log_dir.path, []).append(log)
+        self.on_move(key, old_dir.path, log_dir.path)
         if log_dir.is_offline:  # who went through its logs before this one was among them
             log.detach(log_dir.offline_error(), of=log_dir)
 

@@ -15,6 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.store.host import StoreHost
 from logstore.store.replicas import Replicas
+from logstore.store.upkeep.events import Events, StoreEvent, StoreEventKind
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class StoreState:
     admin: Admin
     recovery_report: RecoveryReport
     host: StoreHost
+    _events: Events
     _lifecycle: threading.Lock
     _replicas: Replicas
     _environment: LogEnvironment
@@ -61,6 +63,10 @@ class StoreState:
         self._replicas.drop_dir(log_dir)
         log_dir.leave()
         self._membership.note_missing()
+
+    def _removed(self, path: str | None) -> None:
+        """Tell listeners that a log dir is none of the store's any more."""
+        self._events.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
         """Make the keeper of a log dir; others may ask it for things from here on."""

@@ -201,6 +201,7 @@ class LogStore(StorePartitions):
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._membership = Membership(self._replicas, opened.roll, patience_seconds)
         self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
+        self._events.follow(self._replicas)
         self._watchdog = Watchdog(
             self._replicas,
             self.config.log_dir_suspect_ms / 1000,

@@ -25,6 +25,7 @@ from logstore.store.dirs.lost_dirs import refuse_loss, replicas_of
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import last_at
 from logstore.store.start.refusals import missing_remedy
+from logstore.store.upkeep.events import StoreEvent, StoreEventKind
 from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
 from logstore.units import format_count
 
@@ -52,6 +53,7 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
         _take_possession(store, admission, log_dir)
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(store._log_dir_failed))
+        store._events.watch(log_dir)
         if log_dir.is_offline:  # it failed before anybody was told of failures
             store._log_dir_failed(log_dir)
         store._membership.note_missing()
@@ -63,6 +65,8 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
         forget_postponed(replicas, loader.purges)
         for doomed in loader.purges:
             replicas.purge(doomed)
+        kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
+        store._events.post(StoreEvent(kind, log_dir.path))
         store._log_dir_answered()
     except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
         _break_off(store, log_dir, error)

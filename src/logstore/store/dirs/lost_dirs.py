@@ -127,6 +127,7 @@ def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[T
         if replicas.dir_holding(key) is log_dir:
             replicas.remove(key)
     store._drop_dir(log_dir)
+    store._removed(log_dir.path)
     return tuple(key for key in held if key not in replicas)
 
 
@@ -142,7 +143,9 @@ def give_up_missing(
     held = replicas_of(replicas, directory_id)
     if not may_lose:
         _ask(replicas, directory_id, held)
+    path = replicas.last_path_of(directory_id)
     store._membership.forget(directory_id)
+    store._removed(path)
     return tuple(key for key in held if key not in replicas)
 
 

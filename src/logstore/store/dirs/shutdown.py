@@ -76,6 +76,7 @@ class Closing:
             self._close_dirs(store, timeout)
         self._wait_for_seers(timeout)
         store._watchdog.stop()
+        store._events.close(timeout)
 
     def _close_dirs(self, store: StoreState, timeout: float | None) -> None:
         replicas, keepers = store._replicas, store._keepers

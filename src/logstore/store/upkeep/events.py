@@ -1,0 +1,248 @@
+"""Tell listeners what happens to a store: `LogStore.add_listener`.
+
+    state of a log dir, create, delete, move -> Events.post -> a queue and a thread per listener
+
+A thread that causes an event only appends it to queues. Each listener has a thread of its own, so
+one that blocks delays neither the store nor another listener. A queue has no bound: an event is a
+hundred bytes, they are rare, and none is ever dropped.
+
+Threads: `Events._lock` makes the order of events the same for all listeners. It is held for
+moments, under any other lock, and no lock is taken under it. While a listener's thread waits, it
+refers to its bell alone: so a listener that refers to the store does not keep it open.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from weakref import ref
+
+from logstore.disk.bell import Bell
+from logstore.disk.log_dir import LogDir
+from logstore.disk.states import Conditions, LogDirState
+from logstore.disk.threads import Thread, start_for
+from logstore.errors import LogClosedError
+from logstore.names import TopicPartition
+from logstore.store.replicas import Replicas
+
+# So long does a close wait for the listeners to take the last events.
+LAST_SECONDS_MAX = 5.0
+
+
+class StoreEventKind(enum.Enum):
+    """What happened to a store. Ignore members that you do not know: later versions add some."""
+
+    LOG_DIR_OFFLINE = "a log dir failed or was taken offline"
+    LOG_DIR_SUSPECT = "a log dir does not answer"
+    LOG_DIR_ANSWERING = "a log dir that was suspect answers again"
+    LOG_DIR_FULL = "a log dir is full"
+    LOG_DIR_HAS_ROOM = "a log dir that was full has room again"
+    LOG_DIR_ADDED = "a log dir was added and serves"
+    LOG_DIR_RETURNED = "a log dir that was offline serves again"
+    LOG_DIR_REMOVED = "a log dir was taken out of the store"
+    REPLICA_CREATED = "a partition was created"
+    REPLICA_DELETED = "a partition was deleted"
+    REPLICA_MOVED = "a replica was moved to another log dir"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEvent:
+    """One thing that happened to a store.
+
+    Attributes:
+        log_dir: the log dir; of a moved replica, where it is now; None of a deleted partition whose
+            log dir is not known.
+        reason: why the log dir is offline, suspect or full; else empty.
+        topic, partition: of an event of a replica; else None.
+        source, target: the log dirs of a move; else None.
+    """
+
+    kind: StoreEventKind
+    log_dir: str | None
+    reason: str = ""
+    topic: str | None = None
+    partition: int | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+Listener = Callable[[StoreEvent], object]
+
+
+class _Listening:
+    """One listener, and the events that it has not taken."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.bell = Bell()
+        self.is_over = False
+        self._events: deque[StoreEvent] = deque()
+        # Itself, once it is to finish. The thread holds this list, and no more of the listener.
+        self._kept: list[_Listening] = []
+        entry = ref(self, partial(_ring, self.bell))
+        arguments = (entry, self._kept, self.bell)
+        self.thread = Thread(target=_listen, args=arguments, name="logstore-listener", daemon=True)
+
+    def put(self, event: StoreEvent) -> None:
+        """Add an event."""
+        self._events.append(event)
+        self.bell.ring()
+
+    def end(self, *, is_to_finish: bool) -> None:
+        """Have the thread end, at once or once all events are taken."""
+        self.is_over = True
+        if is_to_finish:
+            self._kept.append(self)
+        else:
+            self._events.clear()
+        self.bell.ring()
+
+    def deliver(self) -> bool:
+        """Call the listener for each event; False once nothing more will come."""
+        is_over = self.is_over
+        while True:
+            try:
+                event = self._events.popleft()
+            except IndexError:  # no more, or the listener was removed
+                return not is_over
+            try:
+                self.listener(event)
+            except Exception:  # it must not end the thread
+                import logging
+
+                text = "a listener raised at %s"
+                logging.getLogger("logstore").warning(text, event.kind.name, exc_info=True)
+
+
+def _ring(bell: Bell, _: object) -> None:
+    bell.ring()
+
+
+def _listen(entry: ref[_Listening], kept: list[_Listening], bell: Bell) -> None:
+    """Deliver events until the listener is removed, or dropped with its store.
+
+    Args:
+        kept: the listener, if its last events wait for this thread.
+    """
+    is_open = True
+    while is_open:
+        bell.wait()
+        bell.clear()
+        listening = entry()
+        is_open = listening is not None and listening.deliver()
+        del listening
+    kept.clear()
+
+
+class Events:
+    """The listeners of one store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: tuple[_Listening, ...] = ()
+        self._is_closed = False
+
+    def add(self, listener: Listener, path: str) -> None:
+        """Add a listener; twice is once.
+
+        Args:
+            path: a log dir, for the error.
+
+        Raises:
+            LogDirError: retriable; the process can have no further thread.
+            LogClosedError: the store was closed meanwhile.
+        """
+        listening = _Listening(listener)
+        start_for(path, listening.thread)
+        with self._lock:
+            if not self._is_closed and self._find(listener) is None:
+                self._listeners += (listening,)
+                return
+        listening.end(is_to_finish=False)
+        if self._is_closed:
+            raise LogClosedError(reason="the store was closed")
+
+    def remove(self, listener: Listener) -> None:
+        """Remove a listener; one that is not there is fine."""
+        with self._lock:
+            found = self._find(listener)
+            self._listeners = tuple(one for one in self._listeners if one is not found)
+        if found is not None:
+            found.end(is_to_finish=False)
+
+    def _find(self, listener: Listener) -> _Listening | None:
+        return next((one for one in self._listeners if one.listener == listener), None)
+
+    def post(self, event: StoreEvent) -> None:
+        """Give an event to all listeners; waits for none of them."""
+        if self._listeners:
+            with self._lock:
+                for one in self._listeners:
+                    one.put(event)
+
+    def close(self, timeout: float | None) -> None:
+        """Let the listeners take the last events and end; waits for that, but not for ever."""
+        with self._lock:
+            listeners, self._listeners, self._is_closed = self._listeners, (), True
+        for one in listeners:
+            one.end(is_to_finish=True)
+        deadline = time.monotonic() + (LAST_SECONDS_MAX if timeout is None else timeout)
+        for one in listeners:
+            if one.thread is not threading.current_thread():
+                one.thread.join(max(0.0, deadline - time.monotonic()))
+
+    # --- what is posted ---------------------------------------------------------------------------
+
+    def follow(self, replicas: Replicas) -> None:
+        """Post the moves of a store's replicas, and what happens to its log dirs, from now on."""
+        entry = ref(self)
+
+        def moved(key: TopicPartition, source: str, target: str) -> None:
+            events = entry()
+            if events is not None:
+                events._moved(key, source, target)
+
+        replicas.on_move = moved
+        for log_dir in replicas.log_dirs:
+            self.watch(log_dir)
+
+    def watch(self, log_dir: LogDir) -> None:
+        """Post the changes of a log dir's state from now on; it does not keep this object."""
+        entry, path = ref(self), log_dir.path
+
+        def changed(before: Conditions, after: Conditions, reason: str) -> None:
+            events = entry()
+            if events is not None:
+                events._changed(path, before, after, reason)
+
+        log_dir.on_change = changed
+
+    def _changed(self, path: str, before: Conditions, after: Conditions, reason: str) -> None:
+        """Post what changed; the log dir's lock is held, so the order is that of the changes."""
+        kind, added, ended = StoreEventKind, after - before, before - after
+        if LogDirState.OFFLINE in after:
+            if LogDirState.OFFLINE in added:
+                self.post(StoreEvent(kind.LOG_DIR_OFFLINE, path, reason))
+            return
+        if LogDirState.SUSPECT in added:
+            self.post(StoreEvent(kind.LOG_DIR_SUSPECT, path, reason))
+        if LogDirState.SUSPECT in ended:
+            self.post(StoreEvent(kind.LOG_DIR_ANSWERING, path))
+        if LogDirState.READ_ONLY in added:
+            self.post(StoreEvent(kind.LOG_DIR_FULL, path, reason))
+        if LogDirState.READ_ONLY in ended:
+            self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
+
+    def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:
+        """Post that a partition was created or deleted; its entry is reserved."""
+        self.post(StoreEvent(kind, path, topic=key.topic, partition=key.partition))
+
+    def _moved(self, key: TopicPartition, source: str, target: str) -> None:
+        """Post that a replica was moved; its entry is reserved."""
+        kind = StoreEventKind.REPLICA_MOVED
+        self.post(StoreEvent(kind, target, "", key.topic, key.partition, source, target))
