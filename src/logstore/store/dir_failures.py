@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from logstore.arguments import function, known_as
 from logstore.disk.log_dir import LogDir
@@ -16,7 +17,9 @@ from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError
 from logstore.store.host import StoreHost
 from logstore.store.reader import StoreReader
-from logstore.store.upkeep.events import Events, StoreEvent
+
+if TYPE_CHECKING:
+    from logstore.store.upkeep.events import StoreEvent
 
 FailureCallback = Callable[[LogDirOfflineError], object]
 
@@ -30,6 +33,8 @@ class StoreFailures(StoreReader):
 
     def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
+        from logstore.store.upkeep.events import Events
+
         self._callback = on_log_dir_failure
         self._lifecycle = threading.Lock()
         self._is_armed = False

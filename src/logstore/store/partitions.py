@@ -17,7 +17,6 @@ from logstore.names import (
     validate_topic,
 )
 from logstore.store.administration import StoreAdministration, StrPath
-from logstore.store.upkeep.events import StoreEventKind
 
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
@@ -57,6 +56,7 @@ class StorePartitions(StoreAdministration):
             LogDirFullError: every disk is full.
         """
         from logstore.store import creation
+        from logstore.store.upkeep.events import StoreEventKind
 
         self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
@@ -186,6 +186,7 @@ class StorePartitions(StoreAdministration):
         """
         from logstore.store import creation
         from logstore.store.dirs import old_copies
+        from logstore.store.upkeep.events import StoreEventKind
 
         self._check_owner()
         key = partition_named(topic, partition)

@@ -15,7 +15,6 @@ from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.store.host import StoreHost
 from logstore.store.replicas import Replicas
-from logstore.store.upkeep.events import Events, StoreEvent, StoreEventKind
 
 # What only opening and closing need is imported there: `import logstore` is to stay cheap.
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from logstore.store.dirs.watchdog import Watchdog
     from logstore.store.recovery_report import RecoveryReport
     from logstore.store.start.loader import Loader
+    from logstore.store.upkeep.events import Events
     from logstore.store.upkeep.keeper import DirKeeper
 
 CLOSED = "the store was closed"
@@ -66,6 +66,8 @@ class StoreState:
 
     def _removed(self, path: str | None) -> None:
         """Tell listeners that a log dir is none of the store's any more."""
+        from logstore.store.upkeep.events import StoreEvent, StoreEventKind
+
         self._events.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
