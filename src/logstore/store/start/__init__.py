@@ -1,1 +1,1 @@
-"""Start a store: whose log dirs these are, what is in them, and what becomes of it."""
+"""Start a store: identify its log dirs, list what is in them, and decide about each directory."""

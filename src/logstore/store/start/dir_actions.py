@@ -1,7 +1,7 @@
 """Carry out what the start-up table decides about directories, durably and one step at a time.
 
-Each function makes one change of names or of one small file. A crash before it leaves the facts as
-they were, a crash after it leaves facts that the table decides the same way about.
+Each function makes one change of names or of one small file. After a crash before the change, the
+facts are as they were. After a crash following it, the table makes the same decision.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from logstore.store.start.startup_table import ReplicaFacts
 
 
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Give a copy the name of the live one, unless an earlier try did; raises OSError."""
+    """Give a copy the name of the live one, unless an earlier attempt did; raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
-    # What the checkpoints say is about a replica of this name that was here before.
+    # The checkpoints describe an earlier replica of this name.
     log_dir.checkpoints.forget(key)
     name = dir_name(*key)
     try:
@@ -33,13 +33,13 @@ def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Put a live copy that another outranks aside, for good; raises OSError."""
+    """Set aside for good a live copy that another copy outranks; raises OSError."""
     name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "stray")
 
 
 def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy that is to be purged, so that a half purged one opens nowhere."""
+    """Rename a live copy that is to be purged: after a half purge it must not open anywhere."""
     name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "delete")
 
@@ -51,7 +51,7 @@ def _rename(log_dir: LogDir, facts: ReplicaFacts, name: str, kind: str) -> Repli
 
 
 def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
-    """Take the mark of being caught up from a `.move`: the live copy may have gone on since.
+    """Remove the caught-up mark from a `.move`: the live copy may have new records since.
 
     Raises:
         OSError: the disk failed.
@@ -64,10 +64,10 @@ def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
 
 
 def outrank(log: Log, generation: int) -> None:
-    """Have an open log outlive the deletion of a copy of some generation, durably.
+    """Make an open log outrank the deletion of a copy of some generation, durably.
 
     Raises:
-        LogStoreError: it is closed or deleted by now, or its disk failed.
+        LogStoreError: the log was closed or deleted meanwhile, or its disk failed.
     """
     host.change_metadata(
         log,

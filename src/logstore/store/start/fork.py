@@ -1,8 +1,8 @@
 """Keep a forked child from using its parent's stores.
 
-The locks that the child inherits may be held by threads that it does not have, so nothing here
-takes one: each log is told that it is unavailable, and gets new locks to find that out with.
-(The descriptors that hold the log dirs' locks are closed by `disk.dir_lock`.)
+The child inherits locks that may be held by threads that it does not have. So nothing here takes a
+lock: each log is marked as unavailable, and gets new locks to report that with. (`disk.dir_lock`
+closes the descriptors that hold the locks of the log dirs.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _open_stores: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
 
 def watch(store: StoreState) -> None:
-    """Have a store closed in the child when this process is forked."""
+    """Close a store in the child when this process is forked."""
     _open_stores.add(store)
 
 

@@ -1,4 +1,4 @@
-"""Find out what stands at the configured paths, and write the identities that were decided.
+"""Find out what is at the configured paths, and write the identities that were decided.
 
 Nothing is written before the decision: an empty mount point stays empty. `roster` decides.
 """
@@ -35,14 +35,14 @@ from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
 
 class Configured(NamedTuple):
-    """The configured paths, resolved; those that cannot be are bad from the start."""
+    """The configured paths, resolved; a path that cannot be resolved is bad from the start."""
 
     paths: tuple[str, ...]
     bad: Mapping[str, str]
 
 
 class _Resolved(NamedTuple):
-    """Where one name leads; `bad` says why that cannot be told."""
+    """The directory that a name leads to; `bad` says why it is not known."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -53,14 +53,14 @@ def resolve(
     log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     patience_seconds: float | None = None,
 ) -> Configured:
-    """Resolve the configured paths: one name for one directory, whatever it was called.
+    """Resolve the configured paths, so that each directory has one name, however it was given.
 
     Args:
-        patience_seconds: one that takes longer is bad; None waits.
+        patience_seconds: a path that takes longer is bad; None waits without limit.
 
     Raises:
         LogDirIdentityError: two names lead to one directory, or one lies inside another.
-        LogDirError: retriable; this process is short of something.
+        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
     if isinstance(log_dirs, str | os.PathLike):
         log_dirs = [log_dirs]
@@ -100,10 +100,10 @@ def resolve(
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise when one of two log dirs lies inside the other: what deletes there deletes here.
+    """Raise if one log dir lies inside another: a deletion in the outer one would reach the inner.
 
     Raises:
-        LogDirIdentityError: that is so.
+        LogDirIdentityError: one of them lies inside the other.
     """
     outer, inner = sorted((path, other), key=len)
     if inner != outer and inner.startswith(os.path.join(outer, "")):
@@ -113,7 +113,7 @@ def check_apart(path: str, other: str) -> None:
 
 
 def _resolve(name: str) -> _Resolved:
-    """Find out where one name leads; one that leads nowhere yet is fine."""
+    """Find the directory that one name leads to; it need not exist yet."""
     path = os.path.abspath(name)
     try:
         path = files.real_path(name)
@@ -127,10 +127,10 @@ def _resolve(name: str) -> _Resolved:
 
 
 def look_at(configured: Configured) -> list[DirFacts]:
-    """Look at all configured dirs; an error of one is a fact about that one.
+    """Look at all configured dirs; an error of one dir is a fact about that dir only.
 
     Raises:
-        LogDirError: retriable; this process is short of something.
+        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
     found = []
     for path in configured.paths:
@@ -150,7 +150,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
 
 
 def _look_at(path: str) -> DirFacts:
-    """Read the identity of one dir, or what is left of it."""
+    """Read the identity of one dir, or what is left of the identity."""
     meta_path = os.path.join(path, FILE_NAME)
     try:
         data = files.read_file(meta_path)
@@ -175,10 +175,11 @@ def _look_at(path: str) -> DirFacts:
 
 
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
-    """Take a `meta.properties` that came from another log dir for a damaged one.
+    """Treat a `meta.properties` that came from another log dir as a damaged one.
 
-    The `.lock` of its last owner names another identity, one of the store of another log dir here.
-    Without that, two log dirs would have one identity, or be of two stores: none would open.
+    It is recognised by the `.lock` of the last owner: that names another identity, and a log dir of
+    this store has the identity that was found. Otherwise two log dirs would have one identity, or
+    belong to two stores, and none would open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 
@@ -199,7 +200,7 @@ def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
 
 
 def _has_replicas(path: str) -> bool:
-    """Tell whether a dir without identity holds replicas all the same."""
+    """Check whether a dir without an identity holds replicas nevertheless."""
     for entry in files.entries(path):
         parsed = parse_dir_name(entry.name) if entry.is_dir else None
         if parsed is not None and files.exists(os.path.join(path, entry.name, PARTITION_METADATA)):
@@ -211,7 +212,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
     """Make the directory of a new log dir, with its parents, each name durable (R3).
 
     Args:
-        check: asked before each is made; raises when nobody waits for that any more.
+        check: called before each directory is made; raises if no thread waits for the result any
+            more.
     """
     missing = []
     while not files.exists(path):
@@ -221,21 +223,20 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
         check()
         try:
             files.make_dir(directory)
-        except FileExistsError:  # another log dir has the same parent, and was faster
+        except FileExistsError:  # another log dir has the same parent, and made it first
             files.sync_dir(os.path.dirname(directory))
 
 
-# Takes one step with log dirs, all at once; whoever fails or hangs is offline after it.
+# Takes one step on all log dirs at once; a dir that fails or hangs is offline afterwards.
 Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 
 
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
-    """Write the decided identities, so that a crash at any point leaves a state that is understood.
+    """Write the decided identities, so that a crash at any point leaves a known state.
 
-    A new store is written as forming first, everywhere, then as formed: only then is any of its
-    dirs taken for one that may hold data. A dir that joins a store is written before the others
-    hear of it, with a roster that names no dir that is still to join. A dir whose disk fails here
-    goes offline.
+    A new store is written as forming on all dirs first, then as formed. Only a formed dir counts as
+    one that may hold data. A dir that joins a store is written before the other dirs list it; its
+    own roster names no dir that is still to join. A dir whose disk fails here goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -259,15 +260,15 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """Name those that are still to be written once the joining ones are; the last is whole."""
+    """Name the dirs to write once the joining ones are written; the last dir is whole by then."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 
 def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
-    """Write the identity of one log dir; one whose disk fails here goes offline.
+    """Write the identity of one log dir; if its disk fails here, the dir goes offline.
 
     Raises:
-        LogDirError: retriable; this process is short of something.
+        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
     if log_dir.is_offline:
         return
@@ -282,7 +283,7 @@ def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
 
 
 def _has_identity(path: str) -> bool:
-    """Tell whether a dir keeps an older identity; no where its disk does not say."""
+    """Check whether a dir keeps an older identity; False if its disk fails."""
     try:
         return files.exists(os.path.join(path, FILE_NAME))
     except OSError:

@@ -1,6 +1,7 @@
-"""List a log dir: which replicas are in it, what is left of a crash, and what is not ours.
+"""List a log dir: its replicas, what a crash left behind, and files that are not the store's.
 
-A name that is not ours is a warning in the recovery report, never an error, and never touched.
+A name that is not the store's is a warning in the recovery report. It is no error, and nothing
+touches it.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# Where replicas come and go all the time, the last of so many listings is taken.
+# If replicas are created and removed all the time, the last of these listings is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
 
-# What Spark's writers have staged and committed (logstore.spark.write.commits).
+# The names of what Spark's writers have staged and committed (logstore.spark.write.commits).
 OUR_DIRS = frozenset({".spark"})
 
 
 class Listing(NamedTuple):
-    """What is in one log dir."""
+    """The contents of one log dir."""
 
     replicas: list[ReplicaFacts]
     leftovers: list[str]
@@ -71,8 +72,9 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: called before each entry is looked at: a slow disk of many replicas does not hang.
-        known: names in it that are left out, and not looked at.
+        beat: called before each entry is read, so that a slow disk of many replicas does not count
+            as hung.
+        known: names that are left out and not read.
 
     Raises:
         OSError: the disk failed.
@@ -114,8 +116,8 @@ def list_log_dir(
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
     """List log dirs that another process owns, again if replicas came or went meanwhile.
 
-    They are listed one after the other: what moves from one not listed yet to one that was, is in
-    neither listing; what moves the other way is in both.
+    The log dirs are listed one after the other. A replica that moves from a dir not listed yet to a
+    listed one is in neither listing. A replica that moves the other way is in both.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -127,11 +129,11 @@ def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> F
 
 
 def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
-    """Give the names in each log dir, but for those of files that are there for a moment."""
+    """Give the names in each log dir, without short-lived files."""
     found: list[set[str]] = []
     for log_dir in log_dirs:
         found.append(set())
-        with suppress(OSError):  # the listing meets it too, and says so
+        with suppress(OSError):  # the listing meets the same error and reports it
             for name in () if log_dir.is_offline else files.names(log_dir.path):
                 if not name.startswith(PROBE_PREFIX) and not name.endswith(".tmp"):
                     found[-1].add(name)
@@ -141,14 +143,14 @@ def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
 def _what_is_foreign(entry: files.Entry) -> str:
     kind = entry.kind
     if entry.name in OUR_FILES:
-        return f"a {kind} that stands where a file of the store belongs"
+        return f"a {kind} in the place of a file of the store"
     if parse_dir_name(entry.name) is not None:
         return f"a {kind}, not the directory of a replica"
     return f"a {kind} that is not the store's"
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
-    """Judge a directory named like a replica without metadata: it lost it, or never had any."""
+    """Judge a directory named like a replica without metadata: it lost them, or never had any."""
     try:
         inside = files.entries(path)
     except FileNotFoundError:  # its owner deleted it while this process listed
@@ -163,7 +165,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
 
 
 def _is_leftover(name: str) -> bool:
-    """Tell whether a file is a small file of ours that a crash left half written."""
+    """Check whether a file is a small file of the store that a crash left half written."""
     if name.startswith(PROBE_PREFIX):
         return True
     stem, _, unique = name.removesuffix(".tmp").rpartition(".")
@@ -221,7 +223,7 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Judge a directory without `partition.metadata`: it goes last, so a purge was cut short."""
+    """Judge a directory without `partition.metadata`, the last file that a purge removes."""
     is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
     return facts._replace(
         is_deleted_by_user=facts.kind == "delete" and not is_log_left,
@@ -232,8 +234,9 @@ def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-made replicas that a crash left behind.
 
-    Who hung in the listing until nobody waited for him removes nothing: the dir may have another
-    owner, and a replica in the place of what was found. Only what was half written is unlinked.
+    If this thread hung in the listing until no thread waited for it, it removes nothing: the dir
+    may have another owner by now, and a replica under the name that was found. Only half-written
+    files are unlinked.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:
@@ -251,13 +254,13 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 
 
 def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
-    """Remove a replica, durably; the file that says why goes last, so that a crash is understood.
+    """Remove a replica, durably; the file that says why goes last, in case of a crash.
 
-    What is purged after it (a deletion, which keeps other copies dead) relies on that. If the
-    directory is gone already, its removal is made durable all the same.
+    A later purge relies on that order (a deletion keeps other copies dead until it goes). If the
+    directory is gone already, its removal is still made durable.
 
     Args:
-        beat: called after each file: the disk answers.
+        beat: called after each file, as a sign that the disk answers.
     """
     try:
         for entry in files.entries(path):

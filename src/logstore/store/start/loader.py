@@ -1,4 +1,4 @@
-"""Open what is in the log dirs: settle what becomes of each directory, recover in parallel per dir.
+"""Open what is in the log dirs: decide about each directory, then recover in parallel per dir.
 
 `reconcile` lists the directories and carries out what the start-up table decides. This module then
 opens the logs. The same is done for one log dir that comes back while the store runs.
@@ -39,10 +39,10 @@ from logstore.store.upkeep.purge import doomed
 
 
 class Loader:
-    """One opening of all logs of a store, or of one log dir that came back.
+    """Opens all logs of a store, or those of one log dir that came back.
 
     Attributes:
-        purges: what is to be removed in the background; each list in its order.
+        purges: the directories to remove in the background; each list in its order.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Loader:
         self._scanned_bytes = 0
         self._broken: BaseException | None = None
         self._is_serving = False
-        # What the lanes are at; added to and taken from by them, copied by whoever goes through it.
+        # The log that each lane is opening. Only the lanes change it; other threads copy it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
         # The logs that were open in a log dir before it went offline.
@@ -91,10 +91,10 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open what is in a log dir that came back, and what could not be decided without it.
+        """Open the logs of a log dir that came back, and those that were undecided without it.
 
-        It is locked, probed and in `replicas` already. What this process has open elsewhere stays
-        as it is; a copy that outranks it is in the report as a DuplicateLogError.
+        The dir is locked, probed and in `replicas` already. A log that is open elsewhere stays so.
+        If a copy in the returned dir outranks it, the report has a DuplicateLogError.
         """
         before = {
             key: replica
@@ -117,17 +117,17 @@ class Loader:
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
         for key, replica in before.items():
-            if self.replicas.opened.get(key) is replica:  # it was here, and is no more
-                self.replicas.forget_opened(key)  # it may have become offline by itself
+            if self.replicas.opened.get(key) is replica:  # it was in this dir, and is gone
+                self.replicas.forget_opened(key)  # it may have gone offline by itself
         for key, known in offline.items():
             if self.replicas.offline.get(key) is known and not log_dir.is_offline:
-                del self.replicas.offline[key]  # a delete that failed half way, say
+                del self.replicas.offline[key]  # for example, a delete that failed half way
         self._conclude(said, [log_dir])
         self.report.warnings += log_dir.warnings
         self.report.was_clean = log_dir.was_clean
 
     def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
-        """Judge what the catalog said was in these log dirs, and whether they are old copies."""
+        """Check the log dirs against what the catalog said was in them, and detect old copies."""
         replicas, report = self.replicas, self.report
         for key, log_dir, error in old_copies.note_missing(replicas, said):
             report.offline.append(OfflineEntry(key, (log_dir.path,), error))
@@ -156,7 +156,7 @@ class Loader:
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
     def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Take note of what one decision asks for; its work on the disks is done."""
+        """Record what one decision asks for; its changes on the disks are done."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
         self.replicas.forget_left(key, paths)
@@ -191,7 +191,7 @@ class Loader:
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
-        """End a swap that could not be ended at the start, and open the log."""
+        """End a swap that could not be ended when the decision was made, and open the log."""
         log_dir.check()
         try:
             with call(log_dir.path, SYNCING):
@@ -201,7 +201,7 @@ class Loader:
         self._open(key, log_dir, live)
 
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
-        """Open a copy that may lack records, to be read; raises as `Log.open` does."""
+        """Open a copy that may lack records, for reading only; raises as `Log.open` does."""
         from logstore.log.recovery.incomplete import open_incomplete
 
         key, facts = decision.topic_partition, decision.replicas[0]
@@ -229,8 +229,8 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs, several threads per dir; a dir that fails stops its own queue only."""
-        # A clean dir is all Python and no disk: more threads would only wait for each other; and
-        # beside callers they would keep the interpreter's lock among themselves.
+        # Opening a clean dir's logs is Python code without disk waits. More threads would only wait
+        # for each other, and take the interpreter's lock from the callers of a store that serves.
         lanes = [
             log_dir
             for log_dir in good
@@ -250,7 +250,7 @@ class Loader:
                 self._leave_hanging(outcome.item, queues[outcome.item.path])
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Go on without a log dir that hangs: what is not open by now is offline with it."""
+        """Continue without a log dir that hangs: its logs that are not open are offline too."""
         log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
@@ -263,7 +263,7 @@ class Loader:
         queue.clear()
 
     def _stop(self) -> None:
-        """Let every lane end after the log that it is at."""
+        """Stop every lane after the log that it is opening."""
         self._is_stopped = True
 
     def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
@@ -282,7 +282,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # it hung, and another one is in its place by now
+                    return  # the log dir hung, and was replaced meanwhile
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)
@@ -294,7 +294,7 @@ class Loader:
     def _open_beside_callers(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
     ) -> None:
-        """Open one log of a store that serves, unless somebody who asked for it was faster."""
+        """Open one log of a store that serves, unless a caller opened it first."""
         with self.replicas.reserved(key) as self._reserved[facts]:
             replica = self.replicas.opened.get(key)
             if replica is not None and not replica.log_dir.is_offline:
@@ -304,7 +304,7 @@ class Loader:
                     self._open(key, log_dir, facts, work)
 
     def _was_deleted(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> bool:
-        """Tell whether a replica was opened and deleted by its users since it was listed."""
+        """Check whether a replica was opened and deleted by its users since it was listed."""
         if self.replicas.catalog.directory_of(key) == log_dir.directory_id:
             return False
         path = os.path.join(log_dir.path, facts.dir_name)
@@ -337,7 +337,7 @@ class Loader:
         except Exception as error:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
-        if log_dir.is_offline:  # it hung, and nobody waits for this log any more
+        if log_dir.is_offline:  # it hung, and no thread waits for this log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
         short = old_copies.judge(self.replicas, log_dir, facts, log, self._held.get(key))
@@ -361,7 +361,7 @@ class Loader:
     def _advance(
         self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int, work: call | None = None
     ) -> None:
-        """Tell how far it has come; what the callback raises ends the opening."""
+        """Report the progress; an exception of the callback ends the opening."""
         if work is not None:
             work.beat()
         with self._lock:
@@ -386,10 +386,10 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Note that a replica is not served; its dir is not closed as clean because of it.
+        """Record that a replica is not served; its dir is not closed as clean because of it.
 
         Args:
-            again: what is done when somebody asks for the replica, if the error is retriable.
+            again: called when a caller asks for the replica, if the error is retriable.
         """
         log_dir.is_fully_loaded = False
         again = again if error.retriable else None

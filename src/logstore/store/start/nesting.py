@@ -1,8 +1,8 @@
 """Find another log dir that a new log dir would lie inside of, or around.
 
-Whoever deletes a partition or a log dir deletes what is below it. So a new log dir is not made
-inside another store's log dir or partition directory, nor around one. Log dirs that exist are not
-looked at: they open as before.
+Deleting a partition or a log dir deletes everything below it. So a new log dir is not made inside
+another store's log dir or partition directory, nor around one. Log dirs that exist are not checked:
+they open as before.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from logstore.store.start.roster import DirFacts, Roll
 
 PARTITION_METADATA = "partition.metadata"
 REMEDY = "give it a directory of its own"
-# How far down another log dir is looked for. A new log dir is empty nearly always.
+# The depth to which another log dir is searched for. A new log dir is nearly always empty.
 DEPTH_MAX = 2
 
 
 def nested(path: str, *, is_there: bool) -> str:
-    """Say why a new log dir must not be made at a path; "" if nothing speaks against it.
+    """Say why a new log dir must not be made at a path; "" if it may be.
 
-    What cannot be read (a parent that belongs to another user, say) is taken for no log dir.
+    If a directory cannot be read (for example, a parent that belongs to another user), it counts as
+    no log dir.
 
     Args:
-        path: resolved: it has no symbolic link in it.
+        path: resolved, without symbolic links.
         is_there: it is a directory already, so another log dir may be below it.
     """
     outer = os.path.dirname(path)
@@ -67,7 +68,7 @@ def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
     """Refuse a decision that makes a new log dir inside or around another one.
 
     Raises:
-        LogDirIdentityError: that is so; nothing was written.
+        LogDirIdentityError: such a log dir was found; nothing was written.
     """
     new = {member.path for member in roll.members if member.is_new}
     for fact in facts:

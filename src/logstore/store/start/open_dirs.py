@@ -1,8 +1,8 @@
 """Take possession of the log dirs: identity, then lock, then probe.
 
-Nothing is written into a directory before its identity is known, nor before its lock is held.
-What fails or hangs for one dir takes that one offline; only what no dir could serve with stops the
-opening, and a shortage of this process, for which no dir is to blame.
+Nothing is written into a directory before its identity is known and its lock is held. If a step
+fails or hangs for one dir, only that dir goes offline. Two things stop the whole opening: an error
+that leaves no dir to serve with, and a shortage of this process, for which no dir is to blame.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FailureHandler = Callable[[LogDir], None]
 
 
 class OpenedDirs(NamedTuple):
-    """The configured log dirs, in order, those that do not serve among them."""
+    """The configured log dirs, in order, including those that do not serve."""
 
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
@@ -45,7 +45,7 @@ class OpenedDirs(NamedTuple):
     roll: Roll
 
     def good(self) -> list[LogDir]:
-        """Name those that serve."""
+        """Name the log dirs that serve."""
         return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
 
 
@@ -61,12 +61,13 @@ def open_log_dirs(
     """Take possession of all log dirs that can serve.
 
     Args:
-        admin_socket: where the owner will be reached, written into each lock.
-        patience_seconds: a log dir that takes longer for one step is offline.
+        admin_socket: the address at which the owner can be reached, written into each lock.
+        patience_seconds: a log dir that takes longer for one step goes offline.
 
     Raises:
         LogDirLockedError: another process has one of them open; nothing was changed.
-        LogDirIdentityError: what the dirs are cannot be told, or none of them is one of ours.
+        LogDirIdentityError: the identity of the dirs is unclear, or none of them belongs to this
+            store.
         LogDirOfflineError: none of them works.
         LogDirError: retriable; this process is short of descriptors or memory.
     """
@@ -79,7 +80,7 @@ def open_log_dirs(
             log_dir.lock.admin_socket = admin_socket
         try:
             _lock(opened, roll, patience_seconds)
-            # Between the first look and the lock another process may have formatted a dir.
+            # Another process may have formatted a dir between the first look and the lock.
             serving = tuple(log_dir.path for log_dir in opened.good())
             now = look(configured._replace(paths=serving), patience_seconds)
             if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
@@ -114,7 +115,7 @@ def view_log_dirs(
 
 
 def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
-    """Refuse a view where dirs without anything are beside those that cannot be looked at."""
+    """Refuse a view if some dirs are empty and others cannot be read."""
     bad = [fact for fact in facts if fact.found is Found.BAD]
     empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
     empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
@@ -124,7 +125,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Keep of the facts what a decision hangs on, and our own steps do not change."""
+    """Keep the facts that a decision depends on and that our own steps do not change."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 
@@ -186,7 +187,7 @@ def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
 
 
 def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
-    """Look at all configured dirs at once; one that does not answer in time is bad."""
+    """Look at all configured dirs at once; a dir that does not answer in time is bad."""
     found: dict[str, DirFacts] = {}
 
     def look_at_one(path: str) -> None:
@@ -203,14 +204,14 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock every member; another owner refuses the whole opening, a bad disk only itself."""
+    """Lock every member; another owner refuses the whole opening, a bad disk only its own dir."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)
 
 
 def _begin(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Drop the clean-shutdown markers first, then write identities, then probe."""
+    """Remove the clean-shutdown markers first, then write identities, then probe."""
     start_id = new_id()
     new = {member.path for member in roll.members if member.is_new}
 

@@ -1,8 +1,8 @@
 """Import what an open store may need later.
 
-An import opens files. When the process has no descriptor left, a `flush` or a `close` that had to
-import a module would fail with an error that names the module. So an opening imports them all;
-`import logstore` alone stays cheap. What an extra brings is imported when a log that needs it
+An import opens files. If the process has no descriptor left, a `flush` or a `close` that had to
+import a module would fail with an error that names the module. So an opening imports them all, and
+`import logstore` alone stays cheap. The modules of an extra are imported when a log that needs them
 opens.
 """
 

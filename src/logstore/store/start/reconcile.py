@@ -1,9 +1,9 @@
-"""List the log dirs, let the start-up table decide, and carry out what that asks of the disks.
+"""List the log dirs, decide by the start-up table, and make the changes on the disks.
 
     list -> facts -> decide -> rename, mark        until no log dir failed meanwhile
 
-When a log dir fails on the way, what was decided with it being good holds no more: all is listed
-again and decided anew. Nothing is opened here and nothing is purged.
+If a log dir fails on the way, the decisions that relied on it are void: all dirs are listed and
+decided again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, deci
 
 
 class Settled(NamedTuple):
-    """What was decided, its work on the disks done; and the swaps that could not be ended."""
+    """The decisions, carried out on the disks, and the swaps that could not be ended."""
 
     decisions: list[Decision]
     failures: list[tuple[Decision, LogStoreError]]
@@ -45,10 +45,10 @@ class Settled(NamedTuple):
 
 
 def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
-    """Settle what becomes of every directory of all good log dirs, none of them open yet.
+    """Decide about every directory of all good log dirs, while none of the logs is open.
 
     Raises:
-        LogDirError: retriable; this process is short of something, and no log dir is to blame.
+        LogDirError: retriable; this process lacks a resource, and no log dir is to blame.
     """
 
     def list_one(log_dir: LogDir, beat: Callable[[], object]) -> Listing:
@@ -75,11 +75,11 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
 
 
 def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
-    """Settle what becomes of the directories of a log dir that came back.
+    """Decide about the directories of a log dir that came back.
 
-    And of replicas that could not be decided without it. Of one that is open nothing but what is in
-    the returned dir is touched: the rest may belong to a move under way. A log dir that hangs is
-    not asked what it holds, so it counts as one that is bad. Raises as `settle` does.
+    Replicas that could not be decided without that dir are decided too. If a replica is open, only
+    its directories in the returned dir are touched: others may belong to a move under way. A log
+    dir that hangs is not listed and counts as bad. Raises as `settle` does.
     """
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
     open_names: dict[str, set[str]] = defaultdict(set)
@@ -95,7 +95,8 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # The second time nothing is left out: who creates and deletes all the time ends it too.
+        # The second pass leaves nothing out, so it ends even if callers create and delete all the
+        # time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -106,10 +107,10 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         interesting = _of_interest(replicas, found, back)
         found, is_open = _with_open(replicas, found, interesting, back)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # what was left out of the listings as open is open no more
+            return None  # a replica that was left out of the listings as open is no longer open
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
-        is_all_listed = {*replicas.log_dirs} <= {*good}  # not what came back just now
+        is_all_listed = {*replicas.log_dirs} <= {*good}  # except the dirs that came back just now
         is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
         decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
 
@@ -129,9 +130,9 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
 
 
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
-    """Go over the log dirs until none of them failed or hung meanwhile.
+    """List and decide again until no log dir failed or hung meanwhile.
 
-    Each time there is one less to look at, so it comes to an end.
+    Each pass has one dir less, so the loop ends.
     """
     while True:
         this = Pass()
@@ -156,7 +157,7 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Tell whether all log dirs that were listed serve still; one that is opened may not hang."""
+    """Check whether all listed log dirs still serve; a dir that is being opened must not hang."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
             log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
@@ -168,10 +169,10 @@ def _list_all(
     list_one: Callable[[LogDir, Callable[[], object]], Listing],
     opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
-    """List every good log dir; one that cannot be listed is bad, one that hangs left out.
+    """List every good log dir; a dir that cannot be listed is bad, one that hangs is left out.
 
     Args:
-        opening: those that are not open yet: they cannot serve when they hang.
+        opening: the dirs that are not open yet: if they hang, they cannot serve.
     """
     listings: dict[LogDir, Listing] = {}
 
@@ -194,10 +195,10 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Give the names of what is open by log dir: what need not be looked at.
+    """Give the directory names of open logs by log dir; these need not be read.
 
-    A thousand calls to twelve disks, each of which gives the interpreter's lock away and takes it
-    again, made the appends beside them four times as slow.
+    Reading them took a thousand calls to twelve disks. Each call releases the interpreter's lock
+    and takes it again, which made the appends of other threads four times as slow.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
@@ -210,7 +211,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """Name the replicas that a returned dir may change."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # What was open in it and may be there no more: elsewhere a move may have left a part of it.
+    # Replicas that were open in the dir and may be gone: a move may have left a part of one
+    # elsewhere.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back.path}
     for facts in found:
         if facts.log_dir == back.path or facts.is_deleted_by_user:
@@ -224,7 +226,7 @@ def _with_open(
     interesting: set[TopicPartition],
     back: LogDir,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Keep the facts of the replicas of interest; put in what is open of them."""
+    """Keep the facts of the replicas of interest, and add those of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)
@@ -243,7 +245,7 @@ def _with_open(
 def _outlive_deletions(
     replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
 ) -> tuple[list[ReplicaFacts], list[str]]:
-    """Have what is open outrank a deletion that came back: the next start would obey that one."""
+    """Make an open log outrank a deletion that came back: the next start would obey it."""
     deleted: dict[tuple[str, int, str], int] = {}
     for facts in found:
         if facts.is_deleted_by_user and facts.topic_id:
@@ -261,7 +263,7 @@ def _outlive_deletions(
                     dir_actions.outrank(replica.log, generation)
                 facts = facts_of_open(replica)
             except LogStoreError as error:
-                warning += f"; that could not be noted: {error}"
+                warning += f"; this could not be recorded: {error}"
             warnings.append(warning)
         told.append(facts)
     return told, warnings
@@ -273,7 +275,7 @@ def _carry_out(
     is_ours: Callable[[ReplicaFacts], bool],
     this: Pass,
 ) -> Settled:
-    """Rename and mark; gives the decisions as they stand then."""
+    """Rename and mark; returns the decisions with the new names."""
     settled = Settled([], [], [])
     for decision in decisions:
         first = decision.replicas[0]
@@ -297,7 +299,7 @@ def _carry_out(
 def _carry_out_one(
     replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool], this: Pass
 ) -> Decision:
-    """Do what one decision asks of the disks; raises OSError."""
+    """Make the changes of one decision on the disks; raises OSError."""
     act, first = decision.act, decision.replicas[0]
     log_dir = replicas.dir_of(first.log_dir)
     if act is Act.COMPLETE:
@@ -319,7 +321,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """See to it that a directory that is half purged is taken for nothing else."""
+    """Ensure that a half-purged directory cannot be mistaken for a replica."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

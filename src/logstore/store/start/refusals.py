@@ -1,4 +1,4 @@
-"""Word why a log dir is offline from a start on, and what to do about it: one remedy each."""
+"""Word why a log dir is offline from the start, and what to do: one remedy each."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ READER_REMEDY = "mount the disk, or correct the path"
 
 
 def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
-    """Say what to do about a log dir of the store that is missing; every message says the same.
+    """Say what to do about a missing log dir of the store; every message uses these words.
 
     Args:
-        is_configured: the path where it was last is among the log dirs that were given.
+        is_configured: whether the path where the dir was last is among the given log dirs.
     """
     first = "mount it" if is_configured else "mount it and add it to --log-dirs"
     return f"{first}, or, if it is lost for good: logstore remove-dir --lost {directory_id}"
 
 
 class Refused(NamedTuple):
-    """A dir that is offline from the start, and why.
+    """A dir that is offline from the start, with the reason.
 
     Attributes:
-        remedy: what the owner of the store can do about it; a reader formats nothing.
-        missing_id: of the log dir that was last here and is missing now, if it is known.
+        remedy: what the owner of the store can do; a reader formats nothing.
+        missing_id: the id of the missing log dir that was last at this path, if it is known.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Refused(NamedTuple):
 
     @property
     def has_remedy(self) -> bool:
-        """Tell whether the explanation says what to do."""
+        """Check whether the explanation says what to do."""
         return bool(self.remedy or self.missing_id)
 
     def explained(self, *, to_reader: bool = False) -> str:

@@ -1,7 +1,7 @@
-"""Complete the facts for the start-up table: what a listing alone does not say.
+"""Complete the facts for the start-up table with what a listing alone does not show.
 
-A single live directory needs none of it and is read when its log opens, so that the start of a
-store of many partitions stays cheap.
+A single live directory needs no more facts; it is read when its log opens. So the start of a store
+of many partitions stays cheap.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def complete(
     environment: LogEnvironment,
     at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
 ) -> list[ReplicaFacts]:
-    """Add to the facts of replicas with several directories, or none live, what decides there.
+    """Add the facts that decide about replicas with several directories, or without a live one.
 
-    An error of the disk is left for whoever opens the replica: what is not known stays unknown, and
-    the table then touches nothing.
+    An error of the disk is left for the opening of the replica. A fact that is not known stays
+    unknown, and the table then touches nothing.
 
     Args:
-        at: entered around each look at a log dir.
+        at: a context entered around each access to a log dir.
 
     Raises:
-        LogDirError: retriable; this process is short of something, so nothing can be decided.
+        LogDirError: retriable; this process lacks a resource, so nothing can be decided.
     """
     by_key: dict[TopicPartition, list[ReplicaFacts]] = defaultdict(list)
     for facts in found:
@@ -61,7 +61,7 @@ def complete(
 def _complete_one(
     facts: ReplicaFacts, log_dir: LogDir, environment: LogEnvironment, is_all_there_is: bool
 ) -> ReplicaFacts:
-    """Read the metadata of a live copy, and how far a copy that is not live reaches."""
+    """Read the metadata of a live copy, or the end offset of a copy that is not live."""
     try:
         if is_all_there_is and not log_dir.read_only:
             _ask_the_disk(facts, log_dir)
@@ -80,14 +80,13 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Have the kernel forget a copy that may become the log: only what is on the disk counts.
+    """Drop a copy from the page cache if it may become the log: only data on the disk counts.
 
-    A sync beside its copying may have failed in a process that ended since. What that sync was to
-    write is gone then, but for the kernel's memory, which shows it until the next power cut.
+    A sync during its copying may have failed in a process that has ended. The data of that sync is
+    lost, but the kernel shows it from memory until the next power cut.
 
     Raises:
-        LogDirError: the disk failed, and the log dir is offline; or this process is short of
-            something.
+        LogDirError: the disk failed, and the log dir is offline; or this process lacks a resource.
     """
     try:
         for path in segment_paths(facts.path):
@@ -99,7 +98,7 @@ def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
 
 
 def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
-    """Read where the log in a directory ends, without a change to it; raises LogStoreError."""
+    """Read the end offset of the log in a directory without changing it; raises LogStoreError."""
     from logstore.log.view import open_view
 
     log = open_view(log_dir, dir_name, environment)
@@ -124,7 +123,7 @@ def facts_of_open(replica: Replica) -> ReplicaFacts:
         generation=metadata.generation,
         directory_id=log_dir.directory_id,
         moving=metadata.moving,
-        # What is not flushed may be gone after a power cut: nobody relies on it.
+        # Data that is not flushed may be lost in a power cut, so no decision relies on it.
         end_offset=log.recovery_point,
         is_open=True,
     )

@@ -1,10 +1,10 @@
 """Recognise a copy that came back after its partition was deleted, by the mark of a move in it.
 
-The mark names the log dir whose copy took the place of this one. If that log dir serves and has no
-copy, either its user deleted the partition there, or its directory was lost. Version 0.1.0 forgot a
-deletion before the removal of such an old copy was durable, so a power cut brought it back. Only
-the user knows which of the two it is: it is reported, and nothing is done. In the files of a later
-version the mark says nothing: there it is left of a swap that broke off before the copy's turn.
+The mark names the log dir whose copy replaced this one. If that log dir serves and has no copy,
+either the user deleted the partition there, or its directory was lost. Version 0.1.0 forgot a
+deletion before the removal of such an old copy was durable, so a power cut brought the copy back.
+Only the user knows which case it is: the copy is reported, and nothing else is done. In
+the files of a later version the mark proves nothing: an interrupted swap leaves it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logstore.store.replicas import Replicas
 
 
 def tell(replicas: Replicas, report: RecoveryReport) -> None:
-    """Report the copies that came back, and note it in their logs for `verify`."""
+    """Report the copies that came back, and record it in their logs for `verify`."""
     for key, (log, _) in list(replicas.opened.items()):
         judge(replicas, key, log)
     for key, incomplete in list(replicas.incomplete.items()):
@@ -34,7 +34,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """Note in a log that it may have come back; no other copy of it is known."""
+    """Record in a log that it may have come back, if no other copy of it is known."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.moves or replicas.is_a_dir_bad():
         return None
@@ -48,7 +48,7 @@ def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
             path, end = os.path.join(log.directory, FILE_NAME), log.log_end_offset
             reason = (
                 f"a copy of generation {superseded.generation} in {log_dir.path} took its place, "
-                "and is not there"
+                "and is missing"
             )
             found = Problem(path, 0, 0, reason, end, end, DamageName.RESURRECTED_PARTITION)
             log.recovery.findings.append(found)

@@ -28,7 +28,7 @@ from logstore.store.start.refusals import FORMAT_REMEDY, Refused
 
 
 class Found(enum.Enum):
-    """What stands at a configured path."""
+    """What is at a configured path."""
 
     FORMATTED = "formatted"
     DAMAGED = "damaged"
@@ -41,10 +41,10 @@ class DirFacts(NamedTuple):
     """What was found at one configured path.
 
     Attributes:
-        unmounted: of a dir that holds nothing: the mount point of fstab that it ought to be below,
-            where nothing is mounted now.
-        last_paths: where it has seen other log dirs, by their directory ids.
-        nested: of a dir without identity: inside or around which log dir it lies.
+        unmounted: for a dir that holds nothing: the mount point of fstab that it belongs below, if
+            nothing is mounted there now.
+        last_paths: where this dir last saw the other log dirs, by their directory ids.
+        nested: for a dir without identity: the log dir that it lies inside or around.
     """
 
     path: str
@@ -59,7 +59,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves: the identity it is to have, and whether that must be written."""
+    """A dir that serves: the identity it is to have, and whether that identity must be written."""
 
     path: str
     meta: MetaProperties
@@ -78,7 +78,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Give where each log dir was last, by the word of those that know the latest roster."""
+    """Give the last known path of each log dir, from the dirs with the latest roster."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths
@@ -91,7 +91,7 @@ def decide(
     """Decide about all configured dirs at once.
 
     Raises:
-        LogDirIdentityError: no decision is safe, and the error says what to do.
+        LogDirIdentityError: no decision is safe; the error says what to do.
     """
     formatted = [fact for fact in facts if fact.meta is not None]
     _refuse_twins(formatted)
@@ -107,7 +107,7 @@ def decide(
 
 
 def _was_ours(fact: DirFacts) -> bool:
-    """Tell whether a dir without a whole identity is known to have been a log dir."""
+    """Check whether a dir without a whole identity is known to have been a log dir."""
     return fact.found is Found.DAMAGED or (
         fact.found is Found.BARE and (fact.has_replicas or fact.hint.directory_id is not None)
     )
@@ -138,19 +138,19 @@ def _new_store(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Form a new store; a dir that cannot be read might hold the old one, so then only if told."""
+    """Form a new store; an unreadable dir may hold the old one, so then only with `format_new`."""
     unmounted = [fact for fact in bare if fact.unmounted]
     if unmounted and not format_new:
         raise LogDirIdentityError(
             path=unmounted[0].path,
-            reason=f"{not_mounted(*unmounted)}; no other log dir is formatted, so it cannot be "
-            f"told whether this is a new store: {FORMAT_REMEDY}",
+            reason=f"{not_mounted(*unmounted)}; no other log dir is formatted, so it is unknown "
+            f"whether this is a new store: {FORMAT_REMEDY}",
         )
     if bad and bare and not format_new:
         raise LogDirIdentityError(
             path=bad[0].path,
-            reason=f"{bad[0].reason}; no other log dir is formatted, so it cannot be told whether "
-            "this is a new store: repair it, leave it out, or pass format_new=True",
+            reason=f"{bad[0].reason}; no other log dir is formatted, so it is unknown whether this "
+            "is a new store: repair it, leave it out, or pass format_new=True",
         )
     cluster_id = new_id()
     roster = tuple(new_id() for _ in bare)
@@ -174,7 +174,7 @@ def _without_any_identity(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Give a store that lost every `meta.properties` its identity back, as far as it is known."""
+    """Restore the identity of a store that lost every `meta.properties`, as far as it is known."""
     known = [fact.hint.cluster_id for fact in was_ours if fact.hint.cluster_id]
     cluster_id = Counter(known).most_common(1)[0][0] if known else new_id()
     joining = list(bare) if format_new else []
@@ -202,7 +202,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Say which disks of dirs without anything in them are not mounted; "" when none is known."""
+    """Say which disks of empty dirs are not mounted; "" if none is known."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
@@ -216,7 +216,7 @@ def _bare_refusal(fact: DirFacts) -> Refused:
 
 
 class _Existing:
-    """The decision for a store of which at least one dir has its identity."""
+    """Decides about a store of which at least one dir has its identity."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class _Existing:
         self.refused: list[Refused] = []
 
     def _choose_cluster(self, formatted: Sequence[DirFacts]) -> str:
-        """Take the store that most dirs belong to; a tie is for the user to break."""
+        """Choose the store that most dirs belong to; the user must break a tie."""
         counts = Counter(fact.meta.cluster_id for fact in formatted if fact.meta).most_common()
         if len(counts) > 1 and counts[0][1] == counts[1][1]:
             by_cluster = {fact.meta.cluster_id: fact.path for fact in formatted if fact.meta}
@@ -264,7 +264,7 @@ class _Existing:
         return counts[0][0]
 
     def decide(self) -> Roll:
-        """Go through the dirs, surest first."""
+        """Decide about the dirs, the most certain first."""
         for fact in self.facts:
             if fact.found is Found.BAD:
                 self.refused.append(Refused(fact.path, fact.reason, False))
@@ -309,7 +309,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Finish what a crash cut short: nothing was ever stored, so only the given dirs count."""
+        """Finish a forming that a crash cut short: no data exists, so only the given dirs count."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:
@@ -342,7 +342,7 @@ class _Existing:
                 self.warnings[fact.path] = f"{fact.path}: its meta.properties {_lost(fact)}"
             else:
                 reason = (
-                    f"its meta.properties {fact.reason or 'is gone'}, and nothing tells which log "
+                    f"its meta.properties {fact.reason or 'is gone'}, and nothing shows which log "
                     "dir of the store it is"
                 )
                 self.refused.append(Refused(fact.path, reason, True, FORMAT_REMEDY))
@@ -381,12 +381,12 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Note in a refusal which missing log dir was last at its path, if one alone was."""
+        """Add to a refusal which missing log dir was last at its path, if it was only one."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:
-    """Tell whether what is left of a damaged identity names another store."""
+    """Check whether what is left of a damaged identity names another store."""
     return fact.hint.cluster_id is not None and fact.hint.cluster_id != cluster_id

@@ -1,4 +1,4 @@
-"""Decide at start what becomes of every replica directory: one pure function, facts in, acts out.
+"""Decide at start about every replica directory: one pure function from facts to actions.
 
 | found | do |
 |---|---|
@@ -13,10 +13,11 @@
 | `.delete` by the user | purge all of that topic id, it last, and only while no dir is bad |
 | `.stray`, what nothing is known of | left alone, and reported |
 
-A deletion covers live copies too, unless they are of a later generation: one that was on a bad dir
-when its partition was deleted does not come back with that dir. A copy that is open already (a dir
-comes back while the store runs) is never replaced: what outranks it is an error that names both. It
-outlives a deletion that comes back too: records were taken into it.
+A deletion covers live copies too, unless they have a later generation. So a copy that was on a bad
+dir when its partition was deleted does not come back with that dir. If a copy is open already (a
+dir comes back while the store runs), it is never replaced: a copy that outranks it is an error that
+names both. An open copy also survives a deletion that comes back, because records were appended to
+it.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class ReplicaFacts(NamedTuple):
     """One replica directory as found.
 
     Attributes:
-        topic_id: hex; empty where `partition.metadata` cannot be read, or did not have to be.
-        record: what a `.move` says of its move.
-        end_offset: -1 where nobody had to know it.
+        topic_id: hex; empty if `partition.metadata` cannot be read, or did not have to be.
+        record: what a `.move` records about its move.
+        end_offset: -1 if it was not needed.
         is_open: it is the live copy that this process has open.
         is_empty: a `.move` without a single segment, or metadata: nothing was copied yet.
-        size_bytes: of a `.move`, the bytes that stand in it.
+        size_bytes: for a `.move`, the bytes that it holds.
     """
 
     log_dir: str
@@ -72,12 +73,12 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """The id of the move that builds it: as recorded, or else as the name has it."""
+        """The id of the move that builds it: as recorded, or else from the directory name."""
         return self.record.move_id if self.record else self.dir_name.split(".")[-2]
 
     @property
     def is_caught_up(self) -> bool:
-        """Tell whether it is marked as having every record of its source."""
+        """Check whether it is marked as having every record of its source."""
         return self.record is not None and self.record.is_caught_up
 
 
@@ -86,7 +87,7 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first to be read only; the others may hold more
+    INCOMPLETE = "incomplete"  # open the first for reading only; the others may hold more
     OFFLINE = "offline"
     CONFLICT = "conflict"  # the first outranks the second, which is open and stays so
     RESUME = "resume"  # a caught-up one is first marked as copying again
@@ -97,7 +98,7 @@ class Act(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """One act, on the directories it is about, with its reason."""
+    """One action, the directories that it is about, and its reason."""
 
     act: Act
     topic_partition: TopicPartition
@@ -111,7 +112,7 @@ class Decision(NamedTuple):
         return [replica.path for replica in self.replicas]
 
     def error(self) -> LogStoreError:
-        """Make what the users of a replica that is not open whole are told."""
+        """Make the error for the users of a replica that is not open or not whole."""
         topic, partition = self.topic_partition
         first = self.replicas[0]
         if self.act is Act.INCOMPLETE:
@@ -168,7 +169,7 @@ def _decide_one(
 
 
 def _is_dead(facts: ReplicaFacts, deletions: Sequence[ReplicaFacts]) -> bool:
-    """Tell whether a copy is of a topic that its user deleted."""
+    """Check whether a copy belongs to a topic that its user deleted."""
     if facts.is_deleted_by_user or facts.is_open or facts.kind == "stray" or not facts.topic_id:
         return False
     return any(
@@ -206,7 +207,7 @@ def _with_live(
 
 
 def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
-    """Choose among the live copies of one replica; None where nothing tells them apart."""
+    """Choose among the live copies of one replica; None if nothing distinguishes them."""
     for facts in live:
         if facts.is_open:
             return facts
@@ -223,7 +224,7 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
     """Decide about a `.move` or `.delete` beside the live copy that opens."""
     is_same = facts.topic_id == top.topic_id
     if not top.topic_id:
-        return _leave(key, facts, "nothing is known of the live copy's moves")
+        return _leave(key, facts, "the live copy's moves are unknown")
     if facts.kind == "move":
         if (is_same or not facts.topic_id) and _names(top.moving, facts):
             return Decision(Act.RESUME, key, (facts,), "its move is to be resumed")
@@ -231,18 +232,18 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
     if is_same and facts.superseded_by is not None:
         reason = "its place was taken; it is purged once the live copy is as long"
         return Decision(Act.PURGE_COVERED, key, (facts,), reason)
-    return _leave(key, facts, "a .delete directory of which is not known why")
+    return _leave(key, facts, "a .delete directory whose reason is unknown")
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
-    """Tell whether the live copy's `moving` is about this `.move`."""
+    """Check whether the live copy's `moving` names this `.move`."""
     return moving == Moving(move.move_id, move.directory_id)
 
 
 def _without_live(
     key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
-    """Decide where no live copy is found: what is left may be all there is."""
+    """Decide about a replica without a live copy: what is left may be all there is."""
     names = ", ".join(facts.path for facts in copies)
     if is_a_dir_bad:
         reason = f"its live copy may be on a log dir that is offline; found: {names}"
@@ -256,7 +257,7 @@ def _without_live(
     known = [facts for facts in copies if facts.topic_id]
     if len({facts.topic_id for facts in known}) != 1:
         if copies:
-            reason = f"no live copy of it is left, and of {names} it is not known what they are"
+            reason = f"no live copy of it is left, and the state of {names} is unknown"
             decisions.append(Decision(Act.OFFLINE, key, tuple(copies), reason))
         return decisions
     whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
@@ -265,7 +266,7 @@ def _without_live(
     if not whole:
         reason = _what_is_missing(best, rest)
         return [*decisions, Decision(Act.INCOMPLETE, key, (best, *rest), reason)]
-    reason = "its move was complete but for its last step"
+    reason = "its move was complete except for its last step"
     decisions.append(Decision(Act.COMPLETE, key, (best,), reason))
     for facts in rest:
         if facts.superseded_by is not None and facts.topic_id:
@@ -276,7 +277,7 @@ def _without_live(
 
 
 def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
-    """Tell whether a crash came between the two renames that give a `.move` the place of `old`."""
+    """Check whether a crash came between the two renames that replace `old` by a `.move`."""
     return (
         move.kind == "move"
         and move.is_caught_up
@@ -287,7 +288,7 @@ def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
 
 
 def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
-    """Tell whether a superseded `.delete` may go: the live copy is its successor and as long."""
+    """Check whether a superseded `.delete` may go: the live copy is its successor and as long."""
     return (
         old.superseded_by is not None
         and old.topic_id == live.topic_id != ""
@@ -297,7 +298,7 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
-    """Say what is known to be missing in a copy that is not known to be whole."""
+    """Say which records are known to be missing in a copy that may not be whole."""
     told = [f"no live copy of it is left; {best.path} has records up to {best.end_offset}"]
     if best.superseded_by is not None:
         generation, directory_id = best.superseded_by
