@@ -195,7 +195,7 @@ def test_a_hanging_dir_does_not_come_back_before_its_call(
         assert kernel.began.wait(60)
         give_up(store, bad)
         monkeypatch.setattr(type(store), "patience_seconds", 0.05)
-        with pytest.raises(LogDirError, match="has not come back"):
+        with pytest.raises(LogDirError, match="has not returned"):
             store.reopen_dir(bad)
     finally:
         kernel.released.set()

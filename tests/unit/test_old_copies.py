@@ -114,7 +114,7 @@ def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_gi
     restore()
     for _ in range(2):
         with opened(dirs) as store:
-            with pytest.raises(ReplicaOfflineError, match="from before payments-0 was there"):
+            with pytest.raises(ReplicaOfflineError, match="it is older than payments-0"):
                 store.log(*PAYMENTS)
             with pytest.raises(PartitionExistsError):
                 store.create(*PAYMENTS)

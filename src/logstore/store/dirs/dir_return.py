@@ -1,10 +1,10 @@
 """Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
 
-The same steps as at a start, for one dir, while the others serve. A log that is open already stays
-what it is; a copy that outranks it is told as an error that names both.
+The steps are those of a start, for one dir, while the others serve. A log that is open already
+stays open. If a copy in the returned dir outranks it, an error names both.
 
-Every call to the disk is made in a thread that is left behind when it hangs: the dir is offline
-again then, and can be given up.
+Every call to the disk is made in a thread that is abandoned if it hangs. The dir is then offline
+again, and can be given up.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
-    """Take a log dir into possession, load what is in it, and look after it from now on.
+    """Take possession of a log dir, load what is in it, and look after it from now on.
 
     Raises:
-        LogDirLockedError: another process has it.
-        LogDirOfflineError: its disk failed on the way; the store is what it was.
-        DuplicateLogError: a copy in it outranks one that is open; all else of it serves.
+        LogDirLockedError: another process has it open.
+        LogDirOfflineError: its disk failed on the way; the store is unchanged.
+        DuplicateLogError: a copy in it outranks one that is open; the rest of the dir serves.
     """
     _wait_until_quiet(store, admission.path)
     log_dir = LogDir(admission.path)
@@ -54,7 +54,7 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(store._log_dir_failed))
         store._events.watch(log_dir)
-        if log_dir.is_offline:  # it failed before anybody was told of failures
+        if log_dir.is_offline:  # it failed before any observer heard of failures
             store._log_dir_failed(log_dir)
         store._membership.note_missing()
         loader = store._loader(report)
@@ -68,7 +68,8 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         store._events.post(StoreEvent(kind, log_dir.path))
         store._log_dir_answered()
-    except BaseException as error:  # Ctrl-C too: with half of its logs it would not be offline
+    # Ctrl-C too: otherwise the dir would serve with half of its logs
+    except BaseException as error:
         _break_off(store, log_dir, error)
         raise
     for entry in report.offline:
@@ -79,7 +80,7 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
 
 
 def still_missing(store: StoreFailures) -> Iterator[str]:
-    """Tell of each log dir that the store misses, and of its replicas."""
+    """Describe each log dir that the store misses, and its replicas."""
     for id_ in store._replicas.missing_ids:
         held = store._replicas.catalog.on(id_)
         names = f", with {', '.join(map(str, held))}" if held else ""
@@ -90,10 +91,10 @@ def still_missing(store: StoreFailures) -> Iterator[str]:
 def replace(
     store: StoreFailures, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
-    """Take an empty disk into the place of one that is gone, and name the replicas it held.
+    """Put an empty disk in the place of one that is gone, and name the replicas that it held.
 
     Raises:
-        LogDirError: replicas would be lost, and may not be; its fact `lost` names them.
+        LogDirError: replicas would be lost without permission; its fact `lost` names them.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -118,23 +119,23 @@ def replace(
 
 
 def _break_off(store: StoreFailures, log_dir: LogDir, error: BaseException) -> None:
-    """Leave a log dir offline that was brought in by half, or alone where the store has it not."""
+    """Leave a log dir offline if bringing it in failed, or alone if the store does not have it."""
     store._replicas.returning.discard(log_dir)
     known = store._replicas.find_dir(log_dir.path)
     if known is log_dir:
         log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
         store._log_dir_failed(log_dir)
-    elif not log_dir.is_offline:  # else who failed or hangs gives it back himself
+    elif not log_dir.is_offline:  # else the thread that failed or hangs gives it back itself
         log_dir.release()
     if known is None:
         log_dir.leave()
 
 
 def _take_possession(store: StoreFailures, admission: Admission, log_dir: LogDir) -> None:
-    """Lock, begin, probe, and last the identity; who calls it has it unlocked when that fails.
+    """Lock, begin, probe, and write the identity last; if this fails, the caller unlocks the dir.
 
-    So the store hears of no member that does not work. A step that hangs is given up: its thread
-    gives the lock back once it returns, and does nothing else.
+    So the store lists no member that does not work. A step that hangs is abandoned: once its thread
+    returns, it gives the lock back and does nothing else.
     """
     log_dir.belong(store._membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = store.admin.path
@@ -152,12 +153,12 @@ def _take_possession(store: StoreFailures, admission: Admission, log_dir: LogDir
 
 
 def _wait_until_quiet(store: StoreFailures, path: str) -> None:
-    """Wait until no call of before is under way to a log dir that does not serve.
+    """Wait until no earlier call is under way to a log dir that does not serve.
 
-    It may still write, behind the back of a recovery that has read the place already.
+    Such a call may still write at a place that a recovery has read already.
 
     Raises:
-        LogDirOfflineError: one hangs.
+        LogDirOfflineError: an earlier call hangs.
     """
     began = time.monotonic()
     before = store._replicas.find_dir(path)
@@ -166,13 +167,13 @@ def _wait_until_quiet(store: StoreFailures, path: str) -> None:
         seconds = longest_seconds(path)
         waited = awake_seconds(began, time.monotonic())
         if max(seconds, waited) > store.patience_seconds:
-            reason = f"a call of before to it has not come back for {seconds:.0f} s: it hangs"
+            reason = f"an earlier call to it has not returned for {seconds:.0f} s: it hangs"
             raise LogDirOfflineError(path=path, reason=reason)
         wait_awake(time.sleep, parallel.LOOK_SECONDS)
 
 
 def refuse_unless_empty(store: StoreFailures, log_dir: LogDir) -> None:
-    """Raise LogDirError while something in a log dir is still of use; raises OSError too."""
+    """Raise LogDirError if something in a log dir is still needed; raises OSError too."""
     from logstore.store.start.listing import list_log_dir
 
     replicas = store._replicas
@@ -188,8 +189,8 @@ def refuse_unless_empty(store: StoreFailures, log_dir: LogDir) -> None:
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
         reason = (
-            "it keeps the record of deletions that a log dir which is offline, or hangs, has yet "
-            "to learn"
+            "it keeps the record of deletions that a log dir which is offline, or hangs, has not "
+            "learned yet"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
@@ -199,5 +200,5 @@ def refuse_unless_empty(store: StoreFailures, log_dir: LogDir) -> None:
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     copies = [facts.dir_name for facts in left if facts.kind == "move" or not facts.topic_id]
     if copies:
-        reason = f"{', '.join(copies)} may be needed still"
+        reason = f"{', '.join(copies)} may still be needed"
         raise LogDirError(path=log_dir.path, reason=reason)

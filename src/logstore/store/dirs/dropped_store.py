@@ -1,16 +1,16 @@
-"""See to a store that its user dropped without closing it: warn, and let go of everything.
+"""Handle a store that its user dropped without closing it: warn, and release everything.
 
 No thread of a store refers to it while that thread waits. So the garbage collector finds a store
-that nobody uses any more, in whatever thread it runs. A log refers to its store, and so do a
-mover, an appender and a reader: as long as one of them is in use, the store serves. An appender
-that still has records to send is in use.
+that is no longer used, and runs this in any thread. A log refers to its store, and so do a mover,
+an appender and a reader: as long as one of them is in use, the store serves. An appender that still
+has records to send is in use.
 
-Nothing is written: the next open recovers, as after a crash. Nothing is waited for either: the
-thread that the collector runs in may hold any lock.
+Nothing is written: the next open recovers, as after a crash. Nothing waits either: the thread in
+which the collector runs may hold any lock.
 
-If the process ends with an open store, Python may still drop the store: as with a file or a
-socket, there is only the warning then. The other threads are frozen, and may hold any lock; the
-system closes the descriptors.
+If the process ends with an open store, Python may still drop the store. As with a file or a socket,
+only the warning is given then. The other threads are frozen, and may hold any lock; the system
+closes the descriptors.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ DROPPED = "the store was dropped without a close"
 
 
 class Place(NamedTuple):
-    """A line of the user's code, which opened a store."""
+    """A line of the user's code that opened a store."""
 
     path: str
     line: int
 
     def dropped(self, store: StoreState, is_exiting: bool) -> None:
-        """See to a store that was opened here; looks up nothing that an exit may have cleared."""
+        """Handle a store that was opened here; uses no global that an exit may have cleared."""
         if not is_exiting:
             let_go(store, self)
             return
-        with suppress(AttributeError, TypeError):  # so late that modules are gone
+        with suppress(AttributeError, TypeError):  # so late in the exit that modules are gone
             _warn(store, self, "was still open when the process ended: the next open recovers it")
 
 
 def calling_place() -> Place:
-    """Find the line outside this library that called it; reads no source, so it is cheap."""
+    """Find the line outside this library that called it; reads no source file, so it is cheap."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
         frame = frame.f_back
@@ -56,7 +56,7 @@ def calling_place() -> Place:
 
 
 def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Make a callback of a method; it does not keep the object, and does nothing without it."""
+    """Make a callback of a method; it does not keep the object alive, and does nothing after it."""
     entry = WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
@@ -68,7 +68,7 @@ def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 
 def let_go(store: StoreState, opened_at: Place) -> None:
-    """Give back the locks, end the threads, then warn."""
+    """Give the locks back, end the threads, then warn."""
     log_dirs = store._replicas.log_dirs
     store._closed, store._is_armed = DROPPED, False
     for log_dir in log_dirs:

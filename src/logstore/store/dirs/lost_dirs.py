@@ -1,7 +1,7 @@
 """Give up a log dir whose disk is gone: find its id, name its replicas, forget it.
 
-A disk that is away or dead at a start leaves no id at its path. The other log dirs keep the path
-where they last saw it, so that path names the missing log dir as well as its id does.
+If a disk is missing or dead at a start, its path has no id. The other log dirs keep the path where
+they last saw it, so that path names the missing log dir as well as its id does.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def id_to_replace(replicas: Replicas, path: str) -> str | None:
 
 
 def id_to_forget(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir that was last at a path; None if all were elsewhere.
+    """Find the missing log dir that was last at a path; None if all were at other paths.
 
     Raises:
-        LogDirError: two were last there, or it is not known where one was.
+        LogDirError: two were last there, or the last path of one is not known.
     """
     here = ids_last_at(replicas, path)
     if len(here) == 1:
@@ -88,10 +88,10 @@ def replicas_of(
 def refuse_loss(
     replicas: Replicas, path: str, held: Sequence[TopicPartition], *, when: str, advice: str
 ) -> None:
-    """Refuse what would give up replicas, and name them.
+    """Refuse a change that would lose replicas, and name them.
 
     Raises:
-        LogDirError: replicas are lost, or may be; its fact `lost` names those that are known.
+        LogDirError: replicas are lost, or may be; its fact `lost` names the known ones.
     """
     if held:
         names = ", ".join(map(str, held))
@@ -105,10 +105,10 @@ def refuse_loss(
 
 
 def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
-    """Forget a log dir that does not serve, and its replicas; return those that are lost.
+    """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
 
     Raises:
-        LogDirError: it serves, its id is not known, or replicas would be lost and may not be.
+        LogDirError: it serves, its id is not known, or replicas would be lost without permission.
     """
     replicas = store._replicas
     if not log_dir.is_offline:
@@ -134,10 +134,10 @@ def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[T
 def give_up_missing(
     store: StoreFailures, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir by its id, and its replicas; return those that are lost.
+    """Forget a missing log dir by its id, and its replicas; return the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost, and may not be.
+        LogDirError: replicas would be lost without permission.
     """
     replicas = store._replicas
     held = replicas_of(replicas, directory_id)

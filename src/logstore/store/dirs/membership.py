@@ -1,9 +1,9 @@
 """Change which log dirs belong to a running store: admit one, replace one, forget one.
 
-`admit` looks at a path and says what it is to be, without writing; `join` and `forget` write. The
-roster with the highest epoch wins at the next start, so a crash between the files of two log dirs
-leaves either the old store or the new one. A dir that joins is written before the others hear of
-it: it holds nothing yet, and a store that does not know it misses nothing.
+`admit` reads a path and decides its role, without writing; `join` and `forget` write. The roster
+with the highest epoch wins at the next start, so a crash between the files of two log dirs leaves
+either the old store or the new one. A dir that joins is written before the others list it: it holds
+no data yet, so a store that does not know it misses nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ REPLACE_REMEDY = (
 
 
 class Admission(NamedTuple):
-    """What a path is to be in the store.
+    """The role of a path in the store.
 
     Attributes:
         is_new: it is empty, and gets an identity.
-        is_changed: what it says of itself has to be written.
-        replaces: the directory id whose place it takes, if any.
+        is_changed: its identity has to be written.
+        replaces: the directory id of the log dir that it replaces, if any.
     """
 
     path: str
@@ -54,21 +54,20 @@ class Membership:
         self.epoch, self.roster = meta.roster_epoch, meta.roster
         self._replicas = replicas
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()  # never held over a call to a disk longer than the patience
+        self._lock = threading.Lock()  # never held during a disk call for longer than the patience
 
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
     ) -> Admission:
-        """Say what the directory at a path is to be; nothing is written, and no hang waited for.
+        """Decide the role of the directory at a path; writes nothing, and waits for no hang.
 
         Args:
             format_new: take a directory without identity, or one that was removed, into the store.
-            replaces: the directory id of the disk that is gone for good, whose place a new one
-                takes.
+            replaces: the directory id of a disk that is gone for good, which this one replaces.
 
         Raises:
             LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
-                not formatted, or new where a disk of fstab is not mounted.
+                not formatted, or new although a disk of fstab is not mounted.
             LogDirOfflineError: it cannot be read.
         """
         configured = resolve(path, self._patience_seconds)
@@ -88,7 +87,7 @@ class Membership:
             if not format_new:
                 reason = (
                     f"its meta.properties is lost ({facts.reason or 'it is gone'}), and nothing "
-                    f"tells which log dir of the store it is: {FORMAT_REMEDY}"
+                    f"shows which log dir of the store it is: {FORMAT_REMEDY}"
                 )
                 raise LogDirIdentityError(path=resolved, reason=reason)
         elif not format_new:
@@ -118,7 +117,7 @@ class Membership:
         return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)
 
     def _check_stands_once(self, path: str, directory_id: str) -> None:
-        """Raise when a log dir of another path has this id: its replicas would be there twice."""
+        """Raise if a log dir at another path has this id: its replicas would exist twice."""
         for log_dir in self._replicas.log_dirs:
             if log_dir.directory_id != directory_id or log_dir.path == path:
                 continue
@@ -128,7 +127,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Give the id of a member that lost its identity: what is left of it, or the only gap."""
+        """Give the id of a member that lost its identity: from its remains, or the only gap."""
         absent, hinted = self._absent_ids(), facts.hint.directory_id
         was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
         if not was_ours or facts.hint.cluster_id not in (None, self.cluster_id):
@@ -138,7 +137,7 @@ class Membership:
         return absent[0] if len(absent) == 1 else None
 
     def _absent_ids(self) -> list[str]:
-        """List the members that no log dir of the store serves as."""
+        """List the members for which the store has no log dir."""
         serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
         return [id_ for id_ in self.roster if id_ not in serving]
 
@@ -148,13 +147,13 @@ class Membership:
         )
 
     def join(self, log_dir: LogDir, admission: Admission) -> None:
-        """Make a locked log dir a member, durably, and tell the other log dirs.
+        """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
-        An epoch is used once: should the identity of a dir that did not make it come to light
-        later, every roster written since outranks it.
+        An epoch is used once: if the identity of a dir that did not join appears later, every
+        roster written since outranks it.
 
         Raises:
-            LogDirOfflineError: it cannot be written; the roster is what it was.
+            LogDirOfflineError: it cannot be written; the roster is unchanged.
         """
         with self._lock:
             log_dir.belong(self.cluster_id, admission.directory_id)
@@ -181,7 +180,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Take a member out of the store, durably: its disk is gone, or holds nothing any more."""
+        """Remove a member from the store, durably: its disk is gone, or holds nothing any more."""
         with self._lock:
             if directory_id not in self.roster:
                 return
@@ -190,7 +189,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; one that fails or hangs learns later."""
+        """Write the roster to all other log dirs; one that fails or hangs is updated later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs
@@ -207,6 +206,6 @@ class Membership:
         self.note_missing()
 
     def note_missing(self) -> None:
-        """Note which members no log dir of the store stands for."""
+        """Record the members for which the store has no log dir."""
         there = {log_dir.directory_id for log_dir in self._replicas.log_dirs}
         self._replicas.missing_ids = tuple(id_ for id_ in self.roster if id_ not in there)

@@ -1,12 +1,13 @@
-"""Recognise an old copy of a log dir by what the other log dirs and this process know of it.
+"""Recognise an old copy of a log dir by what the other log dirs and this process know about it.
 
     settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
     loading     a log that ends before what was durable is opened as an incomplete one
     conclude    the doubts are written down, or a new generation begins; then the others see it
     leave       at an orderly close the others see the last generation of each
 
-`disk/documents/generations` has the files, and why a crash raises no false alarm. A store of one
-log dir has no witness, and log dirs that are all rolled back to one moment agree with each other.
+`disk/documents/generations` describes the files, and why a crash raises no false alarm. A store of
+one log dir has no witness. Log dirs that are all rolled back to the same moment agree with each
+other, so that is not recognised either.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import OfflineReplica, Replicas, key_of
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 
-# So many other log dirs keep the recovery points of one, for the report of what is missing.
+# The number of other log dirs that keep a log dir's recovery points, to report what is missing.
 WITNESSES = 2
-# So long does a log dir that is closed wait for the others' last generation.
+# How long a log dir that is closed waits for the last generations of the others.
 FAREWELL_SECONDS_MAX = 5.0
 FAREWELL_LOOK_SECONDS = 0.05
 
@@ -39,11 +40,11 @@ REMEDY = (
 )
 
 
-# --- what others know -----------------------------------------------------------------------------
+# --- what the others know -------------------------------------------------------------------------
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give what the other log dirs, and this process, have seen of one; and which of them."""
+    """Give what the other log dirs, and this process, have seen of one log dir; and the sources."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:
@@ -58,23 +59,23 @@ def _rank(generation: Generation) -> tuple[int, int]:
 
 
 def _last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
-    """Give the last generation of a log dir that is known, also by itself."""
+    """Give the last generation of a log dir that is known, including from its own files."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
     return max([*known, *([current] if current else [])], key=_rank, default=None)
 
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
-    """Give the recovery points that were last seen of a log dir, as far as they are kept."""
+    """Give the recovery points that were last seen of a log dir, as far as they were kept."""
     kept = [seen for _, seen in _seen_of(replicas, log_dir) if seen.offsets is not None]
     newest = max(kept, key=lambda seen: _rank(seen.generation), default=None)
     return {} if newest is None or newest.offsets is None else newest.offsets
 
 
 def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
-    """Judge a log dir whose files were read; tells whether all of its replicas are in doubt.
+    """Judge a log dir whose files were read; return whether all of its replicas are in doubt.
 
-    One that was found to be an old copy before has the list of those that still are.
+    A log dir that was found to be an old copy before has a list of the replicas still in doubt.
     """
     own, is_fresh = log_dir.generation, False
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
@@ -97,7 +98,7 @@ def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
 
 
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
-    """Have the replicas of old copies open incomplete; nothing else of them is touched."""
+    """Make the replicas of old copies open incomplete; nothing else of them is touched."""
     fresh = {d.path: recognise(replicas, d) for d in replicas.log_dirs if not d.is_offline}
     told, doubtful = [], set()
     decisions = list(decisions)
@@ -129,7 +130,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Say what an incomplete replica of an old copy lacks, as far as that is known."""
+    """Say what an incomplete replica of an old copy lacks, as far as it is known."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -146,9 +147,9 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Decide about a log that has just been opened, if it is not the one that was there before.
+    """Decide about a log that was just opened, if it may not be the log that was there before.
 
-    It is of another topic id, or ends before records that were durable.
+    That is so if it has another topic id, or ends before records that were durable.
 
     Args:
         before: the log as it was in this process before its log dir went offline.
@@ -167,7 +168,7 @@ def judge(
 
 
 def tell(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Log that log dirs are old copies; gives the same for the report."""
+    """Log which log dirs are old copies; return the same text for the report."""
     told = []
     for log_dir in log_dirs:
         own = log_dir.generation
@@ -179,7 +180,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Tell where the catalog was wrong about a log dir that serves; the directories are right."""
+    """Report where the catalog was wrong about a log dir that serves; the directories are right."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
@@ -194,15 +195,15 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take the replicas offline that lived in a log dir, and that its old copy does not have."""
+    """Take the replicas offline that were in a log dir and are missing in its old copy."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     for key, log_dir in said.items():
         own = log_dir.generation
         if log_dir.is_offline or not own.old or key in replicas:
             continue
         reason = (
-            f"{own.old}; it is from before {key} was there: mount the right disk and reopen the "
-            f"log dir, or delete {key} to give it up"
+            f"{own.old}; it is older than {key}: mount the right disk and reopen the log dir, or "
+            f"delete {key} to give it up"
         )
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
@@ -211,7 +212,7 @@ def note_missing(
     return missing
 
 
-# --- what is written down -------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 def has_witness(replicas: Replicas) -> bool:
@@ -220,9 +221,9 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir]) -> None:
-    """Write down what the loading of log dirs found, then have the others see it.
+    """Write down what the loading of log dirs found, then write it to the others as witnesses.
 
-    A log dir whose disk fails here is offline; a full one stays at the generation it has.
+    A log dir whose disk fails here goes offline; a full one stays at its generation.
     """
 
     def begin(log_dir: LogDir) -> None:
@@ -242,7 +243,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir]) -> None:
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
-    """Tell whether a replica is still one of this log dir: another copy may have its place."""
+    """Check whether a replica still belongs to this log dir: another copy may have its place."""
     replica = replicas.opened.get(key)
     return key in replicas and (replica is None or replica.log_dir is log_dir)
 
@@ -267,13 +268,13 @@ def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
 def checkpoint(
     replicas: Replicas, log_dir: LogDir, offsets: Mapping[TopicPartition, int], *, is_last: bool
 ) -> None:
-    """Let a log dir's generation follow a change of its recovery points; raises OSError."""
+    """Advance a log dir's generation after a change of its recovery points; raises OSError."""
     if has_witness(replicas) and (is_last or offsets != log_dir.generation.offsets):
         log_dir.generation.step(offsets)
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write down in one log dir what it sees of the others, if that is news; raises OSError."""
+    """Write to one log dir what it has seen of the others, if that changed; raises OSError."""
     seen = {id_: one for id_, one in log_dir.generation.seen.items() if _is_member(replicas, id_)}
     ids = sorted(other.directory_id for other in replicas.log_dirs if other.directory_id)
     for other in replicas.log_dirs:
@@ -303,22 +304,22 @@ def _is_member(replicas: Replicas, directory_id: str) -> bool:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Note durably that a replica is what its user took it for; raises OSError."""
+    """Record durably that a replica is what its user decided it to be; raises OSError."""
     if key in log_dir.generation.doubts:
         with call(log_dir.path, SYNCING):
             log_dir.generation.settle(key, _last_seen(replicas, log_dir))
 
 
 def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
-    """Tell whether a replica is one that an old copy does not have."""
+    """Check whether a replica is missing in an old copy."""
     offline = replicas.offline.get(key)
     return offline is not None and offline.is_missing
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy does not have, by its user's word; raises LogStoreError.
+    """Forget a replica that an old copy lacks, on its user's word; raises LogStoreError.
 
-    Tells whether it was one.
+    Returns whether it was such a replica.
     """
     offline = replicas.offline.get(key)
     if offline is None or not offline.is_missing:
@@ -338,10 +339,11 @@ def give_up(replicas: Replicas, key: TopicPartition) -> bool:
 
 
 class Farewell:
-    """Let the log dirs that are closed at once wait for each other's last generation, a while.
+    """Makes log dirs that close together wait a limited time for each other's last generation.
 
-    Without it, what was flushed since the last checkpoint could be rolled back unseen. The thread
-    that closes them one after the other, where no other can be had, does not wait: none would come.
+    Without it, an old copy that lacks only what was flushed since the last checkpoint would not be
+    recognised. If one thread closes all of them in turn, because no more threads are available, it
+    does not wait: no other could arrive.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
@@ -352,13 +354,13 @@ class Farewell:
         self._made_by = threading.get_ident()
 
     def arrive(self, log_dir: LogDir) -> None:
-        """Say that the last generation of a log dir is on its disk, or will not be."""
+        """Report that the last generation of a log dir is on its disk, or will not be."""
         with self._changed:
             self._left.discard(log_dir)
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait for all that serve."""
+        """Wait for all log dirs that serve."""
         if threading.get_ident() == self._made_by:
             return
         with self._changed:

@@ -1,4 +1,4 @@
-"""Do the same work for several log dirs at once, so that a slow disk only delays itself."""
+"""Do the same work for several log dirs at once, so that a slow disk delays only itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# Work in the background of a store that serves is mostly Python, and who calls a quick system call
-# takes the interpreter's lock again before anybody who waits for it is awake: so it sleeps so long
-# between its parts, or appends elsewhere take as long as a part each time they need the lock.
+# Background work in a store that serves is mostly Python. After a quick system call, its thread
+# takes the interpreter's lock again before a waiting thread is awake. So it sleeps this long
+# between its parts. Without that, each time an append elsewhere needs the lock, it waits as long as
+# a part takes.
 TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """What became of the work for one item: an error, or not finished in time, or neither."""
+    """The result of the work for one item: an error, or not finished in time, or neither."""
 
     item: Item
     error: Exception | None
@@ -39,12 +40,12 @@ def for_each(
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
 
-    An item for which `is_given_up` says so is not waited for either.
+    An item for which `is_given_up` returns true is not waited for either.
 
-    A thread that has not finished by then is left behind as a daemon: it hangs in a disk. When the
-    wait is broken off (Ctrl-C), `on_break` asks the threads to end, and they are waited for, but
-    for those that are given up. If the process can have no more threads, the calling thread does
-    the rest of the work, one item after the other.
+    A thread that has not finished by then is abandoned as a daemon: it hangs in a disk. If the wait
+    is interrupted (Ctrl-C), `on_break` asks the threads to end; then all are waited for, except
+    those that are given up. If the process can start no more threads, the calling thread does the
+    rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []
@@ -93,9 +94,9 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """Give each thread that ended without a word an error: it had no memory even for that."""
+    """Give an error to each thread that ended without a result: it had no memory even for that."""
     for number, thread in enumerate(threads):
-        if thread.is_alive():  # asked before whether it finished: it may do so in between
+        if thread.is_alive():  # `is_finished` was read before: the thread may finish in between
             continue
         if number not in finished and number not in errors:
             errors[number] = MemoryError("a thread ended for want of memory")
@@ -103,12 +104,12 @@ def _note_the_dead(
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
-    """Start the threads; what a thread was to do that cannot be had is done here."""
+    """Start the threads; if a thread cannot be started, its work is done here."""
     undone = []
     for number, thread in enumerate(threads):
         try:
             thread.start()
-        except RuntimeError:  # this process has as many threads as it may have
+        except RuntimeError:  # this process has as many threads as it is allowed
             undone.append(number)
     for number in undone:
         run(number)
@@ -122,10 +123,10 @@ def in_time(
     *,
     name: str,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item, as a call to its path; one that takes too long is given up.
+    """Run `work` for each item, as a call to its path; a call that takes too long is given up.
 
-    It is told by the call that has been under way longest, not by the clock on the wall: who does
-    not get the processor is not late. With no patience given, all are waited for.
+    The age of the oldest call decides, not the wall clock: a thread that gets no processor time is
+    not late. If no patience is given, all are waited for.
     """
 
     def run(item: Item) -> None:
@@ -142,7 +143,7 @@ def in_time(
 def _wait(
     thread: threading.Thread, deadline: float | None, is_given_up: Callable[[], bool] | None
 ) -> None:
-    """Wait for a thread, until the deadline or until it is given up."""
+    """Wait for a thread until the deadline, or until it is given up."""
     while thread.is_alive():
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
         if is_given_up is None:

@@ -1,7 +1,7 @@
-"""Go over several log dirs in one thread that is left behind when the dir it is at hangs.
+"""Go over several log dirs in one thread, which is abandoned if the current dir hangs.
 
-The steps of one pass hang on each other, so they are taken one after the other. Nobody waits for a
-step once its log dir is SUSPECT; the thread, should it ever come back, takes no further one.
+The steps of one pass depend on each other, so they are taken one after the other. Once its log dir
+is SUSPECT, no thread waits for a step. If the thread ever returns, it takes no further step.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from logstore.disk.log_dir import LogDir
 
 
 class GivenUpError(Exception):
-    """Say, to the thread of a pass alone, that nobody waits for it any more."""
+    """Raised in the thread of a pass that no other thread waits for any more."""
 
 
 class Pass:
     """One pass over log dirs, step by step.
 
     Attributes:
-        is_given_up: nobody waits for it, and what it would still do is done by another one.
+        is_given_up: no thread waits for it, and another thread does the rest of its work.
     """
 
     def __init__(self) -> None:
         self.is_given_up = False
         self._at: LogDir | None = None
-        self._lock = threading.Lock()  # never held over a call to a disk
+        self._lock = threading.Lock()  # never held during a disk call
 
     @contextmanager
     def at(self, log_dir: LogDir) -> Iterator[None]:
@@ -51,13 +51,13 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """Give it up when the log dir that it is at is suspect; tells whether that is so."""
+        """Give the pass up if its current log dir is SUSPECT; returns whether that is so."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck
             return is_stuck
 
     def stop(self) -> None:
-        """Let it end after the step that it is at."""
+        """End the pass after its current step."""
         with self._lock:
             self.is_given_up = True

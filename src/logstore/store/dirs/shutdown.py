@@ -26,7 +26,7 @@ from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
-    """Flush all log dirs at once; give those that do not serve; see `LogStore.flush`."""
+    """Flush all log dirs at once; returns those that do not serve; see `LogStore.flush`."""
     skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
     outcomes = for_each(
@@ -56,7 +56,7 @@ class Closing:
         self._errors: list[LogStoreError] = []  # raised once
 
     def wait(self, store: StoreState, timeout: float | None) -> tuple[str, ...]:
-        """Close a store in order, as a whole; name the log dirs that were not closed so."""
+        """Close the whole store in order; returns the log dirs that were not closed so."""
         if self._left is None:
             uninterrupted(lambda _: self._close(store, timeout))
         if self._errors:
@@ -65,7 +65,7 @@ class Closing:
         return self._left
 
     def _close(self, store: StoreState, timeout: float | None) -> None:
-        """Stop what runs on a store, then close its log dirs, unless another call does so."""
+        """Stop a store's background work, then close its log dirs, unless another call does."""
         store.host.closing()
         with self._lock:
             if self._left is not None:
@@ -121,11 +121,11 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Have an interrupted close wait for its threads: the next call goes on where they end."""
+    """Make an interrupted close wait for its threads: the next call continues where they end."""
 
 
 def flush_dir(replicas: Replicas, log_dir: LogDir) -> None:
-    """Flush every log of a log dir, then raise the first error there was."""
+    """Flush every log of a log dir, then raise the first error."""
     for failure in _for_logs(replicas, log_dir, Log.flush):
         raise failure
 
@@ -136,10 +136,10 @@ def close_dir(
     log_dir: LogDir,
     farewell: Farewell | None = None,
 ) -> None:
-    """Close one log dir in order, or let go of it when it does not serve.
+    """Close one log dir in order, or release it if it does not serve.
 
     Args:
-        farewell: shared by the log dirs that are closed at once.
+        farewell: shared by the log dirs that close at once.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -161,32 +161,32 @@ def close_dir(
 def _close_good_dir(
     replicas: Replicas, keeper: DirKeeper, log_dir: LogDir, farewell: Farewell
 ) -> list[LogStoreError]:
-    """Flush, write the checkpoints, close; the marker comes last, and only if nothing is amiss."""
+    """Flush, write the checkpoints, close; the marker comes last, and only after no error."""
     keeper.join(None)
     failures = _for_logs(replicas, log_dir, Log.flush)
     try:
         keeper.write_offsets(is_last=True)
-    except OSError as error:  # a full disk has no room for them: the logs are closed all the same
+    except OSError as error:  # a full disk has no room for them: the logs are still closed
         failures.append(log_dir.failed(error))
     farewell.arrive(log_dir)
     failures += _for_logs(replicas, log_dir, Log.close)
     for incomplete in list(replicas.incomplete.values()):
         if incomplete.log_dir is log_dir:
             incomplete.log.close()
-    if failures:  # whoever could not be closed in order lets go at least
+    if failures:  # a log that could not be closed in order is at least released
         _for_logs(replicas, log_dir, partial(Log.close, flush=False))
     log_dir.check()
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # the disk was full at the start; it may have room by now
+        log_dir.begin(new_id())  # the disk was full at the start; it may have room now
     if not failures and log_dir.is_fully_loaded and log_dir.start_id:
         log_dir.lock.mark_clean(log_dir.start_id)
     return failures
 
 
 def _witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write down the last generation of the other log dirs; a full disk has no room for it."""
+    """Write the last generations of the other log dirs; a full disk has no room for them."""
     try:
         with call(log_dir.path, SYNCING):
             witness(replicas, log_dir)
@@ -196,32 +196,33 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_suspect(log_dir: LogDir) -> bool:
-    """Tell whether it is of no use to wait for a log dir."""
+    """Check whether waiting for a log dir is useless."""
     return log_dir.is_suspect
 
 
 def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
-    """Let go of log dirs that hang, each in a thread that nobody waits for."""
+    """Release log dirs that hang, each in a thread that is not waited for."""
     for log_dir in log_dirs:
         thread = Thread(
             target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True
         )
         try:
             thread.start()
-        except RuntimeError as error:  # no thread can be had, and the disk would hold this one
+        except RuntimeError as error:  # no thread can be started, and the disk would block this one
             warn("log dir %s hangs, and stays locked by this process: %s", log_dir.path, error)
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Let go of every descriptor on a dead disk: else it goes on failing when it is back.
+    """Release every descriptor on a dead disk: otherwise they still fail after it is back.
 
-    And of what is in memory of it: who opens it next reads what a failed flush has left there.
+    The page cache of its files is dropped too: it may hold what a failed flush left there, and the
+    next open would read that.
     """
     unflushed: list[str] = []
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
-            if isinstance(log, Log):  # nobody here writes the others
+            if isinstance(log, Log):  # this process does not write the others
                 unflushed += unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
@@ -235,7 +236,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
 def _for_logs(
     replicas: Replicas, log_dir: LogDir, work: Callable[[Log], object]
 ) -> list[LogStoreError]:
-    """Do something for every log of a log dir; one that fails does not stop the others."""
+    """Call a function for every log of a log dir; a log that fails does not stop the others."""
     failures = []
     for log in replicas.on(log_dir):
         if log.is_closed_whole:

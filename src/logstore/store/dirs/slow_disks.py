@@ -1,10 +1,10 @@
-"""Tell the slow disk from the others: it serves on, but new replicas go elsewhere (KIP-112).
+"""Detect a slow disk by comparison: it still serves, but new replicas go elsewhere (KIP-112).
 
-A disk that is about to die, or is a RAID that rebuilds, answers everything, only late. No bound of
-one's own tells that from an honest slow disk, so log dirs are compared with each other, by what
-does not depend on how much each has to write: the probe, the same few small calls everywhere. The
-median of a few is taken, of one's own and of the others', so that one hiccup says nothing; and the
-way back is shorter than the way there, so that it does not flutter.
+A disk that is about to die, or a RAID that rebuilds, answers every call, but late. A fixed bound
+cannot distinguish that from a disk that is simply slow. So log dirs are compared with each other by
+the probe: the same few small calls everywhere, which do not depend on how much each dir writes. The
+median of the last few probes is compared, of the dir itself and of the others, so that a single
+outlier has no effect. The bound for the return is lower, so that the state does not flutter.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 
-# So often as long as the others' does the probe of a slow disk take, and at least so long.
+# A dir is slow if its probe takes this many times as long as the others', and at least this long.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
-# A slow disk is so no more below this part of either.
+# A slow dir is no longer slow below this fraction of both bounds.
 RETURN_PART = 0.5
 PROBES_MIN = 3
 
@@ -31,11 +31,11 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Let a log dir be slow, or be so no more, by its last probes and those of the others."""
+    """Mark a log dir as slow, or as no longer slow, by its last probes and those of the others."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]
-    if not theirs:  # nobody is left that it is slower than
+    if not theirs:  # there is no other log dir to compare it with
         log_dir.change(Event.KEPT_UP)
     if len(own) < PROBES_MIN or not theirs:
         return

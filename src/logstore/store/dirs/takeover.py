@@ -1,8 +1,8 @@
-"""Take possession of log dirs step by step: lock, begin, probe; as a start and a return do it.
+"""Take possession of log dirs step by step: lock, begin, probe; used by a start and a return.
 
-Each step is taken with all of them at once and bounded in time. Who does not end it in time is
-offline, and his thread is left behind: once it is back it looks, finds that nobody waits for it,
-writes nothing more and gives the lock back.
+Each step is taken on all log dirs at once and is bounded in time. A dir that does not end it in
+time is offline, and its thread is abandoned. When that thread returns, it sees that it is no longer
+waited for, writes nothing more and gives the lock back.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from logstore.store.start.identity import make_missing
 
 
 def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
-    """Make the error of a log dir that was to be taken into use, with what to do."""
+    """Make the error of a log dir that could not be taken into use, with what to do."""
     return LogDirOfflineError(
         path=path, reason=f"{reason}; check the path and its disk, then try again"
     )
 
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
-    """Give all locks back; one that hangs does so when it is back."""
+    """Give all locks back; the lock of a dir that hangs is given back once its call returns."""
 
     def release(log_dir: LogDir) -> None:
         log_dir.release()
@@ -35,7 +35,7 @@ def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
 
 
 def path_of(log_dir: LogDir) -> str:
-    """Name a log dir's path, for whoever goes over several."""
+    """Give a log dir's path, as a function for passes over several."""
     return log_dir.path
 
 
@@ -46,16 +46,16 @@ def each(
     *,
     when: str = "at the start",
 ) -> None:
-    """Take one step with every log dir at once; one that does not end it in time is offline.
+    """Take one step with every log dir at once; a dir that does not end it in time is offline.
 
-    Who fails or comes late has given its lock back. What breaks the step off is raised behind
-    that: whoever still hangs then gives back what he takes.
+    A dir that fails or is late has given its lock back. If an error interrupts the step, it is
+    raised after that; a thread that still hangs then gives back what it took.
 
     Args:
-        when: for the reason of one that hangs.
+        when: the time that the reason names, for a dir that hangs.
     """
     is_broken_off = threading.Event()
-    ended: set[LogDir] = set()  # noted before its thread looks, and read after it is taken offline
+    ended: set[LogDir] = set()  # set before its thread checks, and read after it is taken offline
 
     def take(log_dir: LogDir) -> None:
         try:
@@ -64,7 +64,7 @@ def each(
             log_dir.release()
             raise
         ended.add(log_dir)
-        if log_dir.is_offline or is_broken_off.is_set():  # it failed, or nobody waits any more
+        if log_dir.is_offline or is_broken_off.is_set():  # it failed, or is no longer waited for
             log_dir.release()
 
     try:
@@ -73,7 +73,8 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                if outcome.item in ended:  # at that very moment: its thread may have seen nothing
+                # it ended at that very moment: its thread may have seen nothing
+                if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
             if outcome.error is not None:
@@ -84,11 +85,11 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir, made first where it is new; another owner refuses, a bad disk is offline.
+    """Lock a log dir, after making a new one; another owner refuses, a bad disk goes offline.
 
     Raises:
-        LogDirLockedError: another process has it.
-        LogDirError: retriable; this process is short of something.
+        LogDirLockedError: another process has it open.
+        LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
     try:
         if is_new:
@@ -103,7 +104,7 @@ def lock(log_dir: LogDir, *, is_new: bool) -> None:
 
 
 def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
-    """Drop the clean-shutdown marker of a locked log dir, and name this start in the lock file."""
+    """Remove a locked log dir's clean-shutdown marker, and record this start in the lock file."""
     try:
         log_dir.begin(start_id, is_new=is_new)
     except OSError as error:

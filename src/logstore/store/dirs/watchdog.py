@@ -1,12 +1,12 @@
-"""Notice disks that hang: one thread per store, which itself never touches a disk.
+"""Detect disks that hang: one thread per store, which itself never touches a disk.
 
     a call under way for longer than the bound        the dir is SUSPECT: new calls raise at once
     while it is                                       those who wait for its logs' locks are freed
     good probes in a row, and no call is stuck        the dir serves again
 
 The bound is the configuration's `log_dir_suspect_ms`; calls that wait for the disk to write may
-take three times as long, work on a whole log twelve times. Time in which the process itself did
-not run is not counted. Nothing here waits for anybody.
+take three times as long, work on a whole log twelve times. Time in which the process itself did not
+run is not counted. Nothing in this module waits for another thread.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The call that has been under way longest, for its kind."""
+    """The call that has been under way longest, relative to the bound of its kind."""
 
     seconds: float
     path: str
 
 
 class _Appending(NamedTuple):
-    """An append as first seen: one that still writes at the same place later is the same."""
+    """An append as first seen; if it still writes at the same place later, it is the same one."""
 
     position: int
     since: float
 
 
 class Watchdog:
-    """The watch over the log dirs of one store."""
+    """Watches the log dirs of one store."""
 
     def __init__(
         self,
@@ -69,27 +69,27 @@ class Watchdog:
         )
 
     def start(self) -> None:
-        """Start the thread; raises LogDirError, retriable, when there is none to be had."""
+        """Start the thread; raises LogDirError, retriable, if the process can start no more."""
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
-        """End the thread; while it frees those who wait for a disk that hangs, a little later."""
+        """End the thread, a little later if it frees threads that wait for a disk that hangs."""
         self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
 
     def leave(self) -> None:
-        """Have the thread end, and do not wait for it."""
+        """Ask the thread to end, and do not wait for it."""
         self._stopped.ring()
 
     def last_looks(self) -> None:
-        """Free those who wait for a disk that hangs, a little longer."""
+        """Keep freeing the threads that wait for a disk that hangs, for a little longer."""
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Look often while somebody has to be freed; else often enough for the bound."""
+        """Look often while a thread has to be freed; otherwise often enough for the bound."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -113,14 +113,14 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir, with their age as if they were ordinary ones."""
+        """Give the calls to one log dir, with their age scaled to that of an ordinary call."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:
                 yield Stuck(seconds / patience, path)
 
     def _appends(self, logs: list[Log], now: float, seen: dict[Log, _Appending]) -> Stuck:
-        """Give the append that has been writing at the same place since the earliest look."""
+        """Give the append that has been writing at the same place for the longest time."""
         oldest = Stuck(0.0, "")
         for log in logs:
             position = host.writing_position(log)
@@ -134,13 +134,13 @@ class Watchdog:
         return oldest
 
     def _judge(self, log_dir: LogDir, logs: list[Log], stuck: Stuck) -> None:
-        """Let the state of one log dir follow from what is stuck."""
+        """Derive the state of one log dir from the calls that are stuck."""
         if log_dir.is_offline:
             self._relief.pop(log_dir, None)
             return
         if stuck.seconds > self._bound:
             log_dir.good_probes = 0
-            reason = f"a call to {stuck.path} has not come back for {stuck.seconds:.1f} s"
+            reason = f"a call to {stuck.path} has not returned for {stuck.seconds:.1f} s"
             if log_dir.change(Event.STUCK, reason):
                 self._on_suspect(log_dir)
         if not log_dir.is_suspect:
@@ -154,7 +154,7 @@ class Watchdog:
 
 
 def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
-    """Look every so often; while this thread waits, it does not keep the store open."""
+    """Look at regular intervals; while this thread waits, it does not keep the store alive."""
     watchdog = entry()
     while watchdog is not None:
         pause_seconds = watchdog.pause()
@@ -165,5 +165,5 @@ def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
             watchdog.last_looks()
             return
         if watchdog is not None:
-            with suppress(MemoryError):  # the next look may have more
+            with suppress(MemoryError):  # the next look may have more memory
                 watchdog.look(time.monotonic())
