@@ -332,13 +332,7 @@ def test_tests_say_what_is_true(path: Path) -> None:
 
 # Places whose prose is plain, and phrases that had to be read twice there. A thread or a file is
 # "it"; a thing exists, continues, comes after another; a message reports.
-PLAIN_PLACES = [
-    "README.md",
-    "CHANGELOG.md",
-    "docs",
-    "src/logstore/store/start",
-    "src/logstore/store/dirs",
-]
+PLAIN_PLACES = ["README.md", "CHANGELOG.md", "docs", "src/logstore/store"]
 STILTED = re.compile(
     r"\b(whoever|who (?:is|was) just|who (?:comes|reads on|lets go|waits|holds|gets)|so long does"
     r"|stands? in its place|(?:that|what) stands|behind that|(?:is|are|be|been) told|cannot tell"

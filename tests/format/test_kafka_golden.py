@@ -91,7 +91,7 @@ def test_a_stray_replica_is_named_and_not_read(tmp_path: Path) -> None:
     before = contents(tmp_path)
     with LogStore.open_kafka(dirs) as store:
         text = str(store.recovery_report)
-        assert text.count("-stray: a replica that the broker found to be of no topic") == 2
+        assert text.count("-stray: a replica that the broker found to belong to no topic") == 2
         assert stray.name in text and ("gone", 3) not in store
         with pytest.raises(UnknownPartitionError):
             store.log("gone", 3)

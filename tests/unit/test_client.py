@@ -115,11 +115,11 @@ def serve(path: str, answer: bytes, gate: threading.Event) -> threading.Thread:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"", "went away before it answered"),
-        (b'{"progress": 1}\n', "went away before it answered"),
-        (b'{"result": 1', "went away before it answered"),
-        (b"[]\n", "cannot be talked to"),
-        (b"{nonsense\n", "cannot be talked to"),
+        (b"", "ended before it answered"),
+        (b'{"progress": 1}\n', "ended before it answered"),
+        (b'{"result": 1', "ended before it answered"),
+        (b"[]\n", "cannot be reached"),
+        (b"{nonsense\n", "cannot be reached"),
     ],
 )
 def test_an_owner_that_breaks_off_is_told(tmp_path: Path, answer: bytes, said: str) -> None:
@@ -138,7 +138,7 @@ def test_a_silent_owner_is_given_up(tmp_path: Path) -> None:
     gate = threading.Event()
     thread = serve(str(tmp_path / "s.sock"), b"", gate)
     try:
-        with pytest.raises(LogStoreError, match=r"said nothing for 0\.01 s"):
+        with pytest.raises(LogStoreError, match=r"did not answer for 0\.01 s"):
             AdminClient(str(tmp_path / "s.sock"), 1).call("ping", timeout=0.01)
     finally:
         gate.set()

@@ -301,5 +301,5 @@ def test_stop_takes_the_name_away_and_hangs_up(tmp_path: Path) -> None:
         scene.end()
     assert os.listdir(tmp_path) == []
     assert len(os.listdir("/proc/self/fd")) == fds
-    with pytest.raises(LogStoreError, match="cannot be talked to"):
+    with pytest.raises(LogStoreError, match="cannot be reached"):
         scene.client.call("echo")

@@ -1,7 +1,7 @@
 """Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
 
-Whoever changes one log dir reserves it; changes of different dirs do not wait for each other, and
-none waits for a disk that hangs but its own.
+A thread that changes a log dir reserves it. Changes of different dirs do not wait for each other,
+and a change waits for no disk that hangs except its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class StoreAdministration(StoreFailures):
         """Use `LogStore.open`."""
         super().__init__(on_log_dir_failure)
         self._changing = threading.Lock()
-        # Weak: who was interrupted on his way in or out claims nothing any more.
+        # Weak references: a thread that was interrupted on its way in or out reserves nothing any
+        # more.
         self._changed: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @uninterruptible
@@ -50,13 +51,13 @@ class StoreAdministration(StoreFailures):
         """Take a further log dir into the store, or one of its own that was missing.
 
         Args:
-            format_new: give a directory without identity one; with False it is refused.
+            format_new: give an identity to a directory without one; with False it is refused.
 
         Raises:
-            LogDirIdentityError: it is foreign, the same as another one, or new where a disk that
+            LogDirIdentityError: it is foreign, the same as another one, or new although a disk that
                 /etc/fstab names is not mounted.
-            LogDirLockedError: another process has it.
-            LogDirOfflineError: its disk failed on the way; the store is what it was.
+            LogDirLockedError: another process has it open.
+            LogDirOfflineError: its disk failed on the way; the store is unchanged.
             LogDirError: retriable: this process is short of descriptors or memory.
         """
         from logstore.store.dirs.dir_return import bring_in
@@ -65,7 +66,7 @@ class StoreAdministration(StoreFailures):
         self._check_owner()
         with self._change_of(self._resolved(path)) as resolved:
             if self._replicas.find_dir(resolved) is not None:
-                reason = "it is a log dir of this store already; where it is offline, reopen it"
+                reason = "it is a log dir of this store already; if it is offline, reopen it"
                 raise LogDirError(path=resolved, reason=reason)
             members = self._membership.roster
             try:
@@ -73,11 +74,12 @@ class StoreAdministration(StoreFailures):
             except (LogDirError, MemoryError) as error:
                 half_added = self._replicas.find_dir(resolved)
                 is_shortage = isinstance(error, MemoryError) or (
-                    error.retriable and type(error) is LogDirError  # no disk's fault
+                    error.retriable and type(error) is LogDirError  # no disk is to blame
                 )
-                if is_shortage and half_added is not None:  # as if it had not been given
+                # the state is as if it had not been added
+                if is_shortage and half_added is not None:
                     self._wait_for_seers(DROP_SECONDS_MAX)
-                    self._let_go_of(half_added)  # nobody else did, if no thread could be had
+                    self._let_go_of(half_added)  # no other thread did, if none could be started
                     self._drop_dir(half_added)
                 if is_shortage:
                     for id_ in self._membership.roster:
@@ -90,18 +92,18 @@ class StoreAdministration(StoreFailures):
         """Bring an offline log dir back, with its replicas, while the others serve.
 
         Args:
-            format_new: the disk was replaced by an empty one, which takes its place; what the old
-                one held is lost, unless it is elsewhere. `lost` of the report names it.
+            format_new: the disk was replaced by an empty one, which takes its place. What the old
+                disk held is lost, unless it is elsewhere; `lost` of the report names it.
 
         Raises:
-            LogDirIdentityError: what stands there is not this log dir.
+            LogDirIdentityError: the directory there is not this log dir.
             LogDirOfflineError: it does not work yet.
-            DuplicateLogError: a copy that comes back outranks one that is open; all else serves.
+            DuplicateLogError: a copy that comes back outranks an open one; everything else serves.
         """
         return self._reopen_dir(path, format_new=format_new, may_lose=True)
 
     def _reopen_dir(self, path: StrPath, *, format_new: bool, may_lose: bool) -> RecoveryReport:
-        """Do what `reopen_dir` does; unless replicas may be lost by it, refuse that by name."""
+        """Do what `reopen_dir` does; refuse a loss of replicas without permission, by name."""
         from logstore.store.dirs.dir_return import bring_in, replace
         from logstore.store.dirs.lost_dirs import id_to_replace
 
@@ -127,7 +129,7 @@ class StoreAdministration(StoreFailures):
 
     @uninterruptible
     def take_offline(self, path: StrPath) -> None:
-        """Flush a log dir and let go of it, so that its disk can be unmounted; see `reopen_dir`."""
+        """Flush a log dir and release it, so that its disk can be unmounted; see `reopen_dir`."""
         from logstore.store.dirs.shutdown import flush_dir
         from logstore.store.upkeep.keeper import warn
 
@@ -145,24 +147,24 @@ class StoreAdministration(StoreFailures):
 
     @uninterruptible
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
-        """Take a log dir out of the store, durably; gives the replicas that are lost by it.
+        """Take a log dir out of the store, durably; returns the replicas that are lost with it.
 
         Args:
-            path: of the log dir; of one that is missing, where it was last, or its directory id.
-            lost: its disk is gone for good, and what it held with it (KIP-112, scenario 4). Else
-                it must hold nothing that is of use.
+            path: of the log dir; for a missing log dir, its last path or its directory id.
+            lost: its disk is gone for good, with everything on it (KIP-112, scenario 4). Otherwise
+                it must hold nothing that is still needed.
 
         Raises:
-            LogDirError: it holds replicas, or deletions that other dirs have yet to learn of; it
-                serves and is said to be lost; it is the only one; or it is missing, and its path
-                does not tell which one it is.
+            LogDirError: it holds replicas, or deletions that other dirs have not learned yet; or it
+                serves although `lost` is given; or it is the only log dir; or it is missing, and
+                its path does not identify it.
         """
         return self._remove_dir(path, lost=lost, may_lose=True)
 
     def _remove_dir(
         self, path: StrPath, *, lost: bool, may_lose: bool
     ) -> tuple[TopicPartition, ...]:
-        """Do what `remove_dir` does; unless replicas may be lost by it, refuse that by name."""
+        """Do what `remove_dir` does; refuse a loss of replicas without permission, by name."""
         from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
 
         flag(lost, "lost")
@@ -185,23 +187,23 @@ class StoreAdministration(StoreFailures):
 
     @uninterruptible
     def cordon(self, path: StrPath) -> None:
-        """Let no new replicas onto a log dir, until `uncordon` and over restarts."""
+        """Place no new replicas on a log dir until `uncordon`, also after restarts."""
         self._cordon(path, True)
 
     @uninterruptible
     def uncordon(self, path: StrPath) -> None:
-        """Let new replicas onto a log dir again."""
+        """Allow new replicas on a log dir again."""
         self._cordon(path, False)
 
     @uninterruptible
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
-        """Remember where a partition is to be created one day (KIP-113), over restarts.
+        """Remember where a partition is to be created later (KIP-113), also after restarts.
 
         Args:
-            path: None withdraws what was asked for before.
+            path: None withdraws the last preference.
 
         Raises:
-            PartitionExistsError: it is there already; move it.
+            PartitionExistsError: the partition exists already; move it.
         """
         self._check_owner()
         key = TopicPartition(validate_topic(topic), validate_partition(partition))
@@ -214,14 +216,15 @@ class StoreAdministration(StoreFailures):
         with self._change_of(log_dir.path):
             settings = log_dir.settings
             earlier = [d.settings.preferred.get(key, 0) for d in self._replicas.log_dirs]
-            wished_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)  # the last wish counts
+            # the latest preference counts
+            wished_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)
             preferred = {**settings.preferred, key: wished_ms}
             log_dir.change_settings(settings._replace(preferred=preferred))
 
-    # --- how it is done ---------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _checkpoint(self, log_dir: LogDir) -> None:
-        """Write the checkpoints of a log dir that is taken out: an older copy of it shows then."""
+        """Write a log dir's checkpoints before it is taken out, so that an older copy shows."""
         keeper = self._keepers.get(log_dir.path)
         try:
             if keeper is not None:
@@ -242,13 +245,11 @@ class StoreAdministration(StoreFailures):
             log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))
 
     def _remove_empty(self, log_dir: LogDir) -> tuple[TopicPartition, ...]:
-        """Take a log dir out that holds nothing any more; no replica comes onto it meanwhile."""
+        """Take an empty log dir out of the store; meanwhile no replica is placed on it."""
         from logstore.store.dirs.dir_return import refuse_unless_empty
 
         if log_dir.is_offline:
-            reason = (
-                f"{log_dir.offline_reason}; what is on it cannot be known: reopen it, or, if it"
-            )
+            reason = f"{log_dir.offline_reason}; what is on it is unknown: reopen it, or, if it"
             reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
             raise LogDirOfflineError(path=log_dir.path, reason=reason)
         log_dir.check()
@@ -271,7 +272,7 @@ class StoreAdministration(StoreFailures):
         return ()
 
     def _resolved(self, path: StrPath) -> str:
-        """Give the one name of a directory that may not be there yet."""
+        """Resolve the path of a directory that may not exist yet."""
         from logstore.store.dirs.takeover import does_not_work
         from logstore.store.start.identity import resolve
 
@@ -282,7 +283,7 @@ class StoreAdministration(StoreFailures):
 
     @contextmanager
     def _change_of(self, path: str) -> Iterator[str]:
-        """Keep others from changing the same log dir; who comes second is told so."""
+        """Reserve a log dir for one change; a second change of it is refused."""
         mine = Claim()
         with self._changing:
             if path in self._changed:
@@ -292,7 +293,7 @@ class StoreAdministration(StoreFailures):
             self._changed[path] = mine
         try:
             yield path
-        except OSError as error:  # of a step before the log dir could answer for its disk
+        except OSError as error:  # from a step before the log dir could report its own failure
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

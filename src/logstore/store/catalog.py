@@ -1,9 +1,9 @@
-"""Remember which replica lives in which log dir, so that a disk that is away is missed by name.
+"""Remember which replica is in which log dir, so that replicas on a missing disk are known by name.
 
 Every log dir carries the catalog of the whole store (`disk/documents/catalog_file`). Changes are
-noted in memory. The keeper of each log dir writes them with its checkpoints, so nothing waits for
-a sick disk.
-Where the catalog and the directories disagree, the directories are right, and it is reported.
+recorded in memory. The keeper of each log dir writes them with its checkpoints, so nothing waits
+for a sick disk. If the catalog and the directories disagree, the directories are right, and the
+difference is reported.
 
 Threads: entries change one by one under the lock; lookups take none.
 """
@@ -31,16 +31,16 @@ from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 
-# A file is written anew once it has so many lines more than twice its entries.
+# A file is rewritten once it has this many lines more than twice its entries.
 SPARE_LINES = 1000
 
 
 class Catalog:
-    """The catalog of a store in memory, and what of it each log dir has still to be told.
+    """The catalog of a store in memory, and the entries that each log dir's file still lacks.
 
     Attributes:
-        is_known: whether it names every replica; a store of before there were catalogs, opened
-            without one of its dirs, does not know.
+        is_known: whether it names every replica. It does not, if the store is older than catalogs
+            and was opened without one of its dirs.
     """
 
     def __init__(self) -> None:
@@ -48,25 +48,25 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # By log dir: lines in its file, lines to append, or None: the file is to be written anew.
+        # By log dir: lines in its file, lines to append; or None if the file is to be rewritten.
         self._line_counts: dict[str, int] = {}
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- what is known ----------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
-        """Give the directory id that a replica lives in; None when there is none, or unknown."""
+        """Give the directory id that a replica is in; None if there is none, or it is unknown."""
         place = self._places.get(key)
         return None if place is None or place.directory_id == DELETED else place.directory_id
 
     def on(self, directory_id: str) -> list[TopicPartition]:
-        """List the replicas that live in a directory."""
+        """List the replicas that are in a directory."""
         return sorted(k for k, place in list(self._places.items()) if place[1] == directory_id)
 
     # --- what changes -----------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Note where a replica lives now, or with None that it was deleted."""
+        """Record where a replica is now, or with None that it was deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:
@@ -90,13 +90,13 @@ class Catalog:
         is_a_dir_bad: bool,
         turn: Callable[[], object] = lambda: None,
     ) -> list[str]:
-        """Read the catalogs of log dirs, the newest entry counts; gives what is odd.
+        """Read the catalogs of log dirs; the newest entry counts. Returns warnings.
 
         Args:
-            turn: called between parts of the work, to let others go on.
+            turn: called between parts of the work, to let other threads run.
 
         Raises:
-            LogDirError: retriable; this process is short of something.
+            LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
         """
         warnings = []
         read: dict[bytes, CatalogFile] = {}
@@ -105,7 +105,7 @@ class Catalog:
             if data is not None and data not in read:
                 read[data] = decode_catalog(data, turn)
             if data is not None and not read[data].is_whole:
-                warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is written anew")
+                warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is rewritten")
         with self._lock:
             self._take_newer(read.values())
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
@@ -128,10 +128,10 @@ class Catalog:
         return {key: place for key, place in self._places.items() if place[1] != DELETED}
 
     def write(self, log_dir: LogDir) -> None:
-        """Bring the catalog of one log dir up to date, durably; its own thread calls this.
+        """Bring the catalog of one log dir up to date, durably; called by the log dir's own thread.
 
         Raises:
-            OSError: the disk failed; the file is written anew the next time.
+            OSError: the disk failed; the file is rewritten the next time.
         """
         path = log_dir.path
         with self._lock:

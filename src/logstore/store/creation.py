@@ -1,8 +1,8 @@
 """Create and delete partitions.
 
-A new partition goes to the log dir that `placement` chooses; when that one fails, to the next. A
-deleted one is renamed away with the reason in it, so that a crash leaves either the partition or
-something that the next start knows to purge.
+A new partition goes to the log dir that `placement` chooses; if that one fails, to the next. A
+deleted partition is renamed, with the reason in it. So a crash leaves either the partition or a
+directory that the next start purges.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from logstore.store.start.dir_actions import make_deleted
 from logstore.store.upkeep.purge import companions, forget_companions
 from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
 
-NEVER_THERE = "; where it was never there: create it with is_new=True (logstore create --is-new)"
+NEVER_THERE = "; if it was never there: create it with is_new=True (logstore create --is-new)"
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise when a partition exists, or, unless it is known to be new, may exist on a bad dir."""
+    """Raise if a partition exists or, unless it is known to be new, may exist on a bad dir."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -130,7 +130,7 @@ def create(
     """Make a log on the given log dir, or on the best one that works.
 
     Raises:
-        LogDirError: of the last log dir that was tried.
+        LogDirError: the error of the last log dir that was tried.
     """
     dir_name(*key)
     metadata = PartitionMetadata(key.topic, key.partition, topic_id, config=config)
@@ -153,14 +153,14 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # What stands on a dir that failed half way stays there: the next copy outranks it.
+            # Remains on a dir that failed half way stay there: the next copy outranks them.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
 
 
 def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
-    """Raise LogDirError when a log dir takes no new replica: bad, cordoned or full."""
+    """Raise LogDirError if a log dir takes no new replica: bad, cordoned or full."""
     log_dir.check()
     if log_dir in replicas.returning:
         reason = "it is being opened or removed; try again"
@@ -171,9 +171,9 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """Name the log dirs that take new replicas, and why one that does not, does not.
+    """Name the log dirs that take new replicas, and the reason why another one does not.
 
-    What passes by itself is told first: that no disk has room, rather than that one is broken.
+    A passing reason comes first: that no disk has room, before that a disk is broken.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -188,7 +188,7 @@ def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None
 
 
 def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None:
-    """Find the log dir in which a partition was last wished to be created (KIP-113)."""
+    """Find the log dir that was last preferred for a partition (KIP-113)."""
     wished = [log_dir for log_dir in log_dirs if key in log_dir.settings.preferred]
     return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
 
@@ -205,16 +205,16 @@ def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Make a log on one log dir; nothing is left of it when that fails and the dir goes on."""
+    """Make a log on one log dir; if this fails and the dir still serves, nothing is left of it."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
     try:
         log_dir.check_place()
-        # What the checkpoints say is about a replica of this name that is gone.
+        # The checkpoints describe a deleted replica of this name.
         log_dir.checkpoints.forget(key)
         if files.exists(path):
-            reason = f"{path} stands in the way; it is not a replica of this store"
+            reason = f"{path} is in the way; it is not a replica of this store"
             raise LogDirError(path=log_dir.path, reason=reason)
     except OSError as error:
         raise log_dir.failed(error, path) from error
@@ -225,7 +225,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also for want of memory: it would be a partition after the next start
+    except BaseException:  # also a lack of memory: the next start would take it for a partition
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -237,8 +237,8 @@ def _create_on(
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
     """Remove what a creation left that did not come to its end.
 
-    If the process has neither descriptors nor memory for that, the directory is made a stray at
-    once, which takes neither: a start would serve it. It is removed later then.
+    A start would serve the directory. If the process has neither descriptors nor memory to remove
+    it, it is made a stray at once, which needs neither, and is removed later.
     """
     try:
         log_dir.spare.use(partial(bulk.remove_tree, path))
@@ -255,10 +255,10 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Rename a replica away, durably and with the reason in it; give what is to be purged.
+    """Rename a replica to a deleted name, durably, with the reason in it; returns what to purge.
 
-    Its other copies (of a move, or superseded) go first: as long as the deletion is on record they
-    are dead, and would come to life without it.
+    Its other copies (of a move, or superseded) go first: the deletion on record keeps them dead,
+    and without it they would become live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -276,7 +276,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # On a full disk there is no room for the reason; the purge, which makes room, follows at once.
+    # A full disk has no room for the reason; the purge, which makes room, follows at once.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:
@@ -289,7 +289,7 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 
 
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
-    """Delete a copy that was open to be read only; its directory gets the name of a deleted one."""
+    """Delete a copy that was open for reading only: its directory gets a deleted replica's name."""
     log, log_dir, facts, _ = replicas.incomplete[key]
     log_dir.check()
     try:
@@ -307,19 +307,19 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 
 def _note_deletion(log: Log) -> None:
-    """Write into the replica that its user deleted it, before its directory is renamed."""
+    """Record in the replica that its user deleted it, before its directory is renamed."""
     host.change_metadata(
         log, lambda metadata: {"extra": {**metadata.extra, DELETION: DELETED_BY_USER}}
     )
 
 
 def is_deleted(log: Log) -> bool:
-    """Tell whether a crash came between the note of a deletion and the renaming."""
+    """Check whether a crash came between the record of a deletion and the renaming."""
     return host.metadata_of(log).is_deleted_by_user
 
 
 def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
-    """Give a replica the name of a deleted one; to whoever holds its log it is unknown now."""
+    """Give a replica the name of a deleted one; its log then reports it as unknown."""
     doomed = os.path.join(
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )

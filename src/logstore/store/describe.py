@@ -17,7 +17,7 @@ UNKNOWN_LAG = -1  # as Kafka has it
 
 
 class PartitionDescription(NamedTuple):
-    """One replica in one log dir; `is_temporary` where a move builds it (KIP-113)."""
+    """One replica in one log dir; `is_temporary` if a move is building it (KIP-113)."""
 
     topic: str
     partition: int
@@ -30,10 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why it does not serve: it is offline, or no log dir of this store at all.
-        reason: why it is in the state it is in, and what to do; of one that is online, that it is
-            an old copy of itself; else None.
-        since_ms: when it came into that state, ms since the epoch.
+        error: why it does not serve: it is offline, or it is not a log dir of this store.
+        reason: why it is in its state, and what to do. For an online dir: that it is an old copy of
+            itself; else None.
+        since_ms: when it entered that state, ms since the epoch.
     """
 
     path: str
@@ -54,7 +54,7 @@ class DescribeDirsResponse(NamedTuple):
     log_dirs: tuple[LogDirDescription, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give KIP-113's document, with the further keys added."""
+        """Give KIP-113's document, with this library's additional keys."""
         return {
             "version": 1,
             "log_dirs": [
@@ -110,7 +110,7 @@ def describe_dir(
 
 
 def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
-    """Describe the copies that moves to a log dir are building, or have left to be gone on with."""
+    """Describe the copies that moves to a log dir are building, or left to be continued."""
     running = dict(replicas.running_moves)
     for key, move in running.items():
         if move.target_dir == log_dir.path:
@@ -123,13 +123,13 @@ def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescrip
 
 
 def describe_stranger(path: str) -> LogDirDescription:
-    """Describe a path that was asked about and is no log dir of this store."""
+    """Describe a path that was asked for and is no log dir of this store."""
     error = "it is not one of the log dirs of this store"
     return LogDirDescription(path, False, error, "unknown", 0, 0, ())
 
 
 class LogDirMetrics(NamedTuple):
-    """The gauges of one log dir; its counters begin anew when it is opened.
+    """The gauges of one log dir; its counters restart when it is opened.
 
     Attributes:
         longest_call_seconds: how long the oldest call to its disk has been under way.
@@ -165,7 +165,7 @@ class StoreMetrics(NamedTuple):
 
 
 def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMetrics:
-    """Sum up what describing all log dirs gave."""
+    """Sum up the descriptions of all log dirs."""
     gauges = tuple(_measure_dir(replicas, row) for row in rows)
     # A dir of the roster that was not configured is as offline as one that failed.
     bad = sum(log_dir.is_offline for log_dir in replicas.log_dirs)
@@ -189,7 +189,7 @@ def _measure_dir(replicas: Replicas, row: LogDirDescription) -> LogDirMetrics:
         longest_seconds(row.path),
     )
     log_dir, figures = replicas.find_dir(row.path), replicas.figures.get(row.path)
-    if log_dir is None or figures is None:  # taken out of the store meanwhile
+    if log_dir is None or figures is None:  # it was taken out of the store meanwhile
         return gauges
     return gauges._replace(
         flush_count=log_dir.flush_count,

@@ -1,7 +1,7 @@
-"""See to log dirs that fail or hang while the store serves.
+"""Handle log dirs that fail or hang while the store serves.
 
-Nothing of it happens in the thread that met the failure: that one may hold a log's lock. Whoever
-drops the dead disk's descriptors does not wait for the user's callback either, nor it for him.
+None of this runs in the thread that met the failure: that thread may hold a log's lock. The thread
+that closes the dead disk's descriptors and the user's callback do not wait for each other either.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 FailureCallback = Callable[[LogDirOfflineError], object]
 
-# So long does a close wait for a failure callback that has not returned.
+# How long a close waits for a failure callback that has not returned.
 FAILURE_SECONDS_MAX = 5.0
 
 
 @known_as("LogStore")
 class StoreFailures(StoreReader):
-    """The part of a store that sees to its log dirs' failures."""
+    """The part of a store that handles its log dirs' failures."""
 
     def __init__(self, on_log_dir_failure: FailureCallback | None) -> None:
         """Use `LogStore.open`."""
@@ -92,17 +92,17 @@ class StoreFailures(StoreReader):
     # --- failures ---------------------------------------------------------------------------------
 
     def _log_dir_hangs(self, log_dir: LogDir) -> None:
-        """Have a log dir that has become suspect probed until it answers."""
+        """Have a log dir that has become SUSPECT probed until it answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
 
     def _log_dir_answered(self) -> None:
-        """Let go on what had to wait for a log dir."""
+        """Resume what had to wait for a log dir."""
         self.host.answered()
 
     def _log_dir_failed(self, log_dir: LogDir) -> None:
-        """See to a log dir that went offline, once."""
+        """Handle a log dir that went offline, once."""
         with self._lifecycle:
             if not self._is_armed or log_dir in self._reported:
                 return
@@ -112,21 +112,21 @@ class StoreFailures(StoreReader):
                 self._see("logstore-callback", self._tell, log_dir)
 
     def _see(self, name: str, work: Callable[[LogDir], None], log_dir: LogDir) -> None:
-        """Do something about a log dir in a thread; the lifecycle lock is held."""
+        """Start a thread that handles a log dir; the lifecycle lock is held."""
         from logstore.store.upkeep.keeper import warn
 
         thread = Thread(target=work, args=(log_dir,), name=name, daemon=True)
         self._seers = [other for other in self._seers if other.is_alive()]
         try:
             thread.start()
-        except RuntimeError as error:  # whoever met the failure is told of the disk, not of this
+        except RuntimeError as error:  # the failed call reports the disk's error, not this one
             self._unseen.append((name, work, log_dir))
-            warn("log dir %s has failed, and is let go of later: %s", log_dir.path, error)
+            warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
         else:
             self._seers.append(thread)
 
     def _tell(self, log_dir: LogDir) -> None:
-        """Tell the user; whatever his callback raises is logged."""
+        """Call the user's callback; an exception of it is logged."""
         from logstore.store.upkeep.keeper import warn
 
         assert self._callback is not None
@@ -136,7 +136,7 @@ class StoreFailures(StoreReader):
             warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
 
     def _let_go_of(self, log_dir: LogDir) -> None:
-        """Drop every descriptor on the dead disk, and its lock."""
+        """Close every descriptor on the dead disk, and release its lock."""
         from logstore.store.dirs.shutdown import drop_logs
 
         keeper = self._keepers.get(log_dir.path)
@@ -146,7 +146,7 @@ class StoreFailures(StoreReader):
         log_dir.release()
 
     def _wait_for_seers(self, timeout: float | None) -> None:
-        """Wait until all failures are seen to, but not for ever: a callback may hang."""
+        """Wait until all failures are handled, but not for ever: a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._lifecycle:
             unseen, self._unseen = self._unseen, []

@@ -1,7 +1,7 @@
-"""Give the packages above the store what they may use of it: `LogStore.host`.
+"""Give the packages above the store their access to it: `LogStore.host`.
 
-A mover, and a broker later, runs on a store: it reserves replicas, has directories purged, and
-must stop before the logs are closed. It uses this class and public methods, nothing else.
+A mover, and later a broker, works on a store: it reserves replicas, has directories purged, and
+must stop before the logs are closed. It uses this class and public methods only.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ Callback = Callable[[], object]
 
 
 class Keeper(Protocol):
-    """What removes directories of one log dir in the background."""
+    """Removes directories of one log dir in the background."""
 
     def purge(self, path: str) -> None:
         """Have a directory removed."""
 
     def wait_idle(self, timeout: float) -> object:
-        """Wait until everything that was asked for is removed."""
+        """Wait until everything that was requested is removed."""
 
 
 class StoreHost:
-    """What runs on a store asks this for the store's log dirs, replicas and events.
+    """Gives the store's log dirs, replicas and events to the packages that work on it.
 
     Args:
         check: raises LogClosedError if the store is closed, or was opened before a fork.
         replicas: gives the store's replicas.
         dir_named: finds a log dir by any path that leads to it.
-        keepers: by the path of the log dir; the store adds to it and takes from it.
+        keepers: by the path of the log dir; the store adds and removes entries.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class StoreHost:
             keeper.purge(path)
 
     def wait_purged(self, timeout: float) -> None:
-        """Wait until every log dir has removed what it was asked to, each for at most `timeout`."""
+        """Wait until every log dir has removed what was requested, each for at most `timeout`."""
         for keeper in list(self._keepers.values()):
             keeper.wait_idle(timeout)
 
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Call something before the store closes its logs; what it raises ends the close."""
+        """Register a call to make before the store closes its logs; an exception ends the close."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -110,11 +110,11 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Call something when a log dir that hung answers, or returned; it must not wait."""
+        """Register a call to make when a log dir answers again or returns; it must not wait."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:
-        """Call it no more; twice is fine."""
+        """Unregister a function; unregistering it twice is allowed."""
         for listed in (self._before_close, self._on_answer):
             with suppress(ValueError):
                 listed.remove(callback)
@@ -142,6 +142,6 @@ class StoreHost:
             logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
-        """Call those that wait for a log dir."""
+        """Call the functions that wait for a log dir."""
         for callback in list(self._on_answer):
             callback()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @known_as("LogStore")
 class StorePartitions(StoreAdministration):
-    """The part of a store that changes which partitions there are."""
+    """The part of a store that changes the set of its partitions."""
 
     @uninterruptible
     def create(
@@ -42,7 +42,7 @@ class StorePartitions(StoreAdministration):
 
         Args:
             config: stored with the partition; the store's `log_config` if None.
-            is_new: the partition is known not to exist, so create it even while a log dir that
+            is_new: the partition is known not to exist, so it is created even while a log dir that
                 might hold it is offline (KIP-112).
             exist_ok: give the log that is there, wherever it is; a `config` and a `topic_id` have
                 to equal its own.
@@ -67,7 +67,7 @@ class StorePartitions(StoreAdministration):
         own_id = None if topic_id is None else topic_id_of(topic_id)
         chosen = None if log_dir is None else self._dir_named(log_dir)
         if exist_ok and key in self._replicas.offline:
-            self._replicas.lookup(*key)  # opens it if it can be opened by now
+            self._replicas.lookup(*key)  # opens it if that is possible now
         with self._replicas.reserved(key):
             self._check()
             log = creation.existing(self._replicas, key, config, own_id) if exist_ok else None
@@ -178,7 +178,7 @@ class StorePartitions(StoreAdministration):
 
     @uninterruptible
     def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition; its files go in the background.
+        """Delete a partition; its files are removed in the background.
 
         Raises:
             UnknownPartitionError: there is none.
@@ -204,9 +204,9 @@ class StorePartitions(StoreAdministration):
 
     @uninterruptible
     def promote(self, topic: str, partition: int) -> bool:
-        """Make an incomplete replica whole, durably: what it lacks is given up.
+        """Make an incomplete replica whole, durably; the records that it lacks are given up.
 
-        One that is whole already stays as it is, and gives False.
+        A replica that is whole already is unchanged, and the result is False.
 
         Raises:
             UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
@@ -219,6 +219,6 @@ class StorePartitions(StoreAdministration):
 
     @uninterruptible
     def repair(self, topic: str, partition: int) -> RepairReport:
-        """Take damaged bytes out of a log (kept as `*.quarantine`), so that it can be written."""
+        """Take damaged bytes out of a log (kept as `*.quarantine`) to make it writable again."""
         self._check_owner()
         return self.log(topic, partition).repair()

@@ -1,9 +1,9 @@
-"""Choose the log dir for a new replica: the emptiest disk, and among equals the fewest partitions.
+"""Choose the log dir for a new replica: the emptiest disk; among equals the fewest partitions.
 
-Disks are *equal* when their free bytes differ by no more than one step, 1 % of the disk, from the
-freest one. The step is counted from the freest and not from zero, so that two equal disks never
-fall on two sides of a boundary. A replica that is still empty is charged an allowance, else a
-thousand new ones would go to the disk that was a byte ahead.
+Disks are *equal* if their free bytes differ by no more than one step, 1 % of the disk, from the
+disk with the most free bytes. The step is counted from that disk and not from zero, so two equal
+disks never fall on two sides of a boundary. A replica that is still empty is charged an allowance.
+Otherwise a thousand new replicas would all go to a disk that has one free byte more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STEP_PERCENT = 1
 
 
 class DirLoad(NamedTuple):
-    """What placement looks at in one log dir."""
+    """The figures of one log dir that placement compares."""
 
     total_bytes: int
     usable_bytes: int
@@ -24,7 +24,7 @@ class DirLoad(NamedTuple):
 
 
 def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
-    """Give the free bytes that count: less what the empty replicas will want."""
+    """Give the free bytes that count: without those that the empty replicas will need."""
     return load.usable_bytes - load.empty_count * allowance_bytes
 
 

@@ -28,13 +28,13 @@ class StoreReader(StoreState):
     """The part of a store that its owner and its readers in other processes share."""
 
     def _check(self) -> None:
-        """Raise LogClosedError when the store was closed, or opened before a fork."""
+        """Raise LogClosedError if the store was closed, or opened before a fork."""
         if self._closed is not None:
             raise LogClosedError(reason=self._closed)
         self._environment.check_process()
 
     def _refresh(self) -> None:
-        """Look for what another process has changed; the owner knows already."""
+        """Read what another process has changed; the owner knows it already."""
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -48,7 +48,8 @@ class StoreReader(StoreState):
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: its log dir is offline, or it is not found while one is.
+            LogDirOfflineError: its log dir is offline; or it was not found, and a log dir is
+                offline.
             ReplicaOfflineError: its log dir is good, but this replica cannot be used.
         """
         self._check()
@@ -61,7 +62,7 @@ class StoreReader(StoreState):
         return self.log(*key)
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether a partition is known, be it offline or not."""
+        """Check whether a partition is known, even if it is offline."""
         self._check()
         return key_or_none(key) in self._replicas
 
@@ -72,15 +73,15 @@ class StoreReader(StoreState):
         return len(self._replicas)
 
     def _count(self) -> int:
-        """Count the partitions that are known, without a look at the disks."""
+        """Count the known partitions without touching the disks."""
         return len(self._replicas)
 
     def __bool__(self) -> bool:
-        """Be true, also when empty."""
+        """Return True, also for an empty store."""
         return True
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        """Go through the partitions in order, offline ones included."""
+        """Iterate over the partitions in order, offline ones included."""
         self._check()
         self._refresh()
         return iter(self._replicas.names())
@@ -90,9 +91,9 @@ class StoreReader(StoreState):
     def describe_dirs(
         self, log_dirs: Collection[str | os.PathLike[str]] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
-        """Describe log dirs and what is in them, as KIP-113's DescribeDirsRequest; empty: all.
+        """Describe log dirs and their replicas as KIP-113's DescribeDirsRequest; empty: all.
 
-        A path that is none of the store's log dirs gets an entry with an error.
+        A path that is no log dir of the store gets an entry with an error.
         """
         from logstore.store.describe import DescribeDirsResponse, describe_stranger
 
@@ -109,7 +110,7 @@ class StoreReader(StoreState):
         )
 
     def _dir_named(self, path: str | os.PathLike[str]) -> LogDir:
-        """Find a log dir of this store by whatever name leads to it."""
+        """Find a log dir of this store by any path that leads to it."""
         name = path_of(path, "a log dir")
         found = self._find_dir(name)
         if found is None:
@@ -118,7 +119,7 @@ class StoreReader(StoreState):
         return found
 
     def _find_dir(self, name: str) -> LogDir | None:
-        """Find a log dir; the disk is only asked about a name that may be a symlink to one."""
+        """Find a log dir; the disk is read only if the name may be a symlink to one."""
         found = self._replicas.find_dir(os.path.abspath(name))
         return found or self._replicas.find_dir(files.real_path(name))
 
@@ -145,7 +146,7 @@ class StoreReader(StoreState):
         """Read every batch of some or all logs and check it; changes nothing.
 
         Args:
-            progress: called before each log with it, its number, and how many there are.
+            progress: called before each log with the log, its number, and the number of logs.
         """
         from logstore.store.recovery_report import VerifyReport
 

@@ -1,4 +1,4 @@
-"""Say what opening a store found and did, per partition; `str()` is for people."""
+"""Report what opening a store found and did, per partition; `str()` is for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logstore.units import format_count
 
 
 class RecoveryProgress(NamedTuple):
-    """How far the opening of a store has come."""
+    """The progress of the opening of a store."""
 
     logs_done: int
     logs_total: int
@@ -20,7 +20,7 @@ class RecoveryProgress(NamedTuple):
 
 
 class OfflineEntry(NamedTuple):
-    """A replica that could not be opened whole, and why."""
+    """A replica that could not be opened whole, with the reason."""
 
     topic_partition: TopicPartition
     paths: tuple[str, ...]
@@ -28,7 +28,7 @@ class OfflineEntry(NamedTuple):
 
 
 class OfflineDir(NamedTuple):
-    """A log dir that does not serve, and why."""
+    """A log dir that does not serve, with the reason."""
 
     path: str
     reason: str
@@ -40,10 +40,11 @@ class RecoveryReport:
     Attributes:
         entries: what recovery did, one for each opened log, in the order of topic and partition.
         offline: the replicas that could not be opened.
-        incomplete: the replicas that may lack records, open to be read only, and what is missing.
+        incomplete: the replicas that may lack records, open for reading only, and what is missing.
         offline_dirs: the log dirs that do not serve.
         lost: the replicas that were on a disk which an empty one has replaced.
-        warnings: names that are not ours, checkpoints not believed, and whatever else was odd.
+        warnings: names that are not the store's, checkpoints that were not used, and everything
+            else unexpected.
         was_clean: whether every serving log dir had been closed in order.
     """
 
@@ -77,17 +78,17 @@ class RecoveryReport:
 
     @property
     def problems(self) -> list[Any]:
-        """List the damage that was found in all logs; none of it was cut."""
+        """List the damage found in all logs; none of it was cut."""
         return [problem for entry in self.entries for problem in entry.problems]
 
     @property
     def findings(self) -> list[Any]:
-        """List the damage that takes no record and hinders no append."""
+        """List the damage that loses no record and prevents no append."""
         return [finding for entry in self.entries for finding in entry.findings]
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether nothing is damaged, nothing offline and nothing lost."""
+        """Check whether nothing is damaged, offline or lost."""
         away = self.offline or self.incomplete or self.offline_dirs or self.lost
         return not (self.problems or away)
 
@@ -95,7 +96,7 @@ class RecoveryReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterable[str]:
-        # A crash, a disk that failed, a log dir that was taken offline: all the same to recovery.
+        # Recovery does the same after a crash, a failed disk, and a log dir that was taken offline.
         how = " after an orderly close" if self.was_clean else ", not closed in order before,"
         yield (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
@@ -118,7 +119,7 @@ class RecoveryReport:
 
 
 def _entry_lines(entry: Any) -> Iterable[str]:
-    """Tell of one log, if there is anything to tell."""
+    """Describe one log, if there is anything to report."""
     name = f"{entry.topic}-{entry.partition}"
     if entry.cut_bytes:
         cut = format_count(entry.cut_bytes, "byte")

@@ -1,7 +1,7 @@
-"""Know which replica is where: opened, incomplete, offline by itself, or on an offline log dir.
+"""Know where each replica is: opened, incomplete, offline by itself, or on an offline log dir.
 
-Threads: the dicts change entry by entry, by whoever has reserved the entry; lookups take no lock,
-and whoever goes through all of them copies the keys first.
+Threads: the dicts change entry by entry, each by the thread that has reserved the entry. Lookups
+take no lock; a thread that iterates over all entries copies the keys first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Replica(NamedTuple):
 
 
 class Doomed(NamedTuple):
-    """A directory to be removed; one that its user deleted only while no log dir is bad."""
+    """A directory to be removed; if its user deleted it, only while no log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -38,10 +38,10 @@ class Doomed(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, what its users are told, and how to try again.
+    """A replica that could not be opened, the error for its users, and how to try again.
 
     Attributes:
-        is_missing: its log dir is an old copy, from before the replica was there.
+        is_missing: its log dir is an old copy that is older than the replica.
     """
 
     error: LogStoreError
@@ -51,7 +51,7 @@ class OfflineReplica(NamedTuple):
 
 
 class IncompleteReplica(NamedTuple):
-    """A copy that may lack records, open to be read, and what else was found of the replica."""
+    """A copy that may lack records, open for reading, and the replica's other directories."""
 
     log: Log
     log_dir: LogDir
@@ -60,7 +60,7 @@ class IncompleteReplica(NamedTuple):
 
 
 class MoveFound(NamedTuple):
-    """A `.move` directory whose move is to be resumed, and the bytes that are in it."""
+    """A `.move` directory whose move is to be resumed, and the bytes in it."""
 
     log_dir: LogDir
     path: str
@@ -73,7 +73,7 @@ def key_of(log: Log) -> TopicPartition:
 
 
 def last_at(path: str | None) -> str:
-    """Say, after the id of a missing log dir, where that was last, if it is known."""
+    """Say, after the id of a missing log dir, where that dir was last, if it is known."""
     return "" if path is None else f" (last at {path})"
 
 
@@ -92,10 +92,10 @@ class Replicas(ReplicaReservations):
         self.incomplete: dict[TopicPartition, IncompleteReplica] = {}
         self.offline: dict[TopicPartition, OfflineReplica] = {}
         # Moves to be resumed, which the start-up table found or a mover left; and copies that go
-        # once they are covered, by path.
+        # once they are covered; by path.
         self.moves: dict[TopicPartition, MoveFound] = {}
         self.superseded: dict[str, ReplicaFacts] = {}
-        # Log dirs that are being brought in or taken out: they take no new replicas.
+        # Log dirs that are being brought in or taken out: no new replicas are placed on them.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
         # The topic ids of partitions that are being made with a given one.
@@ -104,19 +104,20 @@ class Replicas(ReplicaReservations):
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
         # What the keepers were told to remove, and is not gone yet: paths, and their log dirs.
         self.doomed: dict[str, LogDir] = {}
-        # Copies that moves of this process have begun, by path: they go before a deletion may.
+        # Copies that moves of this process have begun, by path: they must go before a deletion
+        # does.
         self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
         # Copies that the start-up table neither opens nor purges yet, by path. A later start, or a
         # returning log dir, decides again. If their partition is deleted, they are removed first.
         self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
-        # Deletions on record, by path, each last of what it keeps dead, which goes before it.
+        # Deletions on record, by path. The copies that a deletion keeps dead are removed before it.
         self.deletions: dict[str, Sequence[Doomed]] = {}
-        # Deletions that stay on record as long as a log dir hangs, or is being brought in.
+        # Deletions that stay on record while a log dir hangs, or is being brought in.
         self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
-        # Logs that a move has brought, by the path of their log dir: the scrubber takes them first.
+        # Logs that a move has brought, by the path of their log dir: the scrubber reads them first.
         self._arrived: dict[str, list[Log]] = {}
 
     def __len__(self) -> int:
@@ -128,37 +129,37 @@ class Replicas(ReplicaReservations):
         return isinstance(key, tuple) and len(key) == 2 and self._absent_in(key) is not None
 
     def names(self) -> list[TopicPartition]:
-        """List all replicas that are known, those offline among them, in order."""
+        """List all known replicas in order, including those offline."""
         known = [*list(self.opened), *list(self.incomplete), *list(self.offline)]
         return sorted([*known, *self.absent()])
 
     def absent(self) -> list[TopicPartition]:
-        """List the replicas that, says the catalog, live in log dirs that do not serve."""
+        """List the replicas that, by the catalog, are in log dirs that do not serve."""
         known = (self.opened, self.incomplete, self.offline)
         told = [key for id_ in self._ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not any(key in one for one in known)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
-        """Give the directory id of a replica that is not found, where that one does not serve."""
+        """Give the directory id of a replica that is not found, if that log dir does not serve."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
         return directory_id if directory_id in self._ids_away() else None
 
     def _ids_away(self) -> set[str]:
-        """Name the members of the store that do not serve; who was given up is none any more.
+        """Name the members of the store that do not serve; those given up are not among them.
 
-        Of one that is being opened nobody knows yet what is not open.
+        While a dir is being opened, it is unknown which of its replicas will not open.
         """
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         offline = {log_dir.directory_id for log_dir in bad}
         return {*self.missing_ids, *offline} - {""}
 
     def put_dir(self, log_dir: LogDir) -> None:
-        """Take up a log dir, or put it into the place of the offline one with its path.
+        """Add a log dir, or put it in the place of the offline one with the same path.
 
-        It counts as bad for what is not found, until it is taken from `returning`.
+        Until it is removed from `returning`, it counts as bad for replicas that are not found.
         """
         self.returning.add(log_dir)
-        self._forget_found(log_dir.path)  # the start-up table finds it anew
+        self._forget_found(log_dir.path)  # the start-up table finds it again
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -189,13 +190,13 @@ class Replicas(ReplicaReservations):
                 self.superseded.pop(name, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Remember copies that nobody removes yet: a deletion of the replica takes them along."""
+        """Remember copies that are not removed yet: a deletion of the replica removes them too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def forget_left(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget that a move left a copy, if it is among those that are decided about anew."""
+        """Forget that a move left a copy, if that copy is decided about again."""
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)
@@ -210,9 +211,9 @@ class Replicas(ReplicaReservations):
         return list(self._on.get(log_dir.path, {}).values())
 
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
-        """Take up an opened log; what was known of it as long as it was not is forgotten."""
+        """Add an opened log, and forget what was known of it while it was not open."""
         before = self._on[log_dir.path].get(key)
-        if before is not None:  # of before the dir went offline
+        if before is not None:  # from before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -222,10 +223,10 @@ class Replicas(ReplicaReservations):
         self.catalog.note(key, log_dir.directory_id)
 
     def forget_if_open(self, key: TopicPartition) -> None:
-        """Forget what was just noted of a replica that another one has opened meanwhile.
+        """Forget what was just recorded of a replica if another thread has opened it meanwhile.
 
-        Two log dirs may come back at the same time. `add` opens it first and then forgets, so it
-        is not noted for good whoever comes first.
+        Two log dirs may come back at the same time. `add` opens first and then forgets. So in
+        either order the record does not stay.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -239,14 +240,14 @@ class Replicas(ReplicaReservations):
         self.offline.pop(key, None)
 
     def forget_opened(self, key: TopicPartition) -> None:
-        """Forget that a replica is open; what is known of it otherwise stays."""
+        """Forget that a replica is open; everything else known of it stays."""
         replica = self.opened.pop(key, None)
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Note that a log is in another log dir now; the key is reserved."""
+        """Record that a log is in another log dir now; the key is reserved."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -260,18 +261,18 @@ class Replicas(ReplicaReservations):
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
-        """Give the logs that moves have brought to a log dir since the last time, once."""
+        """Give the logs that moves have brought to a log dir since the last call."""
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Serve an opened replica no more; its log dir goes on."""
+        """Stop serving an opened replica; its log dir continues."""
         log_dir = self.opened[key].log_dir
         self.remove(key)
         self.offline[key] = OfflineReplica(error, log_dir)
         log_dir.is_fully_loaded = False
 
     def leave_incomplete(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Serve an incomplete replica no more."""
+        """Stop serving an incomplete replica."""
         replica = self.incomplete.pop(key)
         self.offline[key] = OfflineReplica(error, replica.log_dir)
         replica.log_dir.is_fully_loaded = False
@@ -312,7 +313,7 @@ class Replicas(ReplicaReservations):
         raise UnknownPartitionError(topic=topic, partition=partition)
 
     def check_not_absent(self, key: TopicPartition) -> None:
-        """Raise LogDirOfflineError for a replica that is known to live on a bad log dir."""
+        """Raise LogDirOfflineError for a replica that is known to be on a bad log dir."""
         directory_id = self._absent_in(key)
         if directory_id is not None:
             bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
@@ -325,7 +326,7 @@ class Replicas(ReplicaReservations):
             raise LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """Say why a replica is offline; try again to open it where only room was lacking."""
+        """Say why a replica is offline; try to open it again if only a resource was lacking."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -342,12 +343,12 @@ class Replicas(ReplicaReservations):
         return replica
 
     def check_no_dir_is_bad(self, key: TopicPartition, advice: str = "") -> None:
-        """Raise LogDirOfflineError when a replica that is not found may be on a bad log dir."""
+        """Raise LogDirOfflineError if a replica that is not found may be on a bad log dir."""
         if self.returning or self.is_a_dir_bad():
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirOfflineError:
-        """Make the error for a replica that may be on a bad log dir, naming those."""
+        """Make the error for a replica that may be on a bad log dir, and name those dirs."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
@@ -361,18 +362,18 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
-        """Give where a missing log dir was last, as far as a log dir that serves knows."""
+        """Give the last path of a missing log dir, as far as a log dir that serves knows it."""
         told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
         return next((path for path in told if path is not None), None)
 
     def is_a_dir_bad(self) -> bool:
-        """Tell whether some log dir of the store does not serve: it may hold what nobody knows."""
+        """Check whether some log dir of the store does not serve: its contents are unknown."""
         return bool(self.missing_ids) or any(log_dir.is_offline for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Tell whether some log dir is bad, or hangs: what it holds stays known, but for how long?
+        """Check whether some log dir is bad, or hangs, so that its known contents may be lost soon.
 
-        Nothing is purged for good on the strength of what such a dir was known to hold.
+        Nothing is purged for good because of what such a dir was known to hold.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 
@@ -381,7 +382,7 @@ class Replicas(ReplicaReservations):
         return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
-        """Give the log dir of a path that came from one; raises LogDirError once it was removed."""
+        """Give the log dir of a path taken from one; raises LogDirError once it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
             raise LogDirError(path=path, reason="it is no log dir of this store any more")

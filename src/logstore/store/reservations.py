@@ -1,4 +1,4 @@
-"""Reserve a replica: who creates, deletes, opens or swaps one keeps others from it meanwhile."""
+"""Reserve a replica: the thread that creates, deletes, opens or swaps it keeps others from it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# So long does a call wait before it looks whether the one it waits for hangs in a disk.
+# How long a call waits before it checks whether the reserving thread hangs in a disk.
 WAIT_SECONDS = 0.25
 
 
 class Reservation:
-    """A replica that one thread keeps others from creating or deleting; held by its frame alone."""
+    """The reservation of a replica by one thread; only that thread's frame refers to it."""
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
@@ -38,11 +38,11 @@ class RunningMove(Protocol):
         """Bytes that the copy still misses."""
 
     def stop(self, reason: str) -> None:
-        """Cancel it, and return when nothing of it is left."""
+        """Cancel it, and return once nothing of it is left."""
 
 
 class OpenedReplica(Protocol):
-    """An opened replica, as a thread sees it that waits for its reservation."""
+    """An opened replica, as seen by a thread that waits for its reservation."""
 
     @property
     def log_dir(self) -> LogDir:
@@ -50,21 +50,22 @@ class OpenedReplica(Protocol):
 
 
 class ReplicaReservations:
-    """The part of a store's replicas that says who may change which."""
+    """The part of a store's replicas that records which thread may change which replica."""
 
     log_dirs: tuple[LogDir, ...]
     opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
-        # Moves that have not ended, by whoever runs them; under `_changes`, as the reserved keys.
+        # Moves that have not ended, added by their mover; under `_changes`, as are the reserved
+        # keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        self._changing = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
+        self._changing = threading.RLock()  # used alone: Ctrl-C may come inside a Condition's
         self._changes = threading.Condition(self._changing)
-        # Weak, as the calls under way: who was interrupted on his way in or out is in nobody's way.
+        # Weak, as are the calls under way: an interrupted thread must not block others.
         self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
 
     def _check_answers(self, key: TopicPartition) -> None:
-        """Raise LogDirSuspectError when whoever reserved a replica hangs in its log dir."""
+        """Raise LogDirSuspectError if the thread that reserved a replica hangs in its log dir."""
         replica = self.opened.get(key)
         suspects = [log_dir for log_dir in self.log_dirs if log_dir.is_suspect]
         if key in self._reserved and suspects:
@@ -74,7 +75,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
-        """Reserve a replica as `reserved` does, and cancel a move of it before."""
+        """Reserve a replica as `reserved` does, after cancelling a move of it."""
         while True:
             move = self.running_moves.get(key)
             if move is not None:
@@ -86,7 +87,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
-        """Keep others from creating or deleting the same replica meanwhile."""
+        """Keep other threads from creating or deleting the same replica meanwhile."""
         mine = Reservation(key)
         with self._changing:
             self._wait_for(key)
@@ -102,7 +103,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """Let others have a replica: who reserved it is done, or hangs and changes nothing more."""
+        """Release a replica: the reserving thread is done, or hangs and changes nothing more."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

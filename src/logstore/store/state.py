@@ -1,7 +1,7 @@
-"""Hold what the parts of a store share: its fields, and what is made from them.
+"""Hold what the parts of a store share: its fields, and the objects made from them.
 
 `LogStore` is built from its parts in layers: state, reader, dir_failures, administration,
-partitions, store. A room that needs the fields alone takes a `StoreState`.
+partitions, store. A room that needs only the fields takes a `StoreState`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.store.host import StoreHost
 from logstore.store.replicas import Replicas
 
-# What only opening and closing need is imported there: `import logstore` is to stay cheap.
+# Modules that only opening and closing need are imported there, so that `import logstore` stays
+# cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
     from logstore.store.dirs.membership import Membership
@@ -33,8 +34,8 @@ class StoreState:
     """The fields of a store.
 
     Attributes:
-        admin: the commands by which it is operated from outside, through its socket.
-        host: what packages above the store, such as a mover, may use of it.
+        admin: the commands for callers outside, served through its socket.
+        host: the access of packages above the store, such as a mover.
         recovery_report: what opening the store found and did.
     """
 
@@ -54,11 +55,11 @@ class StoreState:
 
     @property
     def patience_seconds(self) -> float:
-        """A log dir that takes longer for one step of an opening, or of its return, is offline."""
+        """If a log dir takes longer for one step of an opening, or of its return, it is offline."""
         return SYNCING * self.config.log_dir_suspect_ms / 1000
 
     def _drop_dir(self, log_dir: LogDir) -> None:
-        """Know a log dir no more: it was taken out of the store."""
+        """Forget a log dir that was taken out of the store."""
         self._keepers.pop(log_dir.path, None)
         self._replicas.drop_dir(log_dir)
         log_dir.leave()
@@ -71,7 +72,7 @@ class StoreState:
         self._events.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def _keep(self, log_dir: LogDir) -> DirKeeper:
-        """Make the keeper of a log dir; others may ask it for things from here on."""
+        """Make the keeper of a log dir; other threads may use it from now on."""
         from logstore.store.upkeep.keeper import DirKeeper
 
         keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)

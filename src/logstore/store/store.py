@@ -5,7 +5,7 @@
     close   per dir: flush and close its logs, write its checkpoints, and only then, if all of that
             went well and everything in it had been opened, the marker
 
-A log dir that fails takes nothing with it but its own replicas.
+A log dir that fails affects only its own replicas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from logstore.store.partitions import StorePartitions
 from logstore.store.replicas import Replicas
 from logstore.store.state import CLOSED
 
-# What only opening and closing need is imported there: `import logstore` is to stay cheap.
+# Modules that only opening and closing need are imported there, so that `import logstore` stays
+# cheap.
 if TYPE_CHECKING:
     from logstore.disk.log_dir import LogDir
     from logstore.store.dirs.dropped_store import Place
@@ -42,14 +43,14 @@ StrPath = str | os.PathLike[str]
 class LogStore(StorePartitions):
     """Partition logs over several log dirs, each on its own disk.
 
-    Thread-safe. Not usable in a forked child: there every call raises LogClosedError.
+    Thread-safe. Not usable in a forked child: every call there raises LogClosedError.
 
-    A store that is dropped without a close gives a ResourceWarning, unlocks its log dirs and is
-    recovered by the next open. A log in use keeps its store open. So does a store that is open
-    when the process ends, if Python still drops it; see `-X dev`.
+    A store that is dropped without a close gives a ResourceWarning and unlocks its log dirs; the
+    next open recovers it. A log in use keeps its store open. A store that is open when the process
+    ends gives the warning too, if Python still drops it; see `-X dev`.
 
     Attributes:
-        admin: the commands by which it is operated from outside, through its socket.
+        admin: the commands for callers outside, served through its socket.
     """
 
     def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
@@ -79,22 +80,22 @@ class LogStore(StorePartitions):
         progress: Callable[[RecoveryProgress], None] | None = None,
         clock: Clock | None = None,
     ) -> LogStore:
-        """Open a store, or make a new one where there is none yet.
+        """Open a store, or make a new one if there is none yet.
 
         Args:
-            log_dirs: one directory per disk; made where the store is new.
-            read_only: look at a store that another process may own; nothing is locked or written.
+            log_dirs: one directory per disk; made if the store is new.
+            read_only: read a store that another process may own; nothing is locked or written.
             format_new: take unformatted directories into a store that exists.
             admin_socket: serve the command line through a socket.
             on_log_dir_failure: called once for each log dir that fails, with its error (`.path`,
-                `.reason`), in a thread of its own; what it raises is logged.
+                `.reason`), in a thread of its own; an exception of it is logged.
             progress: called after each log that was recovered.
-            clock: tells the time in whole ms, for tests.
+            clock: gives the time in whole ms, for tests.
 
         Raises:
             LogDirLockedError: another process owns it.
             LogDirIdentityError: a directory is foreign, missing, swapped or named twice.
-            LogDirOfflineError: not one log dir works.
+            LogDirOfflineError: no log dir works.
             LogDirError: retriable; this process is short of descriptors or memory.
         """
         if config is None:
@@ -135,14 +136,14 @@ class LogStore(StorePartitions):
         *,
         config: StoreConfig | None = None,
     ) -> LogStore:
-        """Look at the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
+        """Read the log dirs of a Kafka broker (0.11 to 4.x), stopped or running, in place.
 
-        Nothing is written and nothing locked; the extra `kafka` is needed. What is not read (copies
-        of unfinished moves, deleted replicas) and which disks are missing is in `recovery_report`.
+        Nothing is written or locked; the extra `kafka` is needed. `recovery_report` says what is
+        not read (copies of unfinished moves, deleted replicas) and which disks are missing.
 
         Raises:
-            LogDirIdentityError: the dirs are of several brokers, or not of a broker.
-            LogDirOfflineError: not one of them can be read.
+            LogDirIdentityError: the dirs belong to several brokers, or to none.
+            LogDirOfflineError: none of them can be read.
             ImportError: the extra is not installed.
         """
         from logstore.store.kafka.broker_view import KafkaStoreView
@@ -160,8 +161,8 @@ class LogStore(StorePartitions):
         return f"<LogStore {self._count()} partitions in {list(self.log_dirs)}{state}>"
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Let go of a store that was not closed; warn only, if the process ends."""
-        opened_at = getattr(self, "_opened_at", None)  # None: no owner, or not opened whole
+        """Release a store that was not closed; if the process is ending, only warn."""
+        opened_at = getattr(self, "_opened_at", None)  # None: no owner, or the opening failed
         if opened_at is not None and self._closed is None:
             opened_at.dropped(self, _is_exiting())
 
@@ -214,7 +215,8 @@ class LogStore(StorePartitions):
             self.admin.listen()
             self.recovery_report.seconds = time.monotonic() - began
             keepers = [self._keep(log_dir) for log_dir in opened.good()]
-            for keeper in keepers:  # each may ask any other: all are there before the first begins
+            # a keeper may use any other: all must exist before the first starts
+            for keeper in keepers:
                 keeper.start()
             for doomed in loader.purges:
                 self._replicas.purge(doomed)
@@ -249,19 +251,19 @@ class LogStore(StorePartitions):
         return loader
 
     def _abandon(self) -> None:
-        """Let go of everything without a word to the disks: as after a crash."""
+        """Release everything without writing to the disks, as after a crash."""
         from logstore.store.dirs.parallel import in_time
         from logstore.store.dirs.takeover import release_all
 
         def close_all(log_dir: LogDir) -> None:
             keeper = self._keepers.get(log_dir.path)
-            if keeper is not None:  # it may be about to remove something
+            if keeper is not None:  # it may be about to remove a directory
                 keeper.join(None)
             for log in self._replicas.on(log_dir):
                 with suppress(LogStoreError):
                     log.close(flush=False)
 
-        self._is_armed, self._opened_at = False, None  # so nothing is left to be let go of
+        self._is_armed, self._opened_at = False, None  # so nothing is left to be released
         for keeper in self._keepers.values():
             keeper.stop()
         self.admin.stop()
@@ -276,11 +278,11 @@ class LogStore(StorePartitions):
         """Make every acknowledged record durable, all log dirs at once.
 
         A log dir that fails does not stop the others. Returns the log dirs that were offline or
-        suspect already and so were skipped.
+        SUSPECT already and were skipped.
 
         Raises:
-            LogDirOfflineError: a log dir failed now; the others are flushed.
-            LogDirSuspectError: a log dir hangs since then; the others are flushed.
+            LogDirOfflineError: a log dir failed during this call; the others are flushed.
+            LogDirSuspectError: a log dir began to hang during this call; the others are flushed.
         """
         from logstore.store.dirs.shutdown import flush_dirs
 
@@ -288,22 +290,23 @@ class LogStore(StorePartitions):
         return flush_dirs(self._replicas)
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Flush and close all logs, then the log dirs; closing twice is fine.
+        """Flush and close all logs, then the log dirs; closing twice is allowed.
 
-        Returns the log dirs that were not closed in order: offline, suspect, failed, or still
-        hanging after `timeout` seconds. Their logs are recovered at the next start. A second
-        call returns the same, and ends a close that Ctrl-C broke off.
+        Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
+        hanging after `timeout` seconds. Their logs are recovered at the next start. A second call
+        returns the same, and completes a close that Ctrl-C interrupted.
 
         Raises:
-            LogDirOfflineError: a log dir failed now; the others are closed in order. Only the
-                first call raises it.
+            LogDirOfflineError: a log dir failed during this call; the others are closed in order.
+                Only the first call raises it.
         """
         timeout = timeout_of(timeout)
-        # Nothing is open after an opening that failed, and in a forked child all is the parent's.
+        # After an opening that failed nothing is open; in a forked child everything is the
+        # parent's.
         return self._closing.wait(self, timeout) if self._closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Give the store itself; raises LogClosedError when it is closed."""
+        """Give the store itself; raises LogClosedError if it is closed."""
         self._check()
         return self
 
@@ -313,7 +316,7 @@ class LogStore(StorePartitions):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the store; an error under way is not hidden by one of the close."""
+        """Close the store; an error of the close does not hide an earlier one."""
         try:
             self.close()
         except LogStoreError as failure:

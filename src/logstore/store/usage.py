@@ -1,7 +1,8 @@
-"""Keep the figures that placement looks at, without a system call or a walk for each creation.
+"""Keep the figures that placement uses, so that a creation needs no system call and no walk.
 
-A replica is charged the allowance from its creation until a refresh finds records in it: the free
-bytes of the disk and the replicas that already show in them are always of the same moment.
+A replica is charged the allowance from its creation until a refresh finds records in it. So the
+free bytes of the disk, and the replicas that those bytes already account for, are always from the
+same moment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ALLOWANCE_BYTES_MIN = 1 << 20
 
 
 class Sized(Protocol):
-    """What a log has to tell."""
+    """The size that a log reports."""
 
     @property
     def size_bytes(self) -> int:
@@ -25,10 +26,10 @@ class Sized(Protocol):
 
 
 class DirFigures:
-    """The figures of one log dir; its keeper refreshes them, creation adds to them.
+    """The figures of one log dir; its keeper refreshes them, a creation adds to them.
 
     Attributes:
-        scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts.
+        scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts it.
         corrupt_batches: the damaged places that it found.
     """
 
@@ -43,24 +44,24 @@ class DirFigures:
         self._lock = threading.Lock()
 
     def add(self, log: Sized) -> None:
-        """Count a replica as empty until the next refresh says otherwise."""
+        """Count a replica as empty until the next refresh measures it."""
         with self._lock:
             self.partition_count += 1
             self._empty.add(log)
 
     def remove(self, log: Sized) -> None:
-        """Count a replica no more."""
+        """Stop counting a replica."""
         with self._lock:
             self.partition_count -= 1
             self._empty.discard(log)
 
     def refresh(self, logs: Iterable[Sized]) -> None:
-        """Ask the disk for its space and the replicas for their sizes; raises OSError."""
+        """Read the disk's free space and the replicas' sizes; raises OSError."""
         self.log_dir.refresh_usage()
         self.weigh(logs)
 
     def weigh(self, logs: Iterable[Sized]) -> None:
-        """Ask the replicas for their sizes; touches no disk."""
+        """Read the replicas' sizes; touches no disk."""
         sizes = {log: log.size_bytes for log in logs}
         filled = [size for size in sizes.values() if size]
         self.filled_count, self.filled_bytes = len(filled), sum(filled)
@@ -69,7 +70,7 @@ class DirFigures:
             self._empty -= grown
 
     def load(self) -> DirLoad:
-        """Give what placement looks at."""
+        """Give the figures that placement compares."""
         usage = self.log_dir.usage
         return DirLoad(
             usage.total_bytes, usage.usable_bytes, self.partition_count, len(self._empty)
@@ -77,7 +78,7 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Say what a replica will want: as much as the others have, or the default."""
+    """Estimate the bytes that a replica will need: as much as the others have, or the default."""
     count = size = 0
     for one in figures:
         count += one.filled_count

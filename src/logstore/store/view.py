@@ -1,8 +1,8 @@
-"""Look at a store that another process may own: no lock, no thread, not one byte written.
+"""Read a store that another process may own, without a lock, a thread or a write.
 
-The start-up table is applied as a view: what it would open is readable, nothing else is done. The
-log dirs are listed again when a partition is not found and when the store is iterated over, so
-partitions that the owner creates and deletes come and go.
+The start-up table is applied without its changes: what it would open is readable, nothing else is
+done. The log dirs are listed again if a partition is not found and when the store is iterated over,
+so partitions that the owner creates and deletes appear and disappear.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LogStoreView(LogStore):
     """A store opened with `read_only=True`."""
 
     def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
-        """Look at the log dirs and list what is in them."""
+        """Read the log dirs and list what is in them."""
         patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
         opened = view_log_dirs(
             resolve(log_dirs, patience_seconds),
@@ -60,12 +60,12 @@ class LogStoreView(LogStore):
         self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, Inode] = {}
-        # Those of which one copy alone was found, at the last look.
+        # Replicas of which only one copy was found at the last listing.
         self._alone: set[TopicPartition] = set()
         self._listing = threading.Lock()
         for log_dir in opened.log_dirs:
             if not log_dir.is_offline:
-                with suppress(OSError):  # the listing meets it too, and says so
+                with suppress(OSError):  # the listing meets the same error and reports it
                     log_dir.load_settings()
         self._refresh()
         check_one_serves(opened.log_dirs)
@@ -78,10 +78,10 @@ class LogStoreView(LogStore):
             report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
         self._is_armed = True
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """List the log dirs again; a log that is gone, or is another one now, is dropped."""
+        """List the log dirs again; drop each log that is gone or was replaced."""
         with self._listing:
             self._list_again()
 
@@ -112,14 +112,14 @@ class LogStoreView(LogStore):
         seen: dict[TopicPartition, ReplicaFacts],
         offline: dict[TopicPartition, OfflineReplica],
     ) -> None:
-        """Drop the opened logs that are not what they were, and keep what was seen."""
+        """Drop the opened logs that changed, and keep the new listing."""
         for key in list(self._replicas.opened):
             if seen.get(key) != self._seen.get(key):
                 self._drop(key)
         self._seen, self._replicas.offline = seen, offline
 
     def _list_all(self) -> list[ReplicaFacts]:
-        """List each log dir; of one that is offline what was there at the last look."""
+        """List each log dir; for one that is offline, give its last listing."""
         found: list[ReplicaFacts] = []
         for log_dir in self._replicas.log_dirs:
             if not log_dir.is_offline:
@@ -135,20 +135,20 @@ class LogStoreView(LogStore):
         return found
 
     def _look_for_absent(self) -> None:
-        """Learn from the catalogs of the good log dirs what the others hold."""
+        """Learn from the catalogs of the good log dirs what the other dirs hold."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
             self._replicas.catalog.load(good, is_a_dir_bad=True)
-            self._replicas.catalog.is_known = False  # the owner may know of more than it has noted
+            self._replicas.catalog.is_known = False  # the owner may know more than it has written
 
     def _drop(self, key: TopicPartition) -> None:
-        """Forget an opened log; readers that hold it go on with the files they have open."""
+        """Forget an opened log; its readers continue with the files that they have open."""
         self._replicas.remove(key)
         self._inodes.pop(key, None)
 
     def log(self, topic: str, partition: int) -> Log:
-        """Find a partition's log, to be read."""
+        """Find a partition's log, for reading."""
         self._check()
         key = partition_named(topic, partition)
         log = self._find(key)
@@ -158,13 +158,13 @@ class LogStoreView(LogStore):
             self._refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # else it was there a moment ago: a move swaps it
+                break  # else it was there a moment ago: a move is swapping it
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Give the log if it is there and still the same directory, opening it at first use."""
+        """Give the log if it is still in the same directory; open it at its first use."""
         facts = self._seen.get(key)
         if facts is None:
             return None
@@ -197,16 +197,16 @@ class LogStoreView(LogStore):
             return log
 
     def _log_if_there(self, key: TopicPartition) -> Log | None:
-        """Find a log whose directory is gone: a move may have brought it elsewhere."""
+        """Find a log whose directory is gone: a move may have brought it to another log dir."""
         try:
             return self.log(*key)
         except UnknownPartitionError:
             return None
 
     def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log beside its owner; raises OSError, LogStoreError."""
+        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
         checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
-        # Where `partition.metadata` is lost, what was deleted stays deleted by the checkpoint.
+        # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
         checkpointed = Checkpointed(None, start, topic_ids)
         log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
@@ -215,7 +215,7 @@ class LogStoreView(LogStore):
         return cast(Log, log)
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether a partition is there now."""
+        """Check whether a partition exists now."""
         self._check()
         key = key_or_none(key)
         if key is None:
@@ -226,11 +226,11 @@ class LogStoreView(LogStore):
         return key in self._seen or key in self._replicas
 
     def __len__(self) -> int:
-        """Count the partitions that are there now, offline ones included."""
+        """Count the partitions that exist now, offline ones included."""
         return len(list(iter(self)))
 
     def __iter__(self) -> Any:
-        """Go through the partitions that are there now, offline ones included, in order."""
+        """Iterate over the partitions that exist now, offline ones included, in order."""
         self._check()
         self._refresh()
         return iter(sorted(self._known()))
@@ -242,7 +242,7 @@ class LogStoreView(LogStore):
         return len(self._known())
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        """Describe one log dir; the logs are opened for it, because their sizes are theirs."""
+        """Describe one log dir; its logs are opened, because only they know their sizes."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
@@ -258,7 +258,7 @@ class LogStoreView(LogStore):
         raise ReadOnlyStoreError(path=self.log_dirs[0])
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Let go of all descriptors."""
+        """Release all descriptors."""
         timeout_of(timeout)
         if self._closed is None:
             self._closed = "the store was closed"

@@ -1,1 +1,1 @@
-"""Open a log, check it, and mend it."""
+"""Open a log, check it, and repair it."""

@@ -1,8 +1,8 @@
-"""Bring the leader epochs of a log up: from their file, if it agrees with the batches.
+"""Recover the leader epochs of a log: from their file, if it agrees with the batches.
 
-The batches are right. The file is held against the last epoch of each segment, which recovery
-knows, and against the batches that its epochs begin with. One that is older, or of another log,
-would make epochs fall, or refuse the appends of the right leader; so it is made anew.
+The batches are right. The file is compared with the last epoch of each segment, which recovery
+knows, and with the batches that its epochs begin with. A file that is older, or of another log,
+would make epochs fall, or refuse the appends of the right leader; so it is rewritten.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovery import Recovered
     from logstore.log.writer import LogWriter
 
-# So many beginnings of epochs are looked up in the batches, the latest ones.
+# The number of beginnings of epochs that are looked up in the batches, the latest first.
 LOOKED_UP_MAX = 16
 
 
 def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None) -> bool:
-    """Take the epochs of the file, or find them in the batches; tells whether the file is wrong.
+    """Take the epochs of the file, or find them in the batches; returns whether the file is wrong.
 
     Raises:
         OSError: the disk failed.
@@ -37,14 +37,14 @@ def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None
     if epochs is not None:
         end, known = log.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
-            doubt = f"it names an epoch that begins behind the log end offset {end}"
+            doubt = f"it names an epoch that begins after the log end offset {end}"
         epochs.truncate_to(end)
         for epoch, start_offset in recovered.epochs:
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
         is_changed = known != len(epochs.entries)
-        if not log.recovery.problems:  # else batches are missing that it may be right about
+        if not log.recovery.problems:  # else batches are missing that may confirm it
             wrong = _contradiction(log, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
@@ -65,7 +65,7 @@ def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None
 
 
 def _contradiction(log: LogWriter, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
-    """Say which batch contradicts the epochs; "" where none does."""
+    """Say which batch contradicts the epochs; "" if none does."""
     latest, start = -1, log.log_start_offset
     for segment in segments:
         if not segment.size_bytes or segment.end_offset <= start:
@@ -73,7 +73,7 @@ def _contradiction(log: LogWriter, segments: Sequence[Segment], epochs: LeaderEp
         latest = max(latest, segment.last_epoch)
         last = segment.end_offset - 1
         told = epochs.at(last)
-        # Of a compacted log the batches that an epoch began with may be gone.
+        # In a compacted log, the batches that an epoch began with may be gone.
         if told < latest or (told > latest and not segment.is_sparse):
             return f"it has epoch {told} at offset {last}, and the batches have {latest}"
     looked_up = [entry for entry in epochs.entries if entry[1] > start][-LOOKED_UP_MAX:]
@@ -96,7 +96,7 @@ def _batch_at(log: LogWriter, segment: Segment, offset: int) -> tuple[int, int] 
             header = run[0][1]
             return header.leader_epoch, header.base_offset
     except CorruptRecordBatchError:
-        pass  # whoever reads it is told
+        pass  # a reader of that batch gets the error
     return None
 
 

@@ -1,7 +1,7 @@
-"""Read a copy of a log that is not known to be whole; nothing in its directory is changed.
+"""Read a copy of a log that may not be whole; nothing in its directory is changed.
 
-It reads as any log does. What would write raises ReplicaIncompleteError, with what is known to be
-missing, until the copy is promoted.
+It is read as any log. A call that would write raises ReplicaIncompleteError, with what is known to
+be missing, until the copy is promoted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.log.view import LogView, open_view
 
 
 class IncompleteLog(LogView):
-    """The log in a `.move` or `.delete` directory, when there is no live one."""
+    """The log in a `.move` or `.delete` directory that has no live copy."""
 
     reason = ""
 
@@ -30,7 +30,7 @@ class IncompleteLog(LogView):
 def open_incomplete(
     log_dir: LogDir, name: str, environment: LogEnvironment, reason: str
 ) -> IncompleteLog:
-    """Open the log in the directory `name`, to be read only; raises LogStoreError."""
+    """Open the log in the directory `name` for reading only; raises LogStoreError."""
     log = open_view(log_dir, name, environment, IncompleteLog)
     assert isinstance(log, IncompleteLog)
     log.reason = reason

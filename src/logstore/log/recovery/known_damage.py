@@ -1,4 +1,4 @@
-"""Recognise damage that an earlier version may have left, beside what the walk over batches finds.
+"""Recognise damage that an earlier version may have left and that no batch shows.
 
     start beyond end        partition.metadata names a log start that no record reaches
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
@@ -7,8 +7,8 @@
                             files of version 0.1.0: a removal that a power cut undid in part leaves
                             this
 
-None of them takes a record. A partition whose records were all deleted before any was flushed looks
-like a resurrected one, so that name is a question to the user, and nothing is done about it.
+None of them loses a record. A partition whose records were all deleted before any was flushed looks
+like a resurrected one. So that name is a question to the user, and nothing is done about it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> 
     """Name the damage that the small files of a log show; raises OSError.
 
     Args:
-        findings: what its opening found.
-        is_owner: its epochs may wait for the next flush, so that a partition that was emptied since
-            its opening looks like a resurrected one.
+        findings: the damage that its opening found.
+        is_owner: its epochs may wait for the next flush, so a partition that was emptied since its
+            opening looks like a resurrected one.
     """
     try:
         metadata = PartitionMetadata.read(log.directory) or log._metadata
@@ -58,19 +58,20 @@ def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> 
 
 
 def in_epochs(log: LogReader, findings: Sequence[Problem]) -> list[Problem]:
-    """Name why the leader epochs of a log that is opened are not to be believed, or not there."""
+    """Name why the leader epochs of a log that is being opened are not used, or are missing."""
     found = [falling_entries(log.directory)]
-    if all(one.name is not DamageName.START_BEYOND_END for one in findings):  # begun anew just now
+    # its start was just corrected
+    if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(log.directory, log._view[0], log._metadata))
     return [problem for problem in found if problem is not None]
 
 
 def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) -> Problem | None:
-    """Name a log start that no record reaches."""
+    """Name a log start that is after the last record."""
     end = segments[-1].end_offset if segments else start
     if end >= start:
         return None
-    reason = f"the log is said to start at {start}, and its records end at {end}"
+    reason = f"the log start is {start}, and its records end at {end}"
     path = os.path.join(directory, METADATA_NAME)
     return Problem(path, 0, 0, reason, start, start, DamageName.START_BEYOND_END)
 
@@ -82,7 +83,7 @@ def falling_entries(directory: str) -> Problem | None:
         document = checkpoint.read_document(path) or {}
         entries = [(int(epoch), int(start)) for epoch, start in document.get("epochs", ())]
     except (CorruptCheckpointError, UnsupportedFormatError, TypeError, ValueError):
-        return None  # it is made anew, whatever stands in it
+        return None  # it is rewritten, whatever it holds
     for one, two in pairwise(entries):
         if two[0] <= one[0] or two[1] <= one[1]:
             reason = f"epoch {two[0]} from offset {two[1]} on follows {one[0]} from {one[1]} on"
@@ -91,7 +92,7 @@ def falling_entries(directory: str) -> Problem | None:
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Name the first falling leader epoch, as far as epochs are known without a further read."""
+    """Name the first falling leader epoch, as far as epochs are known without another read."""
     latest = -1
     for segment in segments:
         scan = scanned.get(segment.base_offset)
@@ -105,7 +106,7 @@ def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) ->
 def falling_batch(
     segment: Segment, epochs: Iterable[tuple[int, int]], latest: int
 ) -> tuple[Problem | None, int]:
-    """Name the first batch of a segment whose epoch is lower than one before it.
+    """Name the first batch of a segment whose epoch is lower than an earlier one.
 
     Args:
         epochs: (epoch, first offset) in the order of the batches.
@@ -127,7 +128,7 @@ def falling_batch(
 def resurrected(
     directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
 ) -> Problem | None:
-    """Name a partition that looks like one that was deleted and came back without its records.
+    """Name a partition that looks deleted and came back without its records.
 
     Raises:
         OSError: the disk failed.

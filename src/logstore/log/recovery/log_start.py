@@ -1,8 +1,8 @@
-"""Decide which small files of a log are believed: whose they are, and where the log starts.
+"""Decide which small files of a log are used: whether they are its own, and where it starts.
 
 Three files say where a log starts: `partition.metadata`, `leader-epoch-checkpoint`, and the log
-dir's `log-start-offset-checkpoint`. A new start is written into the second, then into the first,
-each durably, and some time later into the third. So in order the second is never below the first,
+dir's `log-start-offset-checkpoint`. A new start is written durably into the second, then durably
+into the first, and some time later into the third. So normally the second is never below the first,
 and the third never above it. A file that is older, of an earlier topic of the same name or of
 another log breaks that order.
 
@@ -15,9 +15,9 @@ another log breaks that order.
 | no E | M |
 | no M | E, else C |
 
-If the first segment begins behind what is believed, and one of the three does not, that one is
-believed: what it says was deleted is gone. **A start that only one file names hides records and
-deletes nothing.**
+If the first segment begins after the start chosen by this table, and one of the three files names a
+start that is not before that segment, that file is believed: the records before it are gone anyway.
+**A start that only one file names hides records and deletes nothing.**
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """What the three files say of the log start; None: nothing that can be believed."""
+    """What the three files say about the log start; None: no usable value."""
 
     metadata: int | None
     epochs: int | None
@@ -45,7 +45,8 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: two files say that nothing before it is to be read, so it may be deleted.
+        is_confirmed: two files say that nothing before it is to be read, so earlier records may be
+            deleted.
         doubt: what contradicts it, for the report; or "".
     """
 
@@ -55,10 +56,10 @@ class LogStart(NamedTuple):
 
 
 def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
-    """Choose the log start that is to be believed; see the head of this module.
+    """Choose the log start to use; see the table in this module's docstring.
 
     Args:
-        first_base: gives where the first segment begins.
+        first_base: gives the base offset of the first segment.
     """
     told, epochs, checkpoint = words
     if told is None:
@@ -74,20 +75,21 @@ def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
     gone = [word for word in words if word is not None and word >= base > start.offset]
     if gone:
         doubt = (
-            f"the log starts at {min(gone)} by another file, and no segment before {base} is left"
+            f"another file says that the log starts at {min(gone)}, and no segment before {base} "
+            "is left"
         )
         return LogStart(min(gone), False, doubt)
     return start
 
 
 def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
-    """Choose where the two files of the log contradict each other."""
+    """Choose the start if the two files of the log contradict each other."""
     known = -1 if checkpoint is None else checkpoint
     if epochs > told and known > told:
         doubt = f"partition.metadata says {told} and is older than the files that say more"
         return LogStart(min(epochs, known), True, doubt)
     if epochs > told:
-        doubt = f"a deletion of the records before {epochs} came to no end"
+        doubt = f"a deletion of the records before {epochs} was not completed"
         return LogStart(told, True, doubt)
     if known >= told:
         doubt = f"leader-epoch-checkpoint says {epochs} and is older than the files that say more"
@@ -96,19 +98,19 @@ def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
     return LogStart(epochs, True, doubt)
 
 
-# --- whose files they are -------------------------------------------------------------------------
+# --- which log the files belong to ----------------------------------------------------------------
 
 
 def choose_topic_id(
     metadata: bytes | None, others: Iterable[bytes | None], trailers: Callable[[], Sequence[bytes]]
 ) -> bytes | None:
-    """Choose the topic id that most files name; None when nothing names one.
+    """Choose the topic id that most files name; None if none names one.
 
-    Among equals `partition.metadata` is right, and without it the segments are.
+    If two are equally frequent, `partition.metadata` decides; without it the segments do.
 
     Args:
         others: the topic ids in the other small files; None: unknown.
-        trailers: gives those in the index files, and is called only if there is a doubt.
+        trailers: gives those in the index files; called only if there is a doubt.
     """
     votes = Counter(one for one in others if one is not None)
     if metadata is not None and set(votes) == {metadata}:
@@ -128,7 +130,7 @@ def choose_topic_id(
 def topic_ids_of_segments(
     directory: str, partition: int, rows: Sequence[SegmentFiles]
 ) -> list[bytes]:
-    """Read the topic ids that the last index files name, of two segments at most."""
+    """Read the topic ids that the last index files name, of at most two segments."""
     found: list[bytes] = []
     for row in reversed(rows):
         path = Segment(directory, row.base_offset).index_path

@@ -1,4 +1,4 @@
-"""Make a log, or bring one up: metadata, recovery, epochs, the active segment."""
+"""Make a log, or open one: metadata, recovery, epochs, the active segment."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def open_log(
     """Open the log in the directory `name`, recovering it.
 
     Args:
-        recovery_point, log_start_offset: as the log dir's checkpoints have them; None: unknown.
-        topic_ids: of which topic the two are, as the checkpoints have it.
+        recovery_point, log_start_offset: from the log dir's checkpoints; None: unknown.
+        topic_ids: the topics that the two are of, by the checkpoints.
         is_clean: whether the log dir was closed in order.
         progress: called with the bytes scanned since its last call.
 
     Raises:
-        LogStoreError: the disk failed, or what stands there cannot be opened at all.
+        LogStoreError: the disk failed, or the directory cannot be opened as a log at all.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -119,8 +119,9 @@ def open_log(
         log.recovery = entry
         is_wrong = load(log, entry, limited, progress, small)
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # The checkpoint was written after the truncation, or says nothing that it cut off. How
-            # far the log reaches proves neither: a killed process may have appended unflushed.
+            # The checkpoint counts if it was written after the truncation, or is below what that
+            # cut off. The end of the log proves neither: a killed process may have appended without
+            # a flush.
             log._metadata = without_recovery_point_limit(log._metadata)
         if is_wrong or small.to_write:
             _write_small_files(log)
@@ -140,10 +141,10 @@ def load(
     progress: Progress | None = None,
     small: SmallFiles | None = None,
 ) -> bool:
-    """Recover a log's segments and take them into use; tells whether a small file is wrong.
+    """Recover a log's segments and use them; returns whether a small file is wrong.
 
     Args:
-        small: what its small files say; None: the log is open, and it knows itself.
+        small: the contents of its small files; None: the log is open and knows them.
 
     Raises:
         OSError: the disk failed.
@@ -167,8 +168,9 @@ def load(
     if not recovered.segments:
         begin(log, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # Deleted before it was flushed, and lost: the log begins anew where it was said to begin,
-        # so that no offset is given twice. A crash in between is finished by the next recovery.
+        # Records were deleted before they were flushed, and are lost. The log begins anew at its
+        # recorded start, so that no offset is given twice. After a crash in between, the next
+        # recovery does the rest.
         found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(log, start)
@@ -189,7 +191,7 @@ def load(
     log._refusal = ""
     if entry.problems:
         log._refusal = (
-            f"it is corrupt, so nothing can be appended: {entry.problems[0]}. What is whole stays "
+            f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
             f"readable; `logstore repair {log.topic} {log.partition}` makes it writable"
         )
     return is_wrong
@@ -198,7 +200,7 @@ def load(
 def _epochs_of(
     log: LogWriter, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the epochs of the file; without it, name what that is a sign of."""
+    """Give the epochs of the file; if it is missing, name the damage that this indicates."""
     epochs = _read_epochs(log) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(log, entry.findings)
@@ -213,7 +215,7 @@ def _read_epochs(log: LogWriter) -> LeaderEpochs | None:
 
 
 def _start_within(log: LogWriter, small: SmallFiles, recovered: Recovered) -> bool:
-    """Start a log where it has records, if what one file alone says is behind its end."""
+    """Start a log where it has records, if the start that only one file names is after its end."""
     start, end = log.log_start_offset, recovered.segments[-1].end_offset
     log._log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
     told = start if small.words.metadata is None else small.words.metadata
@@ -228,14 +230,14 @@ def _start_within(log: LogWriter, small: SmallFiles, recovered: Recovered) -> bo
 
 
 def _write_small_files(log: LogWriter) -> None:
-    """Write the small files anew, of which one was not believed; raises OSError, LogStoreError."""
+    """Rewrite the small files if one of them was not used; raises OSError, LogStoreError."""
     _check_awaited(log._log_dir)
     flush.write_epochs(log)  # first: what it confirms is never below the other
     log._metadata.write(log.directory, log._log_dir.replacing)
 
 
 def _check_awaited(log_dir: LogDir) -> None:
-    """Raise in a thread that hung until its dir was given up: another one may have it by now."""
+    """Raise in a thread that hung until its dir was given up: another owner may have it now."""
     if log_dir.is_offline:
         raise log_dir.offline_error()
 

@@ -1,15 +1,15 @@
-"""Bring a log up from what stands on the disk.
+"""Recover a log from its files on the disk.
 
-What a trailer describes was flushed before the trailer was written, so only bytes beyond it are
-looked at: none after a clean stop. Damage found there is one of two things:
+The part of a segment that a trailer describes was flushed before the trailer was written. So only
+bytes after that part are read: none after a clean stop. Damage found there is one of two things:
 
-- a **torn tail**: nothing whole follows it, and it lies beyond the recovery point. A crash leaves
-  such; it is cut, and reported.
+- a **torn tail**: no whole batch follows it, and it is after the recovery point. A crash leaves
+  such a tail; it is cut, and reported.
 - **corruption**: anything else. Nothing is cut; the log opens readable, not writable, with the
   problem named, until `repair`.
 
-Everything here may be interrupted anywhere and run again. An OSError passes through: a disk that
-does not answer is no reason to cut.
+Recovery may be interrupted at any point and run again. An OSError is passed on: a disk that does
+not answer is no reason to cut.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# No disk loses so many records that were flushed: a recovery point so far behind the end is wrong.
+# No disk loses this many flushed records: a recovery point this far after the end is wrong.
 MISSING_MAX = 2**40
 
 
 class Recovered(NamedTuple):
-    """Carry a log as recovery leaves it.
+    """The state of a log after its recovery.
 
     Attributes:
         unflushed: segments whose bytes may not be on the disk yet, in order.
-        durable_offset: below it everything is known to be flushed.
-        epochs: (epoch, first offset) as found in what was scanned.
+        durable_offset: everything below it is known to be flushed.
+        epochs: (epoch, first offset) as found in the scanned batches.
     """
 
     segments: list[Segment]
@@ -53,7 +53,7 @@ class Recovered(NamedTuple):
 
 
 class Recovery:
-    """Hold the work of recovering one log."""
+    """The recovery of one log."""
 
     def __init__(
         self,
@@ -68,9 +68,12 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        self._check = check  # asked before each change: it may have hung until nobody waits for it
-        self._from_disk = from_disk  # not from memory, of which a failed sync has made a liar
-        # Two files name the log start. Else what lies before it is hidden, and stays.
+        # called before each change: this thread may have hung until its result is not wanted any
+        # more
+        self._check = check
+        self._from_disk = from_disk  # not from memory, which may be wrong after a failed sync
+        # Two files name the log start. If only one does, the records before it are hidden, and
+        # stay.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -90,7 +93,7 @@ class Recovery:
         for name in listing.temporary:
             self._check()
             files.remove_if_there(os.path.join(self.directory, name))
-            self.entry.warnings.append(f"{name}: half written when a crash came, removed")
+            self.entry.warnings.append(f"{name}: half written at a crash, removed")
         rows = self._drop_below_start(listing.segments)
         for number, row in enumerate(rows):
             next_base = rows[number + 1].base_offset if number + 1 < len(rows) else NEVER
@@ -106,15 +109,16 @@ class Recovery:
         return Recovered(self.segments, unflushed, max(durable, self.recovery_point), self.epochs)
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
-        """Finish a retention that a crash stopped: what ends before the log start goes.
+        """Finish a retention that a crash stopped: remove segments that end before the log start.
 
-        But nothing of another topic, and nothing on the word of one small file.
+        Segments of another topic stay, and so do all if only one small file names the start.
         """
         start = self.metadata.log_start_offset
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # A killed process may have written the start without its sync: it outlives the files.
+            # A killed process may have written the start without its sync: sync it before the files
+            # go.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)
@@ -133,7 +137,7 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Take a segment at its trailer's word, or scan what the trailer does not cover."""
+        """Take a segment as its trailer describes it, or scan what the trailer does not cover."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
@@ -159,7 +163,7 @@ class Recovery:
                     trailer.last_checksum,
                 )
                 return
-            # More may follow what the trailer describes; its indexes go on growing then.
+            # More bytes may follow the described part; then its indexes still grow.
             if not self._load_growing_indexes(segment, trailer):
                 trailer = None
             elif trailer.log_bytes == row.log_bytes:
@@ -175,7 +179,7 @@ class Recovery:
                     row.log_bytes,
                     segment.end_offset,
                     trailer.end_offset,
-                    f"the file has {row.log_bytes} bytes of {trailer.log_bytes} that it had",
+                    f"the file has {row.log_bytes} of its {trailer.log_bytes} bytes",
                 ),
             )
 
@@ -187,10 +191,11 @@ class Recovery:
         return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
 
     def _is_foreign(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer) -> bool:
-        """Tell whether a whole segment of another log stands here; it is then not read.
+        """Check whether this is a whole segment of another log; such a segment is not read.
 
-        A trailer of ours whose file ends in another batch, or one of another log with that log's
-        own file. A trailer that has nothing to do with its file is only an index gone astray.
+        That is so if a trailer of this log names another last batch than its file has, or if a
+        trailer of another log fits its file. A trailer of another log that does not fit its file is
+        only a misplaced index.
         """
         if not 0 < trailer.log_bytes <= row.log_bytes:
             return False
@@ -207,7 +212,8 @@ class Recovery:
                     first = layouts.read_header(head, 0).size_bytes
                     is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
                 if is_match:
-                    return False  # ours, with a damaged end: whoever reads it will find it
+                    # it is of this log, with a damaged end: a reader of that part finds it
+                    return False
         finally:
             files.close(fd)
         end_offset = max(trailer.end_offset, segment.base_offset)
@@ -238,7 +244,7 @@ class Recovery:
         trailer: trailers.Trailer | None,
         limit_offset: int,
     ) -> None:
-        """Check the batches beyond the trailer, or all of them, and index them."""
+        """Check the batches after the trailer's part, or all of them, and index them."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
             trailer = None
@@ -278,7 +284,7 @@ class Recovery:
     # --- all of them --------------------------------------------------------------------------
 
     def _cut_torn_tail(self) -> None:
-        """Cut what a crash left behind the last whole batch, if it is no more than that."""
+        """Cut what a crash left after the last whole batch, if it is only a torn tail."""
         last = len(self.segments) - 1
         while last > 0 and self._holds_nothing(last):
             last -= 1
@@ -323,7 +329,7 @@ class Recovery:
         segment.size_bytes = position
 
     def _remove_empty(self, segment: Segment) -> None:
-        """Remove a segment without a single whole batch that was begun just before the crash."""
+        """Remove a segment without a whole batch that was begun just before the crash."""
         for damage in self.damages.pop(segment.base_offset, []):
             self.entry.cut_bytes += damage.end_position - damage.position
             self.entry.cut_reason = self.entry.cut_reason or damage.reason
@@ -335,9 +341,9 @@ class Recovery:
         self.scanned.pop(segment.base_offset, None)
 
     def _judge(self, orphans: list[SegmentFiles]) -> None:
-        """Turn what is left of damage, and every gap between segments, into problems."""
+        """Report remaining damage, and every gap between segments, as problems."""
         expected = start = self.metadata.log_start_offset
-        if self.segments:  # some may lie before the log start
+        if self.segments:  # some may be before the log start
             expected = min(start, self.segments[0].base_offset)
         bases = [segment.base_offset for segment in self.segments[1:]]
         for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
@@ -363,7 +369,7 @@ class Recovery:
         self.entry.findings += falling_batches(self.segments, self.scanned)
 
     def _judge_end(self, expected: int, orphans: list[SegmentFiles]) -> None:
-        """Report flushed records that are not there any more."""
+        """Report flushed records that are missing."""
         end = self.recovery_point
         for row in orphans:
             orphan = Segment(self.directory, row.base_offset)
@@ -386,7 +392,7 @@ class Recovery:
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a place if its own frame says that it ends at `end`, else its frame."""
+    """Read the batch at a place if its frame says that it ends at `end`, else only its frame."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
         return head

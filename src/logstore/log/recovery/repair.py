@@ -1,10 +1,10 @@
-"""Take damage out of a log so that it can be written again, and keep every byte that was taken out.
+"""Take damage out of a log so that it can be written again; every removed byte is kept.
 
-A segment with damage is written anew without it, a batch without records standing for the offsets
-that were lost; the old file stays beside it as `*.quarantine`. A segment that is gone is replaced
-by such a batch too. A batch whose header alone is wrong keeps its records, and the header is
-corrected: its largest timestamp, or a leader epoch that is lower than one before it. So offsets
-stay what they were, and contiguity holds again.
+A segment with damage is rewritten without it; a batch without records takes the place of the lost
+offsets. The old file stays beside it as `*.quarantine`. A missing segment is replaced by such a
+batch too. If only the header of a batch is wrong (its largest timestamp, or a leader epoch that is
+lower than an earlier one), the batch keeps its records, and the header is corrected. So offsets do
+not change, and they are contiguous again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ HOLE_OFFSETS_MAX = 2**31
 
 
 class RepairReport(NamedTuple):
-    """Tell what a repair did.
+    """What a repair did.
 
     Attributes:
-        quarantined: files that hold what was taken out.
-        lost: ranges of offsets that no longer have a record.
-        mended: the names of the damage that is gone now; the opening before may have mended it.
+        quarantined: files that hold the removed bytes.
+        lost: ranges of offsets that have no record any more.
+        mended: the names of the damage that is gone; the opening before may have mended it.
     """
 
     topic: str
@@ -56,19 +56,20 @@ class RepairReport(NamedTuple):
 
 
 def repair(log: LogWriter) -> RepairReport:
-    """Repair a log in place; one without damage is left as it is. See `Log.repair`."""
+    """Repair a log in place; a log without damage is unchanged. See `Log.repair`."""
     from logstore.log.recovery.open_log import reopen
 
     report = RepairReport(log.topic, log.partition, [], [], [])
     with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
         log._check()
         try:
-            # What is written anew is durable: without the segments before it there would be a hole.
+            # The rewritten segments are durable: if earlier ones were not, a power cut would leave
+            # a hole.
             flush.sync_segments(log, log._view[0])
             changed = _repair(log, report)
             named = {one.name for one in (*log.recovery.problems, *log.recovery.findings)}
             if changed and not named:
-                named.add(DamageName.CORRUPTION)  # where nothing is scanned after a clean stop
+                named.add(DamageName.CORRUPTION)  # after a clean stop nothing is scanned
             if _raise_epochs(log, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
@@ -85,13 +86,13 @@ def repair(log: LogWriter) -> RepairReport:
 
 
 def _settle_place(log: LogWriter, named: Collection[DamageName]) -> None:
-    """Take a copy that came back as the live one: no other one has its place."""
+    """Accept a copy that came back as the live one: no other copy replaces it."""
     if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
         log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
 
 
 def _raise_epochs(log: LogWriter, report: RepairReport) -> bool:
-    """Write each segment anew in which leader epochs fall; tells whether there was any."""
+    """Rewrite each segment in which leader epochs fall; returns whether there was any."""
     latest, changed = -1, False
     for row in list_partition(log.directory).segments:
         segment = Segment(log.directory, row.base_offset)
@@ -116,7 +117,7 @@ def _raise_epochs(log: LogWriter, report: RepairReport) -> bool:
 
 
 def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
-    """Copy whole batches to a new file; one of a lower epoch gets the one before it."""
+    """Copy whole batches to a new file; a batch of a lower epoch gets the epoch before it."""
     target = files.replace_file(path)
     try:
         position = 0
@@ -170,7 +171,7 @@ def _repair(log: LogWriter, report: RepairReport) -> bool:
 def _mend(
     log: LogWriter, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
-    """Write a segment anew without its damage, up to the offset `goal` at least."""
+    """Rewrite a segment without its damage, at least up to the offset `goal`."""
     fd = files.open_regular(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
@@ -208,7 +209,7 @@ def _copy_whole(
     report: RepairReport,
     magic: int,
 ) -> None:
-    """Copy what is whole, and put a batch without records where offsets were lost."""
+    """Copy whole batches, and put a batch without records where offsets were lost."""
     position = written = 0
     for damage in [*damages, Damage(end, end, offset, None, "")]:
         length = damage.position - position
@@ -241,7 +242,7 @@ def _write_holes(
     magic: int,
 ) -> int:
     start = position
-    # An earlier epoch than that of the records before it would fall.
+    # An epoch lower than that of the records before it would fall.
     epoch = max((epoch for epoch, first in log._epochs.entries if first <= offset), default=0)
     if end_offset > offset:
         report.lost.append(range(offset, end_offset))
@@ -253,7 +254,7 @@ def _write_holes(
 
 
 def _fill(log: LogWriter, offset: int, end_offset: int, report: RepairReport) -> None:
-    """Put a segment where one is missing."""
+    """Write a segment where one is missing."""
     path = Segment(log.directory, offset).log_path
     temporary = f"{path}.tmp"
     fd = files.replace_file(temporary)
@@ -267,7 +268,7 @@ def _fill(log: LogWriter, offset: int, end_offset: int, report: RepairReport) ->
 
 
 def _quarantine(log: LogWriter, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Give a segment's file a second name that nothing reads; `keep` leaves it its own."""
+    """Give a segment's file a second name that is never read; `keep` leaves its own name too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

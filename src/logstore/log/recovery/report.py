@@ -1,4 +1,4 @@
-"""Say what was found wrong in a log, and what opening it did."""
+"""Report what was found wrong in a log, and what its opening did."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ REMEDIES = {
     DamageName.CORRUPTION: "logstore repair {0} {1} takes the damaged bytes out and keeps them",
     DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all others are kept",
     DamageName.START_BEYOND_END: (
-        "the opening mends it, and no record is lost that was not deleted; "
-        "if you deleted this partition, logstore delete {0} {1}"
+        "the opening mends it, and only records that were deleted are lost; if you deleted this "
+        "partition, logstore delete {0} {1}"
     ),
     DamageName.FALLING_EPOCHS: (
         "logstore repair {0} {1} makes the epochs rise again; every record stays as it is"
@@ -35,7 +35,7 @@ REMEDIES = {
 
 
 class Problem(NamedTuple):
-    """Tell of damage in a log.
+    """Damage in a log.
 
     Attributes:
         path, position, end_position: the bytes; equal positions when bytes are missing.
@@ -63,13 +63,13 @@ class Problem(NamedTuple):
 
 @dataclass
 class RecoveryEntry:
-    """Tell what opening one log found and did.
+    """What the opening of one log found and did.
 
     Attributes:
         state: "clean" nothing to do, "recovered" scanned after a crash, "corrupt" see `problems`.
         cut_bytes: size of the torn tail that was cut; 0 for none.
         problems: damage; nothing is appended until `repair`.
-        findings: damage that takes no record and hinders no append.
+        findings: damage that loses no record and prevents no append.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Check a whole log: every batch, every seal, and that segments follow one another."""
+"""Check a whole log: every batch, every seal, and that the segments are contiguous."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from logstore.log.reader import LogReader
 
 
-# Makes the walk over a segment, of which is known where the next one begins.
+# Makes the walk over a segment; given are the segment and where the next one begins.
 NewScan = Callable[[Segment, int | None], Scan]
 
 
 def verify(
     log: LogReader, progress: Progress | None = None, new_scan: NewScan | None = None
 ) -> list[Problem]:
-    """Read everything from the disk and give what is wrong, in order of offset.
+    """Read everything from the disk and return the damage, in order of offset.
 
-    The records of each batch are decoded, too: what a reader would refuse is a problem.
+    The records of each batch are decoded too: a batch that a reader would refuse is a problem.
 
     Args:
         progress: called with the bytes checked since its last call.
@@ -55,7 +55,7 @@ def verify(
             scan = (new_scan or plain_scan)(segment, next_base)
             problems += _verify_segment(log, segment, next_base, progress, scan)
             found, latest = falling_batch(segment, scan.epochs, latest)
-            if found is not None and new_scan is None:  # a broker's are checked beside its files
+            if found is not None and new_scan is None:  # a broker's are checked with its side files
                 problems.append(found)
         except FileNotFoundError as error:
             if not segment.is_dropped:
@@ -67,7 +67,7 @@ def verify(
 
 
 def verify_all(log: LogReader, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
-    """Give what is wrong in the batches of a log, and in the small files beside them.
+    """Return the damage in the batches of a log, and in its small files.
 
     Args:
         is_owner: see `known_damage.in_files`.
@@ -93,7 +93,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(log._environment)  # held to the end: a move may let go of it
+        handle = segment.handle(log._environment)  # held to the end: a move may close it
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -121,7 +121,7 @@ def _verify_segment(
 
 
 class SegmentDamage(NamedTuple):
-    """Tell of one damaged batch, or of bytes between whole ones."""
+    """One damaged batch, or bytes between whole ones."""
 
     position: int
     offset: int
@@ -129,10 +129,10 @@ class SegmentDamage(NamedTuple):
 
 
 def verify_segment(log: LogReader, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
-    """Check one segment alone, to the end of its file; each damaged batch is told by itself.
+    """Check one segment alone, to the end of its file; each damaged batch is reported on its own.
 
-    At the very end of a log, bytes that are no whole batch are damage below `flushed_to` only;
-    behind it a batch may be on its way, or a crash have cut it.
+    At the very end of a log, bytes that are no whole batch are damage only below `flushed_to`.
+    Above it, a batch may still be being written, or a crash has torn it.
     """
     check = SegmentCheck(log, base_offset, flushed_to)
     check.run()
@@ -140,21 +140,21 @@ def verify_segment(log: LogReader, base_offset: int, flushed_to: int) -> list[Se
 
 
 class SegmentCheck:
-    """Check one segment as `verify_segment` does, in as many steps as one likes.
+    """Checks one segment as `verify_segment` does, in any number of steps.
 
-    Between two steps it holds nothing open: the segment may be retained, truncated or moved, and
-    the check is then done.
+    Between two steps it holds nothing open. If the segment is retained, truncated or moved
+    meanwhile, the check is done.
 
     Attributes:
         found: the damage so far, in order of position.
-        is_done: nothing is left to look at.
+        is_done: nothing is left to read.
         path: the file.
     """
 
     def __init__(
         self, log: LogReader, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin; `from_disk` has the kernel forget the file's pages before and after."""
+        """Begin; `from_disk` drops the file's pages from the kernel's cache before and after."""
         log._check()
         log._refresh()
         self.found: list[SegmentDamage] = []
@@ -174,7 +174,7 @@ class SegmentCheck:
         self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
-        """Go on for about so many bytes; gives how many it was.
+        """Continue for about this many bytes; returns how many were checked.
 
         Raises:
             LogStoreError: the disk could not give the bytes.
@@ -196,7 +196,7 @@ class SegmentCheck:
                 raise log._failed(error) from error
         except OSError as error:
             raise log._failed(error) from error
-        if log._unavailable is not None:  # let go of meanwhile: nobody would let go of this file
+        if log._unavailable is not None:  # released meanwhile: this file would never be closed
             segment.forget(log._environment)
             log._check()
         return self._scan.position - started
@@ -208,7 +208,7 @@ class SegmentCheck:
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)
-        if self._segment.is_dropped:  # cut or removed: what was seen may be half of that
+        if self._segment.is_dropped:  # truncated or removed: what was read may be half of that
             self.is_done = True
             return
         self.found += found
@@ -225,7 +225,7 @@ class SegmentCheck:
             self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
     def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
-        """Walk on, and tell the damage on the way."""
+        """Continue the walk, and report the damage on the way."""
         scan = self._scan
         found: list[SegmentDamage] = []
         while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:
@@ -243,7 +243,7 @@ class SegmentCheck:
 def _batches_within(
     fd: int, position: int, end: int, offset: int, reason: str
 ) -> list[SegmentDamage]:
-    """Tell apart damaged batches that follow one another, as far as their prefixes lead."""
+    """Report damaged batches that follow one another separately, as far as their prefixes lead."""
     found = [SegmentDamage(position, offset, reason)]
     while True:
         head = files.read_up_to(fd, PREFIX_BYTES, position)
@@ -256,7 +256,7 @@ def _batches_within(
         base_offset, length, _, _ = unpack_prefix(head)
         size_bytes = length + LENGTH_OVERHEAD_BYTES
         if base_offset <= offset or not PREFIX_BYTES < size_bytes <= end - position:
-            return found  # the length that led here lied
+            return found  # the length that led here was wrong
         offset = base_offset
         data = files.read_up_to(fd, size_bytes, position)
         fault = layouts.fault(data, 0, None)

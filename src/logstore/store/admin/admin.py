@@ -1,8 +1,8 @@
 """Let a running store be operated from outside: commands by name, served through a Unix socket.
 
-One thread talks to all clients and never waits for any of them, nor for a disk. Each request runs
-in a thread of its own, so one that hangs in a disk hangs alone; at most `UNDERWAY_MAX` of those
-that may touch a disk run at once, and those that touch none are always taken.
+One thread talks to all clients and never waits for a client or a disk. Each request runs in a
+thread of its own, so a request that hangs in a disk delays no other. At most `UNDERWAY_MAX`
+requests that may touch a disk run at once; those that touch none are always accepted.
 
 Threads: sockets, and the set of connections, belong to the loop. A request's thread only appends to
 its connection's outgoing bytes, under the lock, and wakes the loop.
@@ -28,7 +28,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """What a handler may tell its client while it works."""
+    """What a handler may send to its client while it works."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False
@@ -37,12 +37,12 @@ class Request:
         self._is_abandoned = is_abandoned
 
     def progress(self, facts: object) -> None:
-        """Send something on the way; a client too slow to take it misses it."""
+        """Send progress; a client too slow to receive it misses it."""
         self._tell(encode_line({"progress": facts}))
 
     @property
     def is_abandoned(self) -> bool:
-        """Tell whether the client has hung up: nobody waits for the result any more."""
+        """Check whether the client has hung up, so that the result is not needed any more."""
         return self._is_abandoned()
 
 
@@ -57,10 +57,10 @@ class Command(NamedTuple):
 
 
 class Admin:
-    """The commands of a store, for callers in this process and beyond.
+    """The commands of a store, for callers in this process and in others.
 
     Attributes:
-        path: the socket that serves them, None while there is none.
+        path: the socket that serves them, None if there is none.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Admin:
         self._server: AdminServer | None = None
 
     def __repr__(self) -> str:
-        """Show where it is served."""
+        """Show the socket that serves it."""
         return f"<Admin {len(self._commands)} commands at {self.path}>"
 
     # --- the commands -----------------------------------------------------------------------------
@@ -81,12 +81,13 @@ class Admin:
         """Add a command.
 
         Args:
-            handler: gets the request's other keys and a `Request`, in a thread of its own; what it
-                returns (JSON's types; others become text) is the result, what it raises the error.
+            handler: gets the request's other keys and a `Request`, in a thread of its own. What it
+                returns (JSON's types; others become text) is the result; an exception becomes the
+                error.
             is_quick: it never touches a disk.
 
         Raises:
-            ValueError: there is such a command already.
+            ValueError: the command exists already.
         """
         with self._lock:
             if command in self._commands:
@@ -94,14 +95,14 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Have commands that begin with a prefix registered by `load` when one is asked for.
+        """Make `load` register the commands with a prefix when one of them is first requested.
 
-        It may be called by several threads at once, and again where it has been before.
+        `load` may be called by several threads at once, and more than once.
         """
         self._elsewhere[prefix] = load
 
     def unregister(self, command: str) -> None:
-        """Take a command away; that it is not there is fine."""
+        """Remove a command; one that does not exist is ignored."""
         with self._lock:
             self._commands.pop(command, None)
 
@@ -111,10 +112,10 @@ class Admin:
         arguments: Arguments | None = None,
         progress: Callable[[Any], object] | None = None,
     ) -> Any:
-        """Run a command here and give its result as a client would get it.
+        """Run a command here and give its result as a client would receive it.
 
         Raises:
-            LogStoreError: as the command does; also when there is no such command.
+            LogStoreError: as the command raises it; also if there is no such command.
         """
 
         def tell(line: bytes) -> None:
@@ -138,7 +139,7 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose where to serve, to be written into the log dirs' locks; None: nowhere."""
+        """Choose where to serve, to be written into the log dirs' locks; None: do not serve."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -149,7 +150,7 @@ class Admin:
         return self.path
 
     def listen(self) -> None:
-        """Take the chosen place; a store that cannot be operated from outside still opens."""
+        """Listen at the chosen path; if that fails, the store opens without a socket."""
         from logstore.store.admin.server import AdminServer
         from logstore.store.upkeep.keeper import warn
 
@@ -162,37 +163,37 @@ class Admin:
             self.path = None
 
     def start(self) -> None:
-        """Serve whoever asks, those who came since `listen` among them."""
+        """Serve clients, including those that connected since `listen`."""
         from logstore.store.upkeep.keeper import warn
 
         if self._server is None:
             return
         try:
             self._server.start()
-        except RuntimeError as error:  # no thread can be had
+        except RuntimeError as error:  # no thread can be started
             warn("no admin socket at %s: %s", self.path, error)
             self.stop()
 
     def stop(self) -> None:
-        """Serve no more; requests under way go on by themselves, and nobody hears of their end."""
+        """Stop serving; requests under way continue, but their results are not sent."""
         if self._server is not None:
             self._server.stop()
             self.path = None
 
     def leave(self) -> None:
-        """Serve no more, and wait for nothing."""
+        """Stop serving without waiting."""
         if self._server is not None:
             self._server.leave()
 
     def drop(self) -> None:
-        """Close the descriptors in a forked child; the parent goes on serving."""
+        """Close the descriptors in a forked child; the parent continues to serve."""
         if self._server is not None:
             self._server.drop()
 
     def answer(
         self, line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
     ) -> bytes:
-        """Do what a request asks for and give the last line of the answer; raises nothing."""
+        """Do what a request asks and give the last line of the answer; raises nothing."""
         try:
             arguments = decode_line(line)
             name = arguments.pop("command", None)
@@ -205,7 +206,7 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a request that may hang; too many of them are refused."""
+        """Count a request that may hang; beyond the limit it is refused."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
@@ -220,7 +221,7 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make what a server asks; the server's thread does not keep the store open by it."""
+    """Make the function that a server calls; the server's thread does not keep the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""Reach the process that owns a store, by the socket that its log dirs' locks name."""
+"""Reach the process that owns a store, by the socket that the locks of its log dirs name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATHS = {
 
 
 def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths among arguments ones that the owner, who stands elsewhere, understands."""
+    """Make the paths among arguments absolute: the owner may have another working directory."""
     name = PATHS.get(command, "")
     given = arguments.get(name)
     if isinstance(given, list | tuple):
@@ -40,7 +40,7 @@ def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(path: Any) -> Any:
-    """Make a path absolute; the directory id of a missing log dir, or nonsense, stays."""
+    """Make a path absolute; a directory id of a missing log dir, or another value, is unchanged."""
     is_path = isinstance(path, str) and path != "" and not is_id(path)
     return os.path.abspath(path) if is_path else path
 
@@ -49,7 +49,7 @@ class AdminClient:
     """Calls the commands of a store that another process owns; a connection for each call.
 
     Attributes:
-        pid: the owner.
+        pid: the owner's process id.
     """
 
     def __init__(self, path: str, pid: int | None = None) -> None:
@@ -57,7 +57,7 @@ class AdminClient:
         self.pid = pid
 
     def __repr__(self) -> str:
-        """Show whom it calls."""
+        """Show the owner that it calls."""
         return f"<AdminClient of process {self.pid} at {self.path}>"
 
     def call(
@@ -68,15 +68,17 @@ class AdminClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Have the owner run a command, and give its result.
+        """Let the owner run a command, and give its result.
 
         Args:
-            arguments: what JSON has words for; a log dir's path may be relative to this process.
-            progress: called with what the command tells on the way.
-            timeout: seconds without a word from the owner; None waits, as a move takes its time.
+            arguments: values of JSON's types; the path of a log dir may be relative to this
+                process.
+            progress: called with the progress that the command sends.
+            timeout: seconds without an answer from the owner; None waits, because a move takes
+                long.
 
         Raises:
-            LogStoreError: what the owner raised; or it has gone, or said nothing for too long.
+            LogStoreError: the owner raised it; or the owner has ended, or did not answer in time.
             ValueError, TypeError: the arguments are wrong.
         """
         request = {**resolved(command, arguments or {}), "command": command}
@@ -87,28 +89,28 @@ class AdminClient:
                 return answer.get("result")
             if progress is not None:
                 progress(answer["progress"])
-        raise self._lost("went away before it answered")
+        raise self._lost("ended before it answered")
 
     def _answers(self, request: dict[str, Any], timeout: float | None) -> Iterator[dict[str, Any]]:
-        """Send a request and go through the lines of the answer."""
+        """Send a request and iterate over the lines of the answer."""
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                with suppress(BrokenPipeError, ConnectionResetError):  # it said why before
+                with suppress(BrokenPipeError, ConnectionResetError):  # it sent the reason before
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):
                     yield decode_line(line)
         except TimeoutError as error:
-            raise self._lost(f"said nothing for {timeout} s") from error
+            raise self._lost(f"did not answer for {timeout} s") from error
         except (OSError, ValueError) as error:
-            raise self._lost(f"cannot be talked to ({error})") from error
+            raise self._lost(f"cannot be reached ({error})") from error
 
     def _lost(self, reason: str) -> LogStoreError:
         return LogStoreError(f"process {self.pid}, which owns the store, {reason}")
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Go through the lines of an answer."""
+    """Iterate over the lines of an answer."""
     rest = bytearray()
     while data := connection.recv(RECEIVE_BYTES):
         *lines, last = data.split(b"\n")
@@ -119,10 +121,10 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 
 
 def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
-    """Find the process that owns a store and serves an admin socket; None when there is none.
+    """Find the process that owns a store and serves an admin socket; None if there is none.
 
-    The locks are read all at once, and the first that names a living socket will do: a hung disk
-    among them keeps nobody from asking about it.
+    The locks are read all at once, and the first that names a live socket is used. So a disk that
+    hangs does not block the request.
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
@@ -147,7 +149,7 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
 
 
 def _owner_of(log_dir: str) -> AdminClient | None:
-    """Look whom one log dir's lock names, and whether it listens."""
+    """Read which owner one log dir's lock names, and check whether it listens."""
     try:
         owner = read_owner(log_dir)
         if owner.admin_socket is None:

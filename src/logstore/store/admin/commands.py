@@ -1,6 +1,7 @@
-"""Say which commands every store has: what its methods do, in JSON's types.
+"""Define the commands that every store has: its methods, with JSON's types.
 
-A request's keys are the arguments of the function beside its name; an unknown one is a TypeError.
+A request's keys, other than the command's name, are the arguments of the function; an unknown key
+is a TypeError.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Commands of the package beside this one, by the module that registers them when one is asked for.
+# Commands of other packages, by the module that registers them when one is first requested.
 ELSEWHERE = {"move.": "mover.registration"}
 
 
 def ping(store: StorePartitions) -> Row:
-    """Tell who answers."""
+    """Give the identity of the process that answers."""
     return {"pid": os.getpid(), "log_dirs": list(store.log_dirs)}
 
 
@@ -110,13 +111,13 @@ def add_dir(store: StorePartitions, path: str, format_new: bool = True) -> Row:
 def reopen_dir(
     store: StorePartitions, path: str, format_new: bool = False, may_lose: bool = False
 ) -> Row:
-    """Bring an offline log dir back, and say which replicas are lost by a disk's replacement."""
+    """Bring an offline log dir back; name the replicas that are lost if its disk was replaced."""
     report = store._reopen_dir(path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
 
 def take_offline(store: StorePartitions, path: str) -> Row:
-    """Flush a log dir and let go of it."""
+    """Flush a log dir and release it."""
     store.take_offline(path)
     return {"path": path}
 
@@ -124,25 +125,25 @@ def take_offline(store: StorePartitions, path: str) -> Row:
 def remove_dir(
     store: StorePartitions, path: str, lost: bool = False, may_lose: bool = False
 ) -> Row:
-    """Take a log dir out of the store and say which replicas are lost by it."""
+    """Take a log dir out of the store and name the replicas that are lost with it."""
     gone = store._remove_dir(path, lost=lost, may_lose=may_lose)
     return {"path": path, "lost": [list(key) for key in gone]}
 
 
 def cordon(store: StorePartitions, path: str) -> Row:
-    """Let no new replicas onto a log dir."""
+    """Place no new replicas on a log dir."""
     store.cordon(path)
     return {"path": path}
 
 
 def uncordon(store: StorePartitions, path: str) -> Row:
-    """Let new replicas onto a log dir again."""
+    """Allow new replicas on a log dir again."""
     store.uncordon(path)
     return {"path": path}
 
 
 def prefer_dir(store: StorePartitions, topic: str, partition: int, path: str | None) -> Row:
-    """Remember where a partition is to be created, or no more."""
+    """Remember where a partition is to be created, or withdraw that."""
     store.prefer_dir(topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 

@@ -1,8 +1,8 @@
-"""Find a place for admin sockets, reach them there, and sweep what killed owners left.
+"""Find a path for admin sockets, connect to them there, and remove those of killed owners.
 
-A socket lies in a directory of its user's own (mode 0700) and on no log dir: a disk that hangs
-must not hang who asks about it. `.lock` in each log dir holds its path. Paths longer than the 107
-bytes that an address may have are reached through `/proc/self/fd`.
+A socket is in a directory of its user's own (mode 0700) and not in a log dir: a disk that hangs
+must not block the clients that ask about it. `.lock` in each log dir holds its path. Paths longer
+than the 107 bytes that an address may have are reached through `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from contextlib import contextmanager, suppress
 
 from logstore.disk import files
 
-ADDRESS_BYTES_MAX = 107  # of sun_path, without the zero that ends it
+ADDRESS_BYTES_MAX = 107  # of sun_path, without the zero at its end
 SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
-NEW_SECONDS_MAX = 60  # between bind and listen: two calls in a row
+NEW_SECONDS_MAX = 60  # the time between bind and listen is that of two calls in a row
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR: often long, and removed by those who set it
+TEMPORARY = "/tmp"  # not TMPDIR: often long, and removed by the process that set it
 
 
 def choose_path() -> str:
-    """Give a path for a new socket, in a directory that exists and nobody else can write.
+    """Give a path for a new socket, in an existing directory that no other user can write.
 
     Raises:
-        OSError: there is no such directory and none can be made.
+        OSError: there is no such directory and it cannot be made.
     """
     name = f"{os.getpid()}-{os.urandom(6).hex()}{SUFFIX}"
     return os.path.join(private_dir(), name)
@@ -39,7 +39,7 @@ def private_dir() -> str:
     """Give the directory for sockets: the session's own, or one below /tmp.
 
     Raises:
-        OSError: there is none and none can be made.
+        OSError: there is none and it cannot be made.
     """
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session) and _is_private(session):
@@ -48,19 +48,19 @@ def private_dir() -> str:
         path = _below_tmp()
     with suppress(FileExistsError):
         files.mkdir(path, 0o700)
-    if not _is_private(path):  # somebody else was there first: go where nobody can have been
+    if not _is_private(path):  # another user made it first: use a name that was never taken
         path = f"{path}-{os.urandom(6).hex()}"
         files.mkdir(path, 0o700)
     return path
 
 
 def _below_tmp() -> str:
-    """Give the directory for sockets of who has no session."""
+    """Give the directory for sockets of a user without a session."""
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
 def _is_private(path: str) -> bool:
-    """Tell whether a path is a directory of this user, closed to all others."""
+    """Check whether a path is a directory of this user, closed to all others."""
     try:
         facts = files.lstat(path)
     except OSError:
@@ -86,13 +86,13 @@ def address_of(path: str) -> Iterator[str]:
 def listen(path: str) -> socket.socket:
     """Make a listening socket of mode 0600 at `path`; raises OSError.
 
-    It gets its name when it listens already, so a name with nobody behind it is always a stale one.
+    The socket gets its name once it listens, so a name without a listener is always stale.
     """
     _sweep_all(os.path.dirname(path))
     temporary = path.removesuffix(SUFFIX) + NEW_SUFFIX
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # the mode that bind gives to the file
+        os.fchmod(listener.fileno(), 0o600)  # bind gives the file another mode
         with address_of(temporary) as address:
             listener.bind(address)
         listener.listen(BACKLOG)
@@ -106,7 +106,7 @@ def listen(path: str) -> socket.socket:
 
 
 def connect(path: str) -> socket.socket:
-    """Connect to an owner; raises OSError when nobody listens at `path`."""
+    """Connect to an owner; raises OSError if no process listens at `path`."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with address_of(path) as address:
@@ -118,9 +118,10 @@ def connect(path: str) -> socket.socket:
 
 
 def sweep(directory: str) -> None:
-    """Remove the sockets that nobody listens on: their owners were killed.
+    """Remove the sockets without a listener: their owners were killed.
 
-    One that has no name yet (`*.new`) is about to be listened on, so it goes when it is old.
+    A socket that has no final name yet (`*.new`) is about to listen, so it is removed only when it
+    is old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):
@@ -131,7 +132,7 @@ def sweep(directory: str) -> None:
 
 
 def _sweep_all(directory: str) -> None:
-    """Sweep the directory of a new socket, and the other one that this user may have used."""
+    """Remove stale sockets from a new socket's directory, and from this user's other one."""
     sweep(directory)
     other = _below_tmp()
     if other != directory and _is_private(other):
@@ -140,7 +141,7 @@ def _sweep_all(directory: str) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Tell whether nobody listens on a socket; one that is too busy to answer is alive."""
+    """Check whether a socket has no listener; an owner that is too busy to answer is alive."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         try:
             with address_of(path) as address:
@@ -151,6 +152,6 @@ def _is_stale(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Take a socket's name away; where that fails, the next owner sweeps it."""
+    """Remove a socket's name; if that fails, the next owner removes it."""
     with suppress(OSError):
         files.remove_if_there(path)

@@ -1,12 +1,12 @@
-"""Word what passes through the admin socket: one JSON object a line, one request a connection.
+"""Encode what passes through the admin socket: one JSON object a line, one request a connection.
 
     client -> owner    {"command": "cordon", "path": "/disk1/logs"}
     owner -> client    {"progress": ...}        any number of times, then one of
                        {"result": ...}
                        {"error": {"kind": "LogDirOfflineError", "message": ..., "facts": {...}}}
 
-An error of this library's tree comes out at the client as the error that it was at the owner:
-same class, same words, same facts.
+An error of this library is raised at the client as it was at the owner: same class, same message,
+same facts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USAGE_ERRORS: dict[str, type[Exception]] = {"TypeError": TypeError, "ValueError"
 
 
 def encode_line(document: dict[str, Any]) -> bytes:
-    """Make a line; what JSON has no word for goes as text."""
+    """Make a line; a value that JSON cannot represent becomes text."""
     return json.dumps(document, separators=(",", ":"), default=str).encode() + b"\n"
 
 
@@ -42,16 +42,16 @@ def decode_line(line: bytes) -> dict[str, Any]:
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """Word an error: its class, what it says, and its facts."""
+    """Encode an error: its class, its message, and its facts."""
     facts = error.facts if isinstance(error, LogStoreError) else {}
     text = str(error) if isinstance(error, LogStoreError | ValueError | TypeError) else repr(error)
     return {"kind": type(error).__name__, "message": text, "facts": facts}
 
 
 def decode_error(document: object) -> Exception:
-    """Make the error that an owner told of.
+    """Make the error that an owner reported.
 
-    A class that is not known here (an owner of a later version has more) becomes LogStoreError.
+    A class that is unknown here (an owner of a later version has more) becomes LogStoreError.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")
@@ -66,7 +66,7 @@ def decode_error(document: object) -> Exception:
 
 
 def _family(kind: type[LogStoreError]) -> Iterator[type[LogStoreError]]:
-    """Go through an error and all that descend from it, as far as they are imported."""
+    """Iterate over an error class and all its subclasses, as far as they are imported."""
     yield kind
     for child in kind.__subclasses__():
         yield from _family(child)

@@ -1,8 +1,8 @@
 """Serve the admin socket: one loop for all clients, a thread for each request.
 
-Bounds, so that no client harms the store or another client: so many connections, of which the
-oldest that is not worked for goes first; so many bytes of a request and of progress not yet taken;
-so many seconds to send a request, and to take anything of an answer.
+Limits keep a client from harming the store or another client. They bound the number of connections
+(the oldest one without a running request is closed first), the bytes of a request and of progress
+not yet received, and the seconds to send a request and to receive any part of an answer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ CONNECTIONS_MAX = 64
 RECEIVE_BYTES = 1 << 16
 OUTGOING_BYTES_MAX = 1 << 20
 PATIENCE_SECONDS = 10.0
-DEAF_SECONDS = 1.0  # after an accept that failed: the process has no descriptor left
+DEAF_SECONDS = 1.0  # after a failed accept: the process has no descriptor left
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
-# Takes a request's line, a way to send lines of progress, and one to ask whether the client has
-# gone; gives the last line of the answer. It runs in a thread of its own and raises nothing.
+# Takes the line of a request, a function to send lines of progress, and a function to ask whether
+# the client has gone; gives the last line of the answer. It runs in a thread of its own and raises
+# nothing.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 
 class Connection:
-    """One client: reading its request, working on it, sending what is left to send."""
+    """One client: its request is read, worked on, and its answer sent."""
 
     def __init__(self, peer: socket.socket, deadline: float) -> None:
         self.peer = peer
@@ -48,7 +49,7 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether its request has not come yet."""
+        """Check whether its request has not arrived yet."""
         return not self.is_asked and not self.is_answered
 
 
@@ -83,13 +84,13 @@ class AdminServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop, hang up on all clients and take the socket's name away."""
+        """End the loop, hang up on all clients and remove the socket's name."""
         self.leave()
         if self._thread.ident is not None:
             self._thread.join()
 
     def leave(self) -> None:
-        """Have the loop do what `stop` does, and do not wait for it."""
+        """Make the loop do what `stop` does, and do not wait for it."""
         self._is_stopped = True
         self.wake()
         if self._thread.ident is None:
@@ -102,7 +103,7 @@ class AdminServer:
         self._close()
 
     def wake(self) -> None:
-        """Have the loop look at everything again."""
+        """Make the loop check everything again."""
         with suppress(OSError):  # full: it is awake already; closed: it has ended
             self._waker.send(b"\0")
 
@@ -123,7 +124,7 @@ class AdminServer:
         self._close()
 
     def _turn(self) -> None:
-        """Wait for something to happen and see to it."""
+        """Wait for an event and handle it."""
         for key, _ in self._selector.select(self._patience()):
             if key.fileobj is self._listener:
                 self._accept()
@@ -145,7 +146,7 @@ class AdminServer:
                 self._send(connection)
 
     def _patience(self) -> float | None:
-        """Say how long the loop may wait before a deadline comes."""
+        """Say how long the loop may wait until the next deadline."""
         times = [c.deadline for c in self._connections.values() if c.deadline is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
@@ -177,7 +178,7 @@ class AdminServer:
             self._refuse(connection, f"{CONNECTIONS_MAX} clients are served already; try again")
 
     def _receive(self, connection: Connection) -> None:
-        """Take bytes of a request; whoever hangs up is forgotten."""
+        """Receive bytes of a request; a client that hangs up is forgotten."""
         try:
             data = connection.peer.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -188,7 +189,7 @@ class AdminServer:
             self._hang_up(connection)
             return
         if not connection.is_waiting:
-            return  # one request a connection: what follows is not read
+            return  # one request a connection: later bytes are not read
         connection.incoming += data
         line, newline, _ = connection.incoming.partition(b"\n")
         if len(line) > REQUEST_BYTES_MAX:
@@ -207,7 +208,7 @@ class AdminServer:
         try:
             thread.start()
         except RuntimeError as error:
-            self._refuse(connection, f"no thread can be had: {error}")
+            self._refuse(connection, f"no thread can be started: {error}")
 
     def _work(self, connection: Connection, line: bytes) -> None:
         """Work on a request, in its thread."""
@@ -223,7 +224,7 @@ class AdminServer:
         self._answered(connection, line)
 
     def _tell(self, connection: Connection, line: bytes) -> None:
-        """Queue a line of progress, unless the client is far behind already."""
+        """Queue a line of progress, unless the client has too many unread already."""
         with self._lock:
             if connection.is_answered or len(connection.outgoing) > OUTGOING_BYTES_MAX:
                 return
@@ -238,7 +239,7 @@ class AdminServer:
         self.wake()
 
     def _send(self, connection: Connection) -> None:
-        """Send what the client takes now; behind the last line, hang up."""
+        """Send what the client receives now; after the last line, hang up."""
         with self._lock:
             if connection.outgoing:
                 try:
@@ -275,5 +276,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Tell whether a user may operate the store: its owner, and root."""
+    """Check whether a user may operate the store: its owner, or root."""
     return user_id in (os.geteuid(), 0)

@@ -1,10 +1,10 @@
-"""Take a partition out of a broker's log dir into a store, its offsets and bytes as they are.
+"""Take a partition from a broker's log dir into a store, with its offsets and bytes unchanged.
 
-The copy is made under the name of a deleted replica, which the next start purges, and renamed when
-all of it is durable. Sealed segments are linked where they can be: nothing here writes into one, so
-the file of the broker stays what it is. Where they cannot (another mount, another owner) they share
-their blocks if the file system knows that, else they are copied. The last one, which both could go
-on to write, is always copied.
+The copy is made under the name of a deleted replica, which the next start purges, and is renamed
+once all of it is durable. Sealed segments are linked if possible: nothing here writes into a linked
+file, so the broker's file does not change. If a link is impossible (another mount, another owner),
+the copy shares the file's blocks if the file system can do that; otherwise the file is copied. The
+last segment, which both could still write, is always copied.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 
 
 class Adopted(NamedTuple):
-    """Tell what was taken, and how."""
+    """What was taken, and how."""
 
     log_start_offset: int
     log_end_offset: int
@@ -64,7 +64,7 @@ def adopt(
         show: called with the bytes done so far.
 
     Raises:
-        PartitionExistsError: the store has one of that name.
+        PartitionExistsError: the store has a partition of that name.
         LogStoreError: the source cannot be read, or a disk failed.
     """
     log = source.log(*name)
@@ -80,7 +80,7 @@ def adopt(
         temporary = os.path.join(log_dir.path, delete_dir_name(*name, os.urandom(16).hex()))
         try:
             if files.exists(directory):
-                reason = f"{directory} stands in the way; it is not a replica of this store"
+                reason = f"{directory} is in the way; it is not a replica of this store"
                 raise LogDirError(path=log_dir.path, reason=reason)
             log_dir.checkpoints.forget(name)
             taken = _fill(log, temporary, _generation(replicas, name), show)
@@ -116,9 +116,9 @@ def _generation(replicas: Replicas, name: TopicPartition) -> int:
 def _fill(
     log: Log, target: str, generation: int, show: Callable[[int], object]
 ) -> tuple[int, int, int]:
-    """Make the directory; give how many bytes were linked, how many cloned, how many copied."""
+    """Make the directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # Of no topic: what is left of this by a crash takes nothing else with it.
+    # It has no topic id: if a crash leaves it, its purge removes nothing else.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
@@ -188,7 +188,7 @@ def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int]
 
 
 def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -> Log:
-    """Recover the copy, which checks every batch of it, and take it up."""
+    """Recover the copy, which checks every batch of it, and add it to the store."""
     log = Log.open(
         log_dir,
         dir_name(*name),

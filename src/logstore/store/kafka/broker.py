@@ -1,8 +1,8 @@
-"""Name the log dirs of a broker that were not given, from the cluster's metadata log (KIP-858).
+"""Name a broker's log dirs that were not given, from the cluster's metadata log (KIP-858).
 
-A broker in KRaft mode registers the ids of all its log dirs. Where the metadata log stands in one
-of the given dirs, the last registration of that broker says which disks there are; one that the log
-no longer holds is in its latest snapshot.
+A broker in KRaft mode registers the ids of all its log dirs. If the metadata log is in one of the
+given dirs, the last registration of that broker names its disks. A registration that the log no
+longer holds is in its latest snapshot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> li
     except (LogStoreError, ValueError, OSError) as error:
         return [f"the cluster's metadata log cannot be read: {error}"]
     return [
-        f"log dir {id_} of the broker is not among those given: what it holds is not seen"
+        f"log dir {id_} of the broker is not among the given ones: what it holds is not read"
         for id_ in registered
         if id_ not in given
     ]
@@ -98,7 +98,7 @@ def registered_dirs(value: bytes, node_id: str) -> list[str]:
 
 
 class Reader:
-    """Step through the fields of a flexible record (KIP-482)."""
+    """Steps through the fields of a flexible record (KIP-482)."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -112,7 +112,7 @@ class Reader:
     def skip(self, size_bytes: int) -> None:
         """Step over a field."""
         if not 0 <= size_bytes <= len(self.data) - self.position:
-            raise ValueError("a field ends behind its record")
+            raise ValueError("a field ends after the end of its record")
         self.position += size_bytes
 
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""List a log dir of a Kafka broker: whose it is, which replicas are in it, what is not read.
+"""List a log dir of a Kafka broker: its broker, its replicas, and what is not read.
 
 meta.properties    version 0 or 1, cluster.id, broker.id or node.id, and from 3.7 on directory.id
 t-0                a replica                      t-0.<id>-future    a move's unfinished copy
@@ -32,12 +32,12 @@ _OTHER = r"(?P<live>.+)\.(?P<unique_id>[0-9a-f]{32})-(?P<kind>future|delete|stra
 WHAT = {
     "future": "the unfinished copy of a move; it is not read",
     "delete": "a deleted replica; it is not read",
-    "stray": "a replica that the broker found to be of no topic; it is not read",
+    "stray": "a replica that the broker found to belong to no topic; it is not read",
 }
 
 
 class KafkaMeta(NamedTuple):
-    """Carry what `meta.properties` says; empty where it does not."""
+    """The contents of `meta.properties`; empty values for missing keys."""
 
     cluster_id: str
     node_id: str
@@ -53,12 +53,12 @@ class KafkaReplica(NamedTuple):
 
 
 class KafkaListing(NamedTuple):
-    """What is in one log dir.
+    """The contents of one log dir.
 
     Attributes:
-        known_ends: how far each log reached at least, and which checkpoint says so.
+        known_ends: the offset that each log reached at least, and the checkpoint that says so.
         was_stopped: whether the broker was stopped in order, and not started since.
-        damage: files that are not what they should be, and why.
+        damage: files that are not as they should be, with the reason.
     """
 
     replicas: list[KafkaReplica]
@@ -70,10 +70,10 @@ class KafkaListing(NamedTuple):
 
 
 def read_meta(path: str) -> KafkaMeta | None:
-    """Read a log dir's identity; None when it has none.
+    """Read a log dir's identity; None if it has none.
 
     Raises:
-        LogDirIdentityError: it is a directory of this library's own stores.
+        LogDirIdentityError: it is a log dir of this library.
         OSError: the disk failed, or there is no such directory.
     """
     try:
@@ -94,7 +94,7 @@ def read_meta(path: str) -> KafkaMeta | None:
 
 
 def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
-    """Read the name of a replica's directory; None when it is none."""
+    """Parse the name of a replica's directory; None if it is none."""
     match = re.fullmatch(_OTHER, name)
     parsed = parse_dir_name(match["live"] if match else name)
     if parsed is None or parsed.kind != "live":
@@ -103,7 +103,7 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
 
 
 def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
-    """Read a checkpoint; one that is not whole says nothing, and is damage."""
+    """Read a checkpoint; one that is not whole is damage, and gives nothing."""
     try:
         data = files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
 
 
 def _known_names(entry: files.Entry) -> frozenset[str]:
-    """Give the names of a broker's that an entry of this kind may have."""
+    """Give the names that an entry of this kind may have in a broker's log dir."""
     if entry.is_dir:
         return KNOWN_DIRS
     return KNOWN_FILES if entry.is_file else frozenset()

@@ -1,10 +1,12 @@
-"""Look at the log dirs of a Kafka broker as a store: in place, nothing written, nothing locked.
+"""Read the log dirs of a Kafka broker as a store: in place, nothing written, nothing locked.
 
-A replica with two live directories is offline, both named: the broker itself refuses to start on
-them. One with an unfinished copy of a move alone is offline too: that copy lacks records.
+A replica with two live directories is offline, and both are named: the broker itself refuses to
+start with them. A replica of which only the unfinished copy of a move exists is offline too: that
+copy lacks records.
 
-A broker that swaps a replica gives the copy its name, syncs, and only then takes it from the
-source. So what is met twice beside a broker that was not stopped is looked for again, for a while.
+A broker that swaps a replica gives the copy its name, syncs, and only then removes the source's
+name. So a replica that is found twice while the broker may be running is looked up again, for a
+limited time.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.store import StrPath
 from logstore.store.view import LogStoreView
 
-# A swap takes as long as a sync of a directory: milliseconds, more on a disk that is busy.
+# A swap takes as long as a sync of a directory: milliseconds, more on a busy disk.
 SWAP_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 
@@ -57,7 +59,7 @@ class KafkaStoreView(LogStoreView):
     """The log dirs of a Kafka broker, opened with `LogStore.open_kafka`."""
 
     def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
-        """Look whose the log dirs are, and list what is in them."""
+        """Find out which broker the log dirs belong to, and list what is in them."""
         configured = resolve(log_dirs)
         self._environment = LogEnvironment(self.config, clock, read_only=True)
         opened, metas = [], {}
@@ -109,7 +111,7 @@ class KafkaStoreView(LogStoreView):
         self._take(seen, offline)
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs once no swap is under way; what stays twice is waited for once."""
+        """List the log dirs once no swap is under way; a replica found twice is waited for once."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -122,7 +124,7 @@ class KafkaStoreView(LogStoreView):
             sleep(PAUSE_SECONDS)
 
     def _list_dirs(self) -> list[KafkaListing]:
-        """List each log dir that can be."""
+        """List each log dir that can be listed."""
         found = []
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:
@@ -139,7 +141,7 @@ class KafkaStoreView(LogStoreView):
 
     @property
     def damaged_files(self) -> list[tuple[str, str]]:
-        """List the damaged files of the log dirs themselves, and what is wrong in them."""
+        """List the damaged files of the log dirs themselves, with the damage."""
         return [row for listing in self._listings.values() for row in listing.damage]
 
     def _decide(
@@ -149,7 +151,7 @@ class KafkaStoreView(LogStoreView):
         seen: dict[TopicPartition, ReplicaFacts],
         offline: dict[TopicPartition, OfflineReplica],
     ) -> None:
-        """Take the one live directory, as the broker does."""
+        """Choose the one live directory, as the broker does."""
         live = [replica.path for replica in replicas if replica.kind == "live"]
         future = [replica.path for replica in replicas if replica.kind == "future"]
         error: LogStoreError
@@ -187,13 +189,13 @@ class KafkaStoreView(LogStoreView):
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs are of one broker; give what is doubtful.
+    """Check that all log dirs belong to one broker; returns what is doubtful.
 
     Raises:
-        LogDirIdentityError: they are of several.
+        LogDirIdentityError: they belong to several.
     """
     warnings = [
-        f"{path}: there is no meta.properties, so whose it is cannot be told"
+        f"{path}: there is no meta.properties, so its broker is unknown"
         for path, meta in metas.items()
         if meta is None
     ]
@@ -201,7 +203,9 @@ def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
     for what in ("cluster_id", "node_id"):
         values = {getattr(meta, what): path for path, meta in known.items() if getattr(meta, what)}
         if len(values) > 1:
-            named = ", ".join(f"{path} is of {value}" for value, path in sorted(values.items()))
-            reason = f"the log dirs are of several brokers ({what.replace('_', '.')}): {named}"
+            named = ", ".join(
+                f"{path} belongs to {value}" for value, path in sorted(values.items())
+            )
+            reason = f"the log dirs belong to several brokers ({what.replace('_', '.')}): {named}"
             raise LogDirIdentityError(path=next(iter(values.values())), reason=reason)
     return warnings

@@ -1,9 +1,9 @@
 """Write a log as the segments of a partition directory that a Kafka broker loads.
 
-Only `.log` files are written: a broker makes the indexes that are not there when it loads the log.
-Offsets stay what they are; columnar batches become Kafka's, a batch for a batch. What was deleted
-at the log's start stays deleted: Kafka would keep such a start in a checkpoint of the log dir, so
-here the first segment begins with it, and a batch that it falls into is cut there.
+Only `.log` files are written: a broker makes missing indexes when it loads the log. Offsets are
+unchanged; each columnar batch becomes one batch of Kafka's. Records that were deleted at the log's
+start stay deleted. Kafka would keep such a start in a checkpoint of the log dir; here the first
+segment begins at it, and a batch that contains it is cut there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WINDOW_BYTES = 1 << 20
 
 
 def export(log: Log, directory: str) -> int:
-    """Write all segments of a log into a new directory; give their bytes.
+    """Write all segments of a log into a new directory; returns their bytes.
 
-    The directory that it is to stand in is made where there is none. It is filled under the name of
-    a replica that Kafka deleted, which a broker that finds it purges.
+    The parent directory is made if it does not exist. The new directory is filled under the name of
+    a replica that Kafka deleted; a broker that finds it purges it.
 
     Raises:
         PartitionExistsError: the directory is there already.
@@ -77,7 +77,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
-    """Write the batches of a segment from an offset on; give their bytes."""
+    """Write the batches of a segment from an offset on; returns their bytes."""
     source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
@@ -97,14 +97,14 @@ def _write(log: Log, segment: Segment, start: int, target: int) -> int:
 
 
 def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
-    """Lay out the records of a batch from an offset on as one of Kafka's."""
+    """Lay out the records of a batch from an offset on as one Kafka batch."""
     header = batch.header
     part = batch.slice(batch.index_of(base_offset), batch.count)
     skipped = base_offset - header.base_offset
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
-    # What no reader would restore is not compressed.
+    # If compression would make it too large for readers to expand, it is not compressed.
     is_large = header.payload_bytes > PAYLOAD_BYTES_MAX // 2
     is_large |= header.record_count > COMPRESSED_RECORDS_MAX
     payload = layouts.kafka_layout().build_payload(

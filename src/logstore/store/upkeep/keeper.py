@@ -1,7 +1,7 @@
-"""Look after one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
+"""Maintain one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
 
-One thread per dir, so that a disk that hangs only stops its own housekeeping. The thread sleeps on
-a condition until something is due or asked for, outlives every exception, and ends at `stop`.
+There is one thread per dir, so a disk that hangs stops only its own housekeeping. The thread sleeps
+on a condition until something is due or requested, survives every exception, and ends at `stop`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
 PROBE = "probe"
-# So often is a suspect dir probed, once the last probe is back.
+# The interval at which a suspect dir is probed, after the last probe returned.
 SUSPECT_PROBE_SECONDS = 1.0
-SHORTAGE_SECONDS = 0.05  # until the next turn, after one that had no memory at all
+SHORTAGE_SECONDS = 0.05  # until the next turn, after one without any memory
 
-# The directory of a replica to be removed, and what is called once it is gone.
+# The directory of a replica to be removed, and the function called once it is gone.
 Purge = tuple[str, Callable[[], object]]
 
 
 class Duty(NamedTuple):
-    """Something done every so often."""
+    """Something done at regular intervals."""
 
     name: str
     interval_seconds: float
@@ -50,9 +50,9 @@ class Duty(NamedTuple):
 
 
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
-    """Log a warning; `logging` is imported when there is one.
+    """Log a warning; `logging` is imported at the first one.
 
-    Errors are told as text: who keeps what is logged must not keep open what their frames hold.
+    Errors are logged as text: a log record that is kept must not keep open what their frames hold.
     """
     import logging
 
@@ -90,10 +90,10 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        self._waking = threading.RLock()  # taken by itself: Ctrl-C may come inside a Condition's
+        self._waking = threading.RLock()  # used alone: Ctrl-C may come inside a Condition's
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
-        self._unpurged: deque[Purge] = deque()  # what could not be removed; for the next time
+        self._unpurged: deque[Purge] = deque()  # what could not be removed; tried again later
         self._is_stopped = False
         self._is_idle = False
         self._thread = Thread(
@@ -104,10 +104,10 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread; it begins with copies that are covered, which may want a flush.
+        """Start the thread; it begins with covered copies, which may need a flush.
 
         Raises:
-            LogDirError: retriable; there is no thread to be had.
+            LogDirError: retriable; this process can start no more threads.
         """
         start_for(self.log_dir.path, self._thread)
 
@@ -118,20 +118,20 @@ class DirKeeper:
             self._wakeup.notify_all()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end of the thread; tells whether it came."""
+        """Wait for the end of the thread; returns whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Ask for a replica's directory to be removed; `then` is called once it is gone."""
+        """Request the removal of a replica's directory; `then` is called once it is gone."""
         self._replicas.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all that was asked for is done."""
+        """Wait until everything that was requested is done."""
         with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
@@ -144,14 +144,14 @@ class DirKeeper:
             self._guard("flush", partial(log.flush_if_due, now_ms))
 
     def retain(self) -> None:
-        """Roll the active segments that are too old, and remove what retention lets go."""
+        """Roll the active segments that are too old, and remove what retention allows."""
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
             self._guard("roll", partial(log.roll_if_due, now_ms))
             self._guard("retention", log.apply_retention)
 
     def checkpoint(self) -> None:
-        """Write the checkpoints of the logs and of their log dir; see to what is to be removed."""
+        """Write the checkpoints of the logs and of their log dir; handle what is to be removed."""
         self._purge_again()
         for log in self._replicas.on(self.log_dir):
             self._guard("checkpoint", log.checkpoint)
@@ -160,10 +160,10 @@ class DirKeeper:
         purge_postponed(self._replicas)
 
     def write_offsets(self, *, is_last: bool = False) -> None:
-        """Write the log dir's offsets checkpoints; what they say is durable already (R5).
+        """Write the log dir's offsets checkpoints; the offsets in them are durable already (R5).
 
         Args:
-            is_last: the log dir is closed or taken out, so an older copy of it must show.
+            is_last: the log dir is closed or taken out, so an older copy of it must be recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self._write_offsets(is_last)
@@ -191,13 +191,13 @@ class DirKeeper:
         old_copies.witness(self._replicas, self.log_dir)
 
     def refresh_usage(self) -> None:
-        """Ask the disk for its space, and note which replicas have grown."""
+        """Read the disk's free space, and record which replicas have grown."""
         figures = self._replicas.figures[self.log_dir.path]
         with call(self.log_dir.path):
             figures.refresh(self._replicas.on(self.log_dir))
 
     def probe(self) -> None:
-        """Ask the disk for a sign of life (R16); a suspect one serves again after several."""
+        """Probe the disk (R16); a suspect one serves again after several good probes."""
         log_dir, began = self.log_dir, time.monotonic()
         try:
             with call(log_dir.path, SYNCING):
@@ -210,9 +210,9 @@ class DirKeeper:
         judge(log_dir, [one for one in self._replicas.log_dirs if one is not log_dir])
 
     def keep_pace(self) -> None:
-        """Probe a disk that is in use, or was slow, to compare it with the others; leave idle ones.
+        """Probe a disk that is in use, or was slow, to compare it with the others; skip idle ones.
 
-        A disk that sleeps is not woken for it, and one that has nothing to do is nobody's trouble.
+        A sleeping disk is not woken for it; a slow disk without work disturbs no caller.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:
@@ -220,13 +220,13 @@ class DirKeeper:
             self.probe()
 
     def probe_soon(self) -> None:
-        """Have the dir probed as soon as the thread is free: it has become suspect."""
+        """Probe the dir as soon as the thread is free: it has become SUSPECT."""
         with self._waking:
             self._due[PROBE] = 0.0
             self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
-        """Do what is due at `now` (of the monotonic clock), and the purges asked for."""
+        """Do what is due at `now` (of the monotonic clock), and the purges that were requested."""
         while self._purges and not self.log_dir.is_suspect:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
@@ -253,7 +253,7 @@ class DirKeeper:
         path, then = purge
         try:
             with call(path, WORKING) as work:
-                self.log_dir.check_place()  # in an empty mount point everything looks removed
+                self.log_dir.check_place()  # in an empty mount point everything seems to be removed
                 purge_tree(path, work.beat)
         except (OSError, MemoryError):
             self._unpurged.append(purge)
@@ -262,7 +262,7 @@ class DirKeeper:
         then()
 
     def _purge_again(self) -> None:
-        """Try what could not be removed once more; that it could not was told then."""
+        """Retry what could not be removed; the failure was reported the first time."""
         for _ in range(len(self._unpurged)):
             try:
                 self._purge(self._unpurged.popleft())
@@ -271,20 +271,20 @@ class DirKeeper:
                 self.log_dir.check()
 
     def purge_covered(self) -> None:
-        """Ask for the removal of copies whose place a live one on this log dir took."""
+        """Request the removal of copies that a live one on this log dir has replaced."""
         purge_covered(self._replicas, self.log_dir)
 
     def _guard(self, name: str, work: Callable[[], object]) -> None:
-        """Do one thing; whatever it raises is converted or logged, and the thread goes on."""
+        """Do one thing; an exception is converted or logged, and the thread continues."""
         try:
             work()
         except FileNotFoundError:
-            pass  # somebody else removed it first; no disk is to blame for that
+            pass  # another thread removed it first; no disk is to blame
         except OSError as error:
             failure = self.log_dir.failed(error)
             warn("%s of %s failed: %s", name, self.log_dir.path, failure)
         except (LogClosedError, UnknownPartitionError):
-            pass  # closed or deleted meanwhile
+            pass  # it was closed or deleted meanwhile
         except LogStoreError as error:
             warn("%s in %s failed: %s", name, self.log_dir.path, error)
         except Exception:  # noqa: BLE001 - it must not end the thread
@@ -293,15 +293,15 @@ class DirKeeper:
     # --- the thread -------------------------------------------------------------------------------
 
     def _next_due(self) -> float:
-        """Say when there is something to do: on a suspect dir only the next probe counts."""
+        """Say when the next duty is due: on a suspect dir only the next probe counts."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def begin(self) -> None:
-        """Ask for what is to be removed since before the thread started."""
+        """Request the removal of what was left from before the thread started."""
         self._guard("purge", self.purge_covered)
 
     def pause_seconds(self) -> float | None:
-        """Say how long there is nothing to do, 0.0 if there is, None at the end; under the lock."""
+        """Say how long nothing is due, 0.0 if something is, None at the end; under the lock."""
         self._is_idle = True
         self._wakeup.notify_all()
         if not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
@@ -318,7 +318,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do what is due until the end; while this thread waits, it does not keep the store open."""
+    """Do what is due until the end; while this thread waits, it does not keep the store alive."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()
@@ -334,6 +334,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # not even for what is written of an error: the next turn may do
+            except MemoryError:  # not even enough to log an error: the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

@@ -1,9 +1,9 @@
-"""Make an incomplete replica whole by its user's word: what it lacks is given up, durably.
+"""Make an incomplete replica whole on its user's word: the records it lacks are given up, durably.
 
     marks of the move out of partition.metadata, generation above all that are known -> rename
     in an old copy of a log dir, where it is live by name: strike it out of the doubts
 
-A crash before the last step leaves it incomplete as it was; a crash after it leaves it live.
+A crash before the last step leaves it incomplete, as it was; a crash after it leaves it live.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from logstore.store.start import dir_actions
 
 
 def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
-    """Make an incomplete replica whole; False is told of one that is whole already.
+    """Make an incomplete replica whole; returns False for a replica that is whole already.
 
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as a lookup does.
@@ -41,7 +41,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
         try:
             live = f"{log_dir.path}/{dir_name(*key)}"
             if facts.kind != "live" and files.exists(live):
-                raise LogDirError(path=log_dir.path, reason=f"{live} stands in the way")
+                raise LogDirError(path=log_dir.path, reason=f"{live} is in the way")
             _rewrite_metadata(incomplete, key)
             if facts.kind != "live":
                 facts = dir_actions.make_live(log_dir, facts)
@@ -53,7 +53,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
-    """Take the marks away, and outrank every copy that is known, also those out of reach."""
+    """Remove the marks, and outrank every known copy, also those that cannot be reached."""
     try:
         metadata = PartitionMetadata.read(incomplete.facts.path)
     except CorruptionError as error:
@@ -79,7 +79,7 @@ def _open_live(
     incomplete: IncompleteReplica,
     name: str,
 ) -> None:
-    """Open it as any log, scanning all of it."""
+    """Open it as any log, after a scan of all of it."""
     log_dir = incomplete.log_dir
     try:
         log = Log.open(

@@ -1,8 +1,8 @@
-"""Say what may be removed in the background, and in which order.
+"""Decide what may be removed in the background, and in which order.
 
-A copy that another superseded goes once that one has as much, durably. What a user deleted goes
-with its deletion last, and only while no log dir is bad: until then the deletion is what keeps the
-other copies dead.
+A superseded copy goes once its successor has as many records, durably. What a user deleted goes
+with its deletion last, and only while no log dir is bad: until then the deletion keeps the other
+copies dead.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ PURGE_SECONDS_MAX = 5.0
 
 
 class Purger(Protocol):
-    """What removes directories of one log dir in the background: its keeper."""
+    """Removes directories of one log dir in the background: its keeper."""
 
     def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
         """Remove a directory, then call `then`."""
 
     def wait_idle(self, timeout: float | None = None, /) -> bool:
-        """Wait until all that was asked for is done."""
+        """Wait until everything that was requested is done."""
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
-    """Give what is to be purged, in order; nothing of it goes before what stands before it."""
+    """Give what is to be purged, in order; each item is removed after the one before it."""
     copies = list(copies)
     is_deletion = any(facts.is_deleted_by_user for facts in copies)
     return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
@@ -42,10 +42,11 @@ def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
 def purge_in_order(
     replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
-    """Remove directories in the background, each once the one before it is gone.
+    """Remove directories in the background, each one after its predecessor is gone.
 
     While a log dir is bad a deletion stays on record: a copy may come back with that dir, and then
-    the start-up table decides anew. While one hangs, or is being brought in, it is put off.
+    the start-up table decides again. While a log dir hangs, or is being brought in, the removal is
+    postponed.
     """
     if not doomed:
         return
@@ -66,7 +67,7 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """Remove the copies that deletions on a log dir keep dead: it is given up, and they with it.
+    """Remove the copies that deletions on a log dir keep dead, because that log dir is given up.
 
     A copy on another bad log dir cannot be removed. If that log dir returns, the copy counts as
     what is left of the partition, and its user decides.
@@ -86,14 +87,14 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def purge_postponed(replicas: Replicas) -> None:
-    """Take up what was put off, as far as nothing stands in its way any more."""
+    """Continue postponed removals, as far as nothing blocks them any more."""
     for _ in range(len(replicas.postponed)):
-        with suppress(IndexError):  # another log dir's keeper was faster
+        with suppress(IndexError):  # the keeper of another log dir was faster
             replicas.purge(replicas.postponed.popleft())
 
 
 def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
-    """Drop what the start-up table has decided about anew: it knows of more copies by now."""
+    """Drop what the start-up table has decided about again: it now knows more copies."""
     last = {doomed[-1].path for doomed in decided if doomed}
     for _ in range(len(replicas.postponed)):
         with suppress(IndexError):
@@ -103,7 +104,7 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 
 
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
-    """Ask for the removal of what the live copies on this log dir cover, flushing those first."""
+    """Request the removal of what the live copies on this log dir cover, after flushing those."""
     for path, old in list(replicas.superseded.items()):
         key = TopicPartition(old.topic, old.partition)
         replica = replicas.opened.get(key)
@@ -117,10 +118,10 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Give what has to go before the deletion of a replica may: its other copies.
+    """Give what has to be removed before the deletion of a replica: its other copies.
 
-    Those that are being removed already are among them: half removed, and without the deletion on
-    record, they would be taken for what is left of the replica.
+    Copies that are being removed already are included. Half removed, and without the deletion on
+    record, they would count as what is left of the replica.
     """
     copies = [
         facts for facts in replicas.superseded.values() if (facts.topic, facts.partition) == key
@@ -137,7 +138,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Tell whether a directory may be a replica's; of a name that was cut only the beginning."""
+    """Check whether a directory may be a replica's; a shortened name has only its beginning."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

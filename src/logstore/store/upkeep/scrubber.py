@@ -1,10 +1,10 @@
-"""Look for rot in what nobody reads: check every flushed batch of a log dir at a bounded rate.
+"""Find rot in data that is not read: check every flushed batch of a log dir at a bounded rate.
 
 The keeper of the dir calls `step` once a second. A pass goes through the sealed segments of all
-logs, in no order, so that a process that is restarted often comes to all of them; then it rests.
+logs, in random order, so that a process that is restarted often reaches all of them; then it rests.
 A replica that a move has just brought comes first, with its active segment: it was verified from
 the kernel's cache only. Rot is reported and counted; nothing is cut, and no log dir goes offline
-for it. A segment that is retained, truncated or moved meanwhile is passed over.
+for it. A segment that is retained, truncated or moved meanwhile is skipped.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 STEP_SECONDS = 1.0
-# The minute after a log dir was opened belongs to those who wait for it.
+# For the first minute after a log dir was opened the scrubber leaves the disk to other callers.
 QUIET_MS = 60_000
-# So much is read between two looks at whether the keeper is wanted elsewhere.
+# The bytes read between two checks whether the keeper has other work.
 SLICE_BYTES = 1 << 20
-# What a segment costs beside its bytes: it is opened, and so takes part of the budget.
+# The cost of a segment besides its bytes: opening it takes part of the budget.
 OPEN_BYTES = 4096
 
 
@@ -45,7 +45,7 @@ class Scrubber:
     """The scrubber of one log dir.
 
     Attributes:
-        passes: how many times it came through the whole dir.
+        passes: how many times it completed the whole dir.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        self._debt = 0  # a batch is read whole, though the budget ends within it
+        self._debt = 0  # a batch is read whole, even if the budget ends within it
         self._logs: list[Log] | None = None  # of this pass; None between two
         self._pieces: deque[Piece] = deque()
         self._check: SegmentCheck | None = None
@@ -70,7 +70,7 @@ class Scrubber:
         self._reported: set[tuple[str, int]] = set()
 
     def step(self) -> None:
-        """Check as many bytes as one second allows; raises what a log raises."""
+        """Check as many bytes as one second allows; passes on the errors of a log."""
         budget = self._step_bytes - self._debt
         while budget > 0 and not self._is_wanted_elsewhere():
             if self._check is None:
@@ -85,7 +85,7 @@ class Scrubber:
     # --- what to check ----------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Give the segment that is next; None while there is nothing to do."""
+        """Give the next segment; None while there is nothing to do."""
         if self._clock.now_ms() < self._quiet_until_ms:
             return None
         for log in self._replicas.take_arrived(self._log_dir):
@@ -111,7 +111,7 @@ class Scrubber:
         return False
 
     def _is_here(self, log: Log) -> bool:
-        """Tell whether a log is still served from this log dir."""
+        """Check whether a log is still served from this log dir."""
         replica = self._replicas.opened.get(key_of(log))
         return replica is not None and replica.log is log and replica.log_dir is self._log_dir
 
@@ -125,11 +125,11 @@ class Scrubber:
             self._log = log
 
     def _go_on(self, budget_bytes: int) -> int:
-        """Check some more of the segment; gives the bytes read."""
+        """Check more of the segment; returns the bytes read."""
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
-        self._check = None  # what raises is not tried again in this pass
+        self._check = None  # if this raises, it is not tried again in this pass
         known = len(check.found)
         with call(self._log_dir.path, SYNCING) as reading:
             done_bytes = check.run(budget_bytes, lambda _: reading.beat())
@@ -156,7 +156,7 @@ class Scrubber:
 
 
 def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
-    """List the segments of a log that nobody writes and that are flushed, the active one aside."""
+    """List the segments of a log that are sealed and flushed; the active one only on request."""
     flushed_to = log.recovery_point
     segments = host.segments_of(log)
     chosen = segments if with_active else segments[:-1]
