@@ -115,7 +115,7 @@ def check_pace(kind: str, base: Path) -> None:
                 assert homes == set(quick)
             finally:
                 disk.throttle(0)
-            assert "is slow no more, it is online" in told.get(timeout=60)
+            assert "is no longer slow, it is online" in told.get(timeout=60)
             assert store.describe_dirs().log_dirs[0].state == "online"
             assert log[0].value == b"served on"
 

@@ -88,6 +88,6 @@ def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
     with LogStore.open(tmp_path / "a") as store:
         log = store.log("orders", 0)
         (tmp_path / "b" / name).rename(tmp_path / "a" / name)
-        with pytest.raises(CorruptRecordBatchError, match="not the batch that stood here"):
+        with pytest.raises(CorruptRecordBatchError, match="not the batch that was here"):
             log.read(0)
         assert log[log.log_end_offset - 1].value == b"1" * 50

@@ -1,1 +1,1 @@
-"""Touch disks: every system call that does, and the life of one log dir."""
+"""Make every system call that touches a disk, and follow the life of one log dir."""

@@ -1,8 +1,9 @@
-"""Wake threads in a way that Ctrl-C cannot break: the place of `threading.Event` and `Condition`.
+"""Wake threads so that Ctrl-C cannot break it: replaces `threading.Event` and `Condition`.
 
 Both of those guard themselves with a lock that Python code takes and gives back. An interrupt in
-between leaves that lock held, and every thread that waits, or wants to wake one, hangs for good.
-Here a thread that waits owns a lock that nobody else waits for, and each step is one call in C.
+between leaves that lock held, and every thread that waits, or wants to wake another, hangs for
+good. Here a waiting thread owns a lock that no other thread waits for, and each step is one call in
+C.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wake the threads that wait for it, and stay rung until it is cleared.
+    """Wakes the threads that wait for it, and stays rung until it is cleared.
 
     Threads: any may call anything at any time. `waiters` is not empty while a thread waits; after
-    an interrupt it may keep a lock that nobody waits for, until the bell is rung again.
+    an interrupt it may keep a lock that is not waited for, until the bell is rung again.
     """
 
     __slots__ = ("is_rung", "waiters")
@@ -28,12 +29,12 @@ class Bell:
         self.waiters: deque[LockType] = deque()
 
     def ring(self) -> None:
-        """Wake all that wait, and let nobody wait until `clear`."""
+        """Wake all waiting threads, and let no thread wait until `clear`."""
         self.is_rung = True
         self.wake()
 
     def wake(self) -> None:
-        """Have all that wait look at what they wait for."""
+        """Make all waiting threads check their condition again."""
         with suppress(IndexError):
             while True:
                 waiter = self.waiters[0]
@@ -47,13 +48,13 @@ class Bell:
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is rung, or the time is over; tells whether it was rung."""
+        """Wait until it is rung, or the time is over; returns whether it was rung."""
         return self.wait_for(lambda: self.is_rung, timeout)
 
     def wait_for(self, is_true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until something is true, which is looked at when it is woken; tells whether it is.
+        """Wait until a condition is true, checked at each wake-up; returns whether it is.
 
-        Whoever makes it true does so first and calls `wake` after that.
+        A thread that makes it true does so first and calls `wake` after that.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_true():
@@ -65,6 +66,6 @@ class Bell:
             self.waiters.append(waiter)
             if not is_true():
                 waiter.acquire(timeout=seconds)
-            with suppress(ValueError):  # it was woken, and is not in there any more
+            with suppress(ValueError):  # it was woken, and is no longer in the list
                 self.waiters.remove(waiter)
         return True

@@ -16,9 +16,9 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 
 
 def next_data(fd: int, position: int, end: int) -> int:
-    """Give where the first byte at or after `position` is that is in no hole; `end` for none.
+    """Find the first byte at or after `position` that is in no hole; `end` if there is none.
 
-    A sparse file of 1 TiB is passed in one call. A file system without holes gives `position`.
+    A sparse file of 1 TiB is skipped in one call. A file system without holes gives `position`.
     """
     try:
         return min(files.lseek(fd, position, os.SEEK_DATA), end)
@@ -31,18 +31,18 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes of one file to the same position of another, in the kernel; give how many.
+    """Copy bytes of one file to the same position of another, in the kernel; returns how many.
 
-    Fewer than asked for is usual; 0 says that the source ends there.
+    Fewer than requested is usual; 0 means that the source ends there.
     """
     files.lseek(target_fd, position, os.SEEK_SET)
     return files.sendfile(target_fd, source_fd, position, size_bytes)
 
 
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Ask for written bytes to go to the disk now, so that the sync that waits for them is short.
+    """Start writing bytes to the disk now, so that the sync that waits for them is short.
 
-    It promises nothing, so where the kernel or the file system does not know it, nothing is done.
+    It promises nothing, so if the kernel or the file system does not know it, nothing is done.
     """
     try:
         files.sync_file_range(fd, position, size_bytes, SYNC_FILE_RANGE_WRITE)
@@ -65,15 +65,15 @@ def clone(source_fd: int, target_fd: int) -> None:
     """Let an empty file share the blocks of another until one of them is written (XFS, btrfs).
 
     Raises:
-        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV where this cannot be done.
+        OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV if this is impossible.
     """
     files.ioctl(target_fd, CLONE_FILE, source_fd)
 
 
 def forget_clean(path: str) -> None:
-    """Have the kernel forget what it keeps of a file and takes for written.
+    """Drop the pages of a file that the kernel holds as written.
 
-    Of what a failed sync dropped it shows the bytes that the disk does not have, until then.
+    Until then, the kernel shows the bytes of a failed sync, which the disk does not have.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -83,9 +83,9 @@ def forget_clean(path: str) -> None:
 
 
 def drop_cache(path: str) -> None:
-    """Have the kernel forget what it keeps of a file, so that the next read goes to the disk.
+    """Drop the kernel's pages of a file, so that the next read goes to the disk.
 
-    What is not written yet is synced first: that may fail as any flush may, and is then final.
+    Unwritten bytes are synced first: that may fail as any flush may, and is then final.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -96,7 +96,7 @@ def drop_cache(path: str) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Make a file durable that others wrote, as `sync_file` does."""
+    """Make a file durable that other code wrote, as `sync_file` does."""
     fd = files.open_regular(path, files.READ)
     try:
         files.sync_file(fd)
@@ -107,7 +107,7 @@ def sync_path(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory and all in it, durably; symlinks are removed, never followed.
 
-    A removal that is not synced may be undone by a power cut, after others relied on it.
+    If a removal is not synced, a power cut may undo it after other steps relied on it.
     """
     _remove_tree(path)
     files.sync_dir(os.path.dirname(path))

@@ -1,17 +1,18 @@
-"""Register calls to a disk while they are under way, so that one that hangs is noticed.
+"""Register calls to a disk while they are under way, so that a hang is noticed.
 
     with call(path): ...        an ordinary call
     with call(path, SYNCING):   one that waits for the disk to write
 
-A call is an entry in one set; a watchdog reads it. It takes no lock. An append costs less: it
-leaves the position it writes at in the log (see `log.custody`).
+A call is an entry in one set, which a watchdog reads. It takes no lock. An append costs less: it
+stores its write position in the log (see `log.custody`).
 
-Ctrl-C may come between the lines here, and keep a call from being struck out. So the set does not
-keep calls alive: one that nobody is in any more is none, and no disk is said to hang for it.
+Ctrl-C may come between the lines here, and keep a call from being removed. So the set does not keep
+calls alive: a call whose thread has left it does not count, and no disk is reported as hanging
+because of it.
 
-A process that is stopped, or whose machine is paused or asleep, finds all its calls old when it
-goes on, and no disk is to blame. Whoever looks at ages does so in short waits, `wait_awake`: one
-that takes far too long shows such a nap, and no age has naps in it.
+If a process is stopped, or its machine is paused or asleep, all its calls are old when it
+continues, and no disk is to blame. A thread that checks ages therefore waits in short steps,
+`wait_awake`: a wait that takes far too long shows such a nap, and naps are left out of every age.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Waited = TypeVar("Waited")
 SYNCING = 3.0
 WORKING = 12.0
 
-NAP_SECONDS_MIN = 1.0  # a wait may be late by less, on a machine that is busy
+NAP_SECONDS_MIN = 1.0  # a wait may be late by less, on a busy machine
 NAPS_MAX = 64
 
 
@@ -56,20 +57,20 @@ class call:  # noqa: N801 - it is used as a statement
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Strike it out."""
+        """Unregister it."""
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Say that the work goes on: one call of many came back."""
+        """Report progress: one call of many returned."""
         self.since = time.monotonic()
 
 
-# Added to and taken from by the threads that call; whoever goes through it copies it first.
+# Changed by the threads that call; a thread that iterates copies it first.
 under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Give the calls of this moment, and strike out those that nobody is in any more."""
+    """Give the current calls, and remove those that no thread is in any more."""
     found = []
     for entry in tuple(under_way):
         one = entry()
@@ -81,7 +82,7 @@ def calls_under_way() -> list[call]:
 
 
 def calls_to(path: str) -> list[call]:
-    """Give the calls of this moment to something at or below `path`."""
+    """Give the current calls to something at or below `path`."""
     below = path + "/"
     return [one for one in calls_under_way() if one.path == path or one.path.startswith(below)]
 
@@ -94,13 +95,13 @@ def longest_seconds(path: str) -> float:
 
 # --- time in which this process did not run -------------------------------------------------------
 
-# From when to when, in order; monotonic seconds.
+# The start and end of each nap, in order; monotonic seconds.
 naps: deque[tuple[float, float]] = deque(maxlen=NAPS_MAX)
 _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time, by `wait`, and note how much longer it took than a wait can."""
+    """Wait for a short time, by `wait`, and record how much longer it took than a wait can."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()
@@ -111,7 +112,7 @@ def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
 
 
 def _note_nap(since: float, until: float) -> None:
-    while naps and naps[-1][1] > since:  # another thread saw the same one, or parts of it
+    while naps and naps[-1][1] > since:  # another thread saw the same nap, or parts of it
         since = min(since, naps.pop()[0])
     naps.append((since, until))
 
@@ -123,7 +124,7 @@ def awake_seconds(since: float, now: float) -> float:
 
 
 def _forget() -> None:
-    """Begin anew in a child: its parent's threads are not there."""
+    """Start again in a child: its parent's threads do not exist there."""
     global _noting  # noqa: PLW0603 - the parent's may have been held
     under_way.clear()
     _noting = threading.Lock()

@@ -1,13 +1,13 @@
-"""Hold a log dir for one process: `flock` on `.lock`, which a killed owner cannot leave behind.
+"""Hold a log dir for one process: `flock` on `.lock`, which ends with a killed owner.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}
     .clean-shutdown    {"version": 1, "start_id"}
 
-`.lock` names the owner's process and *start*. The clean-shutdown marker counts only when it names
-the same start: a marker whose removal was lost in a power cut belongs to an older one. `.lock` is
-never unlinked (two processes could then hold two of them), and it serves as a second witness of
-the dir's identity when `meta.properties` is damaged.
+`.lock` names the owner's process and *start*. The clean-shutdown marker counts only if it names the
+same start: a marker whose removal was lost in a power cut belongs to an older one. `.lock` is never
+unlinked (two processes could then hold two of them), and it serves as a second witness of the dir's
+identity if `meta.properties` is damaged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
-    """Read a document of which nothing may depend: empty when it does not check out."""
+    """Read a document on which nothing depends: empty if its checksum fails."""
     try:
         return decode_document(data, path)
     except (CorruptionError, UnsupportedFormatError):
@@ -55,14 +55,14 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """Whom a lock file names: it may have ended since."""
+    """The owner that a lock file names: it may have ended since."""
 
     pid: int | None
     admin_socket: str | None
 
 
 def read_owner(dir_path: str) -> Owner:
-    """Read who owned a log dir last, and where it is or was to be reached; raises OSError."""
+    """Read which process last owned a log dir, and its admin socket; raises OSError."""
     document = _read_lock(dir_path)
     pid, path = document.get("pid"), document.get("admin_socket")
     return Owner(
@@ -83,7 +83,7 @@ _held: set[DirLock] = set()
 
 
 def _drop_after_fork() -> None:
-    """Close the child's copies of the descriptors; the parent goes on holding the locks.
+    """Close the child's copies of the descriptors; the parent keeps the locks.
 
     `flock` belongs to the open file, which a forked child shares: a worker that outlived its parent
     would keep the log dirs of a dead owner locked.
@@ -99,8 +99,8 @@ class DirLock:
     """The lock of one log dir, from `acquire` to `release`.
 
     Attributes:
-        admin_socket: where the owner is to be reached; written by `begin`.
-        may_be_marked: the marker of the last owner's orderly close may still stand.
+        admin_socket: the path at which the owner can be reached; written by `begin`.
+        may_be_marked: the marker of the last owner's orderly close may still exist.
         gate: counts the calls that change the log dir.
     """
 
@@ -111,7 +111,7 @@ class DirLock:
         self.admin_socket: str | None = None
         self.may_be_marked = True
         self.gate = gates.Gate(dir_path, self._give_back)
-        self._fds: list[int] = []  # at most one; a `pop` of two threads gives it to one of them
+        self._fds: list[int] = []  # at most one; a `pop` by two threads gives it to one of them
 
     @property
     def _fd(self) -> int:
@@ -127,7 +127,7 @@ class DirLock:
 
         Raises:
             LogDirLockedError: another opener holds it.
-            OSError: the disk did not let us.
+            OSError: the disk refused.
         """
         fd = files.open_regular(self.path, _OPEN)
         try:
@@ -143,13 +143,13 @@ class DirLock:
         gates.know(self.gate, fd)
 
     def _locked_error(self, pid: int | None) -> LogDirLockedError:
-        """Make the error of a lock that another opener holds, who may be in this process."""
+        """Make the error of a lock that another opener holds, possibly in this process."""
         owners = [lock for lock in list(_held) if lock.path == self.path]
         if not owners:
             return LogDirLockedError(path=self.dir_path, pid=pid)
         if any(lock.gate.is_closed for lock in owners):
             text = (
-                f"log dir {self.dir_path} was let go of, but a call of this process to its disk is "
+                f"log dir {self.dir_path} was released, but a call of this process to its disk is "
                 "still under way and may yet change it; try again once the disk answers, or end "
                 "the process"
             )
@@ -164,12 +164,12 @@ class DirLock:
         directory_id: str,
         check: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Start owning the dir: durably drop the clean-shutdown marker, then name the new start.
+        """Start owning the dir: durably remove the clean-shutdown marker, then name the new start.
 
-        Returns whether the last owner left in order. From here on a crash is seen as one.
+        Returns whether the last owner closed in order. A crash after this is recognised as one.
 
         Args:
-            check: asked before each change; raises when nobody waits for this start any more.
+            check: called before each change; raises if no thread waits for this start any more.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")
@@ -179,7 +179,7 @@ class DirLock:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
-            pass  # not there, or something that is never taken for a marker
+            pass  # missing, or a name that is never taken for a marker
         self.may_be_marked = False
         check()
         document = {
@@ -197,14 +197,14 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the marker of an orderly close; the caller has made all else durable."""
+        """Write the marker of an orderly close; the caller has made everything else durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
     def let_go(self, *, is_known: bool) -> bool:
         """Close the gate; the lock is given back once no call that changes the dir is under way.
 
-        Returns whether that is so now. Waits for nothing.
+        Returns whether it was given back now. Never waits.
 
         Args:
             is_known: calls of this process below the dir are refused until it takes it again.
@@ -214,12 +214,12 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Say that the dir belongs to no store any more: its gate is forgotten once it is idle."""
+        """Record that the dir belongs to no store any more; its gate is forgotten once idle."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
     def release(self) -> None:
-        """Give the lock back at once, also for children that still hold a copy of the descriptor.
+        """Give the lock back at once, even if children still hold a copy of the descriptor.
 
         Raises:
             OSError: the disk failed; the descriptor is closed.
@@ -228,7 +228,7 @@ class DirLock:
         self._unlock()
 
     def _give_back(self) -> None:
-        """Give the lock back; an error of a dying disk is of no interest any more."""
+        """Give the lock back; an error of a dying disk is ignored."""
         with suppress(OSError):
             self._unlock()
 
@@ -241,13 +241,13 @@ class DirLock:
                 files.close(fd)
 
     def drop(self) -> None:
-        """Close this process's descriptor and leave the lock to whoever shares it."""
+        """Close this process's descriptor and leave the lock to the process that shares it."""
         fd = self._take()
         if fd >= 0:
             files.close(fd)
 
     def _take(self) -> int:
-        """Give up the descriptor; -1 if there is none, or another thread took it."""
+        """Take the descriptor out; -1 if there is none, or another thread took it."""
         _held.discard(self)
         try:
             return self._fds.pop()

@@ -1,12 +1,12 @@
-"""Say what an error of the disk means for the log dir it came from.
+"""Say what an error of the disk means for its log dir.
 
     the disk is gone      EIO, EROFS, ENODEV, a damaged file system
     the disk is full      ENOSPC, EDQUOT
     the process is full   EMFILE, ENFILE, ENOMEM
     ask the probe         a missing file or permission, and all the rest
 
-The first takes a dir offline unasked, because on a half-dead disk a probe still passes. The next
-two are tried again later. The last may be the disk's trouble, or that of a single file.
+The first takes a dir offline without a probe, because a probe still passes on a half-dead disk. The
+next two are tried again later. The last may be the disk's fault, or that of a single file.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def reason_of(error: OSError) -> str:
 
 
 def refuse_shortage(error: OSError, path: str) -> None:
-    """Raise LogDirError, retriable, when this process ran out of something, and not the disk.
+    """Raise LogDirError, retriable, if this process ran out of a resource, and not the disk.
 
-    Nothing may be concluded about the log dir at `path` from such an error.
+    Such an error says nothing about the log dir at `path`.
     """
     if verdict_of(error) is Verdict.PROCESS:
         reason = (

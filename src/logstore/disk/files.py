@@ -1,10 +1,10 @@
-"""Make every system call that touches a disk, but for maps (see `mapped`).
+"""Make every system call that touches a disk, except for maps (see `mapped`).
 
 The first part names the bare calls; fault tests replace them here, one by one, and nothing else in
 the project may call the operating system's file functions. A call that changes the disk passes the
-gate of its log dir (`gates`). The second part builds the few loops
-and orders on top of them that storage code gets wrong when it writes them each time anew:
-short reads and writes, probe after sync, sync of the directory after a change of names.
+gate of its log dir (`gates`). The second part builds the loops and orders of calls that storage
+code often gets wrong: short reads and writes, probe after sync, sync of the directory after a
+change of names.
 
 Everything here raises plain `OSError`; `LogDir.failed` is the one place that converts it.
 """
@@ -26,14 +26,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -> None:
-    """Call sync_file_range(2), which Python does not name; the lock is given up meanwhile."""
+    """Call sync_file_range(2), which Python does not name; releases the interpreter's lock."""
     arguments = (ctypes.c_int(fd), ctypes.c_int64(position), ctypes.c_int64(size_bytes))
     if _libc.sync_file_range(*arguments, ctypes.c_uint(flags)) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
-# What the umask leaves of it: data is never executable. `os.open` alone would ask for 0o777.
+# Before the umask: data is never executable. `os.open` alone would ask for 0o777.
 FILE_MODE = 0o666
 
 Buffer = bytes | memoryview
@@ -72,10 +72,10 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# Never wait for the other end of a FIFO, and never follow a link to somebody else's file.
+# Never wait for the other end of a FIFO, and never follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# A small file that is larger is damaged: one document, and one that lists replicas or epochs.
+# A small file above this is damaged: one document, and one that lists replicas or epochs.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """Its kind, in a word."""
         if self.is_dir or self.is_file:
             return "directory" if self.is_dir else "file"
         return "symlink" if self.is_symlink else "special file"
@@ -105,7 +105,7 @@ class Entry(NamedTuple):
 
 
 class UnfitError(OSError):
-    """Say that a file cannot be what its name says: it is no regular file, or it is too large."""
+    """Raised for a file that cannot be what its name says: not a regular file, or too large."""
 
     @property
     def reason(self) -> str:
@@ -114,7 +114,7 @@ class UnfitError(OSError):
 
 
 def _kind_of(mode: int) -> str | None:
-    """Name what is no regular file; None for one that is."""
+    """Name the kind of a file that is not regular; None for a regular file."""
     kinds = {"d": "a directory", "l": "a symlink", "p": "a FIFO", "s": "a socket"}
     letter = stat_module.filemode(mode)[0]
     return None if letter == "-" else kinds.get(letter, "a device")
@@ -123,7 +123,7 @@ def _kind_of(mode: int) -> str | None:
 def open_regular(path: str, flags: int) -> int:
     """Open a regular file; nothing is read, waited for or followed before its kind is known.
 
-    Raises UnfitError where a FIFO, a device, a socket, a directory or a symlink has this name.
+    Raises UnfitError if a FIFO, a device, a socket, a directory or a symlink has this name.
     """
     try:
         fd = open_file(path, flags | GUARDED)
@@ -153,17 +153,17 @@ def replace_file(path: str) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Give what stands in the way of a file another name, under which nothing reads it."""
+    """Give an object in the place of a file another name, which is never read."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
 def open_spare() -> int:
-    """Open what needs a descriptor and no disk; `close_spare` closes it."""
+    """Open something that needs a descriptor and no disk; `close_spare` closes it."""
     return os.open(os.devnull, READ)
 
 
 def close_spare(fd: int) -> None:
-    """Give the descriptor of `open_spare` back."""
+    """Close the descriptor of `open_spare`."""
     os.close(fd)
 
 
@@ -171,7 +171,7 @@ def close_spare(fd: int) -> None:
 
 
 def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read `size_bytes` at `position`; fewer only when the file ends there."""
+    """Read `size_bytes` at `position`; fewer only if the file ends there."""
     data = pread(fd, size_bytes, position)
     if len(data) == size_bytes or not data:
         return data
@@ -205,8 +205,8 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
     """Write all of `buffers` at `position` and return how many bytes that was.
 
-    Short writes are continued; the error that stops one (ENOSPC, say) is raised with part of the
-    bytes in the file, and the caller cuts them off again.
+    Short writes are continued. The error that stops one (for example ENOSPC) is raised with part of
+    the bytes in the file, and the caller cuts them off again.
     """
     total = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX:
@@ -234,17 +234,17 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def probe(fd: int) -> None:
-    """Ask a file for its state and a byte: a dying disk says so here when a sync did not (R1)."""
+    """Read a file's state and a byte: a dying disk may fail here after a sync succeeded (R1)."""
     fstat(fd)
     pread(fd, 1, 0)
 
 
 class SyncError(OSError):
-    """Say that a sync failed: whatever its errno, what was written before it cannot be trusted."""
+    """Raised if a sync failed: whatever its errno, what was written before it is not reliable."""
 
     @classmethod
     def of(cls, error: OSError) -> SyncError:
-        """Take over what an error says."""
+        """Copy the facts of an error."""
         return cls(error.errno, error.strerror, error.filename)
 
 
@@ -269,7 +269,7 @@ def sync_file(fd: int) -> None:
 
 
 def sync_dir(path: str) -> None:
-    """Make the names in a directory durable; its state is asked for after the sync (R8)."""
+    """Make the names in a directory durable; its state is read after the sync (R8)."""
     fd = open_file(path, DIRECTORY)
     try:
         sync_names(fd)
@@ -290,7 +290,7 @@ _SYNCING = {one.__code__ for one in (sync_data, sync_file, sync_names)}
 
 
 def is_of_sync(error: OSError) -> bool:
-    """Tell whether a sync failed with this error, also when it is not a SyncError yet."""
+    """Check whether a sync failed with this error, even if it is not a SyncError yet."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code not in _SYNCING:
         frame = frame.tb_next
@@ -307,18 +307,18 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-# Entered where a file takes the place of another; its entry raises where that may not be any more.
+# Entered when a file replaces another; raises on entry if that is not allowed any more.
 Guard = Callable[[], AbstractContextManager[object]]
 
 
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
     """Replace a small file whole: after a crash it is the old one or the new one (R4).
 
-    All is opened before the rename: a process without descriptors changes nothing.
+    Everything is opened before the rename: a process without descriptors changes nothing.
 
     Args:
-        guard: held over the rename. The sync before it may have hung for so long that somebody
-            else has written a newer file: the guard raises then, and nothing is replaced.
+        guard: held during the rename. The sync before it may have hung for so long that another
+            thread has written a newer file: then the guard raises, and nothing is replaced.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:
@@ -349,7 +349,7 @@ def rename_over(path: str, target: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Tell whether a name is there; only ENOENT says no, any other error is raised (R15)."""
+    """Check whether a name exists; only ENOENT means no, any other error is raised (R15)."""
     try:
         lstat(path)
     except FileNotFoundError:
@@ -364,7 +364,7 @@ def entries(path: str) -> list[Entry]:
 
 
 def entry_of(path: str, name: str) -> Entry | None:
-    """Look at one name in a directory; None when it vanished."""
+    """Read one name in a directory; None if it vanished."""
     try:
         facts = lstat(os.path.join(path, name))
     except FileNotFoundError:
@@ -394,6 +394,6 @@ def make_dir(path: str) -> None:
 
 
 def remove_if_there(path: str) -> None:
-    """Unlink a file; that it is gone already is fine."""
+    """Unlink a file; one that is gone already is ignored."""
     with suppress(FileNotFoundError):
         unlink(path)

@@ -1,25 +1,26 @@
-"""Count the calls under way that can change a log dir, and refuse them once it was let go of.
+"""Count the calls under way that can change a log dir, and refuse them once it was released.
 
 Each log dir has a `Gate`. Each system call that changes what another process would read passes it:
 a write, a truncation, a rename, a link, a removal, a new directory, a new or emptied file. If the
-log dir is let go of, its gate closes:
+log dir is released, its gate closes:
 
     a call that begins later                raises LetGoError, and the disk is not called
     a call that is under way                ends as the disk wants
     the last of those calls, at its end     gives the lock of the log dir back
     no such call is under way               the one that closes the gate gives the lock back
 
-So no write of the old owner lands after the lock is free. A call that failed is not under way any
-more: it does not delay anybody. A sync is not waited for, as it changes nothing that another
-process can read. If it comes back late, it raises LetGoError, and so does a call that changed a
-name: its thread takes no further step. Reads and closes pass freely.
+So no write of the old owner arrives after the lock is free. A call that failed is not under way any
+more and delays no thread. A sync is not waited for, as it changes nothing that another process can
+read. If it returns late, it raises LetGoError, and so does a call that changed a name: its thread
+takes no further step. Reads and closes pass freely.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the gate that this
-process opened last for its log dir. A closed gate therefore stays known until this process takes
-the log dir again, or until the log dir belongs to no store of this process any more (it was
-removed, or its store was closed) and no call to it is under way.
+process opened last for its log dir. So a closed gate stays known until this process takes the log
+dir again, or until the log dir belongs to no store of this process any more (it was removed, or its
+store was closed) and no call to it is under way.
 
-Threads: entering writes first and looks then, and so does closing. One of the two sees the other.
+Threads: entering a gate writes first and then reads, and so does closing it. One of the two sees
+the other.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ Rest = TypeVarTuple("Rest")
 Result = TypeVar("Result")
 Data = TypeVar("Data")
 
-# A file that is opened so is another one afterwards.
+# A file opened with these flags is changed by the opening.
 _CHANGING = os.O_TRUNC | os.O_EXCL
 
 
 class LetGoError(OSError):
-    """Say that the log dir was let go of: this process does not change it any more."""
+    """Raised if the log dir was released: this process does not change it any more."""
 
 
 class Change:
     """A call by path that changes a log dir, or several calls; a context manager.
 
-    Its end raises nothing: what was opened meanwhile is not lost. `_pass` raises then.
+    Its end raises nothing, so that a descriptor opened meanwhile is not lost; `_pass` raises then.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -64,7 +65,7 @@ class Change:
             raise self._gate.error()
 
     def __exit__(self, *_: object) -> None:
-        """End; the last one gives the log dir back if its gate was closed meanwhile."""
+        """End; the last call gives the log dir back if its gate was closed meanwhile."""
         self._gate.under_way.discard(self._entry)
         if self._gate.is_closed:
             self._gate.close()
@@ -76,7 +77,7 @@ class Gate:
     Attributes:
         under_way: the calls by path that are under way. They are held weakly: if Ctrl-C comes
             between the lines of an end, the call is over nevertheless.
-        is_closed: the log dir was let go of.
+        is_closed: the log dir was released.
         is_left: the log dir belongs to no store of this process any more.
     """
 
@@ -102,15 +103,15 @@ class Gate:
         return True
 
     def _is_passed(self) -> bool:
-        """Tell whether a call that changes the log dir is under way."""
+        """Check whether a call that changes the log dir is under way."""
         is_writing = any(one.is_written and one.gate is self for one in list(_of_fd.values()))
         return is_writing or any(entry() is not None for entry in tuple(self.under_way))
 
     def is_forgotten(self) -> bool:
-        """Forget the gate if it guards nothing any more; tells whether that is so.
+        """Forget the gate if it guards nothing any more; returns whether it was forgotten.
 
-        A thread that hangs in a read may go on to a change by path. So a registered call of any
-        kind counts here.
+        A thread that hangs in a read may continue with a change by path. So a registered call of
+        any kind counts here.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False
@@ -120,9 +121,9 @@ class Gate:
     def error(self) -> LetGoError:
         """Make the error of a call that may not pass."""
         text = (
-            "this process has let go of the log dir, so it changes nothing there: reopen the log "
-            "dir in its store; if it was removed or its store was closed, a call to its disk still "
-            "hangs: try again once the disk answers, or end the process"
+            "this process has released the log dir, so it changes nothing there: reopen the log "
+            "dir in its store; if it was removed or its store was closed, a call to its disk "
+            "still hangs: try again once the disk answers, or end the process"
         )
         return LetGoError(errno.ESTALE, text, self.path)
 
@@ -147,7 +148,7 @@ _of_fd: dict[int, Opened] = {}
 
 
 def know(gate: Gate, fd: int) -> None:
-    """Let the calls of this process below a log dir pass a gate from now on.
+    """Make the calls of this process below a log dir pass a gate from now on.
 
     Args:
         fd: a descriptor that was opened before.
@@ -157,7 +158,7 @@ def know(gate: Gate, fd: int) -> None:
 
 
 def forget(gate: Gate) -> None:
-    """Let the calls below a log dir pass no gate any more, unless a later gate has its place."""
+    """Let the calls below a log dir pass no gate any more, unless a later gate replaced it."""
     entry = _of_dir.get(gate.path)
     if entry is not None and entry() is gate:
         _of_dir.pop(gate.path, None)
@@ -170,7 +171,7 @@ def _forget_dead(entry: ref[Gate]) -> None:
 
 
 def gate_of(path: str) -> Gate | None:
-    """Give the gate of the log dir that a path is in; None where this process has none."""
+    """Give the gate of the log dir that a path is in; None if this process has none."""
     end = path.rfind("/") if _of_dir else 0
     while end > 0:
         entry = _of_dir.get(path[:end])
@@ -182,7 +183,7 @@ def gate_of(path: str) -> Gate | None:
 
 
 def _pass(gate: Gate, call: Callable[[*Rest], Result], *args: *Rest) -> Result:
-    """Make a call that changes names; raises LetGoError, also when it has come back late."""
+    """Make a call that changes names; raises LetGoError, also if the call returned late."""
     with Change(gate):
         result = call(*args)
     if gate.is_closed:
@@ -235,7 +236,7 @@ def writing(call: Callable[[int, Data, int], int]) -> Callable[[int, Data, int],
 
 
 def syncing(call: Callable[[int], None]) -> Callable[[int], None]:
-    """Let a sync begin and come back only while its log dir is not let go of."""
+    """Make a sync start and return only while its log dir is not released."""
 
     def sync(fd: int, /) -> None:
         opened = _of_fd.get(fd)
@@ -261,7 +262,7 @@ def changing_name(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """Let a call that makes its second argument a name pass the gate of that one's log dir."""
+    """Let a call that makes its second argument a name pass that name's log dir's gate."""
 
     def change(path: str, target: str, /) -> None:
         gate = gate_of(target) or gate_of(path)
@@ -273,7 +274,7 @@ def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str],
 
 
 def opening(call: Callable[[str, int, int], int], mode: int) -> Callable[..., int]:
-    """Note to which gate a descriptor belongs; a call that makes or empties a file passes it."""
+    """Record which gate a descriptor belongs to; a call that makes or empties a file passes it."""
 
     def open_file(path: str, flags: int, mode: int = mode) -> int:
         gate = gate_of(path)
@@ -293,7 +294,7 @@ def opening(call: Callable[[str, int, int], int], mode: int) -> Callable[..., in
 
 
 def closing(call: Callable[[int], None]) -> Callable[[int], None]:
-    """Forget to which gate a descriptor belongs: its number is another file's next."""
+    """Forget which gate a descriptor belongs to: its number is reused for another file."""
 
     def close(fd: int, /) -> None:
         _of_fd.pop(fd, None)
@@ -303,7 +304,7 @@ def closing(call: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _forget_all() -> None:
-    """Begin anew in a child: its parent's log dirs are not its own."""
+    """Start again in a child: its parent's log dirs are not its own."""
     _of_dir.clear()
     _of_fd.clear()
 

@@ -1,8 +1,8 @@
-"""Keep the state of one log dir: what holds, why, since when; each change is logged once.
+"""Keep the state of one log dir, with its reason and time; each change is logged once.
 
-Threads: conditions change under a lock of their own that is never held over a disk call. The
-booleans made from them are plain attributes, which hot paths read without a lock; the reason is
-written before them, so that whoever sees a dir refuse finds out why.
+Threads: conditions change under a lock of their own that is never held during a disk call. The
+booleans made from them are plain attributes, which hot paths read without a lock. The reason is
+written before them, so that a thread that sees a dir refuse can read the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Health:
         return self._reasons.get(LogDirState.OFFLINE) if self.is_offline else None
 
     def change(self, event: Event, reason: str = "", *, has_remedy: bool = False) -> bool:
-        """Let something happen to the dir; tells whether that changed anything.
+        """Apply an event to the dir; returns whether that changed anything.
 
         Args:
             has_remedy: the reason says what to do, so the log does not add the general advice.
@@ -87,11 +87,11 @@ class Health:
         return True
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Tell whether somebody else has logged what is found here."""
+        """Check whether another part has logged this already."""
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Show the conditions to everybody; the grave ones first."""
+        """Publish the conditions to other threads; the grave ones first."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
@@ -115,30 +115,31 @@ class Health:
         for state in before - conditions:
             if LogDirState.OFFLINE not in conditions:
                 now = state_of(conditions).value
-                warn("log dir %s is %s no more, it is %s", self.path, state.value, now)
+                warn("log dir %s is no longer %s, it is %s", self.path, state.value, now)
 
-    # --- what callers are told --------------------------------------------------------------------
+    # --- errors for callers -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise LogDirOfflineError or LogDirSuspectError when the dir serves nothing."""
+        """Raise LogDirOfflineError or LogDirSuspectError if the dir serves nothing."""
         if self.is_refusing:
             raise self.refusal()
 
     def refusal(self) -> LogDirError:
-        """Make the error that callers of a dir that serves nothing get."""
+        """Make the error for callers of a dir that serves nothing."""
         if self.is_offline:
             return self.offline_error()
         return self.suspect_error()
 
     def offline_error(self) -> LogDirOfflineError:
-        """Make the error that callers of an offline dir get."""
+        """Make the error for callers of an offline dir."""
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
     def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
-        """Make the error that callers of a suspect dir get.
+        """Make the error for callers of a suspect dir.
 
         Args:
-            retriable: whether the call left nothing behind; what may stand is not sent again.
+            retriable: whether the call left nothing behind; records that may be in the log are not
+                sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

@@ -1,8 +1,8 @@
 """Follow the life of one log dir: identity, lock, probe, failure, checkpoints, free space.
 
 `failed` is the one place where an `OSError` of a log dir becomes an error of this library, and
-`take_offline` the one place where a log dir goes offline; it never comes back by itself. What it
-can do otherwise, and why, is kept in `health`.
+`take_offline` the one place where a log dir goes offline; it never comes back by itself. `health`
+keeps its other states, with their reasons.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again once this part of it is free; so it does not flutter.
+# A full disk takes records again once this part of it is free, so that the state does not flutter.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
 
 
 class DiskUsage(NamedTuple):
-    """The space of a disk as last asked."""
+    """The space of a disk at the last check."""
 
     total_bytes: int
     usable_bytes: int
@@ -76,9 +76,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # False once anything in the dir could not be opened whole: it is then not closed as clean.
+        # False once anything in the dir could not be opened whole: then it is not closed as clean.
         self.is_fully_loaded = True
-        # Served by this process before: what is in memory may not be what its disk has.
+        # Served by this process before: data in memory may differ from the disk's.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -87,15 +87,15 @@ class LogDir(Health):
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
-        # Probes in a row that came back in good time; the keeper counts, the watchdog asks.
+        # Probes in a row that returned in time; the keeper counts, the watchdog reads.
         self.good_probes = 0
-        # What the last probes took; the same few calls on every disk, so disks compare by it.
+        # How long the last probes took; the same few calls on every disk, so disks compare by it.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
-        # Syncs of segments that came back, and how long they took in all; under `_changing`.
+        # Syncs of segments that returned, and how long they took in all; under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that an older identity never ends up last
+        self._writing_meta = threading.Lock()  # so that an older identity is never written last
         self._is_let_go = False
 
     def __repr__(self) -> str:
@@ -109,16 +109,16 @@ class LogDir(Health):
         return self._directory_id
 
     def belong(self, cluster_id: str, directory_id: str) -> None:
-        """Take on an identity, in memory."""
+        """Set an identity, in memory."""
         self.cluster_id = cluster_id
         self._directory_id = self.checkpoints.directory_id = directory_id
         self.generation.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Tell whether it is no news of a store's log dir.
+        """Check whether this is no news about a store's log dir.
 
-        The owner has logged it, and who only looks meets failures of his own alone. Who brings a
-        dir in is told by an error.
+        The owner has logged it; a reader reports only failures of its own reads. A caller that
+        brings a dir in gets an error.
         """
         if LogDirState.OFFLINE in conditions:
             return self._on_failure is None
@@ -133,11 +133,11 @@ class LogDir(Health):
     # --- failure ----------------------------------------------------------------------------------
 
     def report_to(self, on_failure: Callable[[LogDir], None]) -> None:
-        """Tell somebody of a failure from now on."""
+        """Report failures to a callback from now on."""
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; the failure callback hears of it exactly once."""
+        """Take the dir offline for good; the failure callback is called exactly once."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -152,14 +152,14 @@ class LogDir(Health):
         topic: str | None = None,
         partition: int | None = None,
     ) -> LogStoreError:
-        """Convert an error of this dir's disk; takes the dir offline when the disk is to blame.
+        """Convert an error of this dir's disk; takes the dir offline if the disk is to blame.
 
         Use it as `raise log_dir.failed(error, path) from error`.
         """
         if self.is_offline:
             return self.offline_error()
         if self._is_let_go:
-            return LogDirOfflineError(path=self.path, reason="it was let go of meanwhile")
+            return LogDirOfflineError(path=self.path, reason="it was released meanwhile")
         if isinstance(error, files.SyncError):
             return self.flush_failed(error, path)
         reason, verdict = self._reason(error, path), verdict_of(error)
@@ -179,7 +179,7 @@ class LogDir(Health):
     def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
         """Take the dir offline after a failed sync, whatever the errno: it is never retried (R6).
 
-        The kernel has dropped the pages it could not write and calls the next sync a success.
+        The kernel has dropped the pages that it could not write, and the next sync reports success.
         """
         return self.take_offline(f"a flush failed: {self._reason(error, path)}")
 
@@ -196,21 +196,21 @@ class LogDir(Health):
         return None
 
     def check_place(self) -> None:
-        """Make sure that the path still leads to the same directory; raises OSError.
+        """Check that the path still leads to the same directory; raises OSError.
 
-        When a disk is unmounted under us, its empty mount point comes to light: nothing may be
-        written there, and nothing may be concluded from what is not in it.
+        If a disk is unmounted during use, its empty mount point appears: nothing may be written
+        there, and nothing may be concluded from files that are missing in it.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
         if self._place is None:
             self._place = place
         elif place != self._place:
-            reason = "another directory stands in its place: was the disk unmounted?"
+            reason = "another directory is in its place: was the disk unmounted?"
             raise OSError(errno.ENODEV, reason, self.path)
 
     def probe(self) -> None:
-        """Prove that the disk takes, keeps and gives back a small file (R16).
+        """Prove that the disk accepts, keeps and returns a small file (R16).
 
         Listing alone passes on a dead disk. A full disk passes: it is not a broken one (R7).
         """
@@ -224,7 +224,7 @@ class LogDir(Health):
         try:
             files.write_new(path, _PROBE_BYTES)
             if files.read_file(path) != _PROBE_BYTES:
-                raise OSError(errno.EIO, "the disk gave back other bytes than it was given", path)
+                raise OSError(errno.EIO, "the disk returned other bytes than were written", path)
             files.rename(path, moved)
             files.sync_dir(self.path)
             files.unlink(moved)
@@ -237,11 +237,11 @@ class LogDir(Health):
     # --- identity and ownership -------------------------------------------------------------------
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Give the dir an identity, durably, unless it does not serve by the time it may have it.
+        """Give the dir an identity, durably, if the dir still serves when it is written.
 
         Raises:
             OSError: the disk failed.
-            LogDirOfflineError: it hung, and nobody waits any more; it keeps the one it has.
+            LogDirOfflineError: it hung, and is no longer waited for; it keeps its old identity.
             LogDirSuspectError: it hangs already.
         """
         path = os.path.join(self.path, FILE_NAME)
@@ -250,9 +250,10 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Start owning the locked dir; sets `was_clean`. A full disk only costs the next start.
+        """Start owning the locked dir; sets `was_clean`. A full disk affects only the next start.
 
-        A new dir's lock file is no witness of its identity yet: that is only about to be written.
+        A new dir's lock file is no witness of its identity yet: the identity is still to be
+        written.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -260,16 +261,16 @@ class LogDir(Health):
             self.was_clean, self.start_id = was_clean or is_new, start_id
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
-                raise  # with the old marker there, a crash of ours would look like an orderly close
+                raise  # with the old marker there, a crash would look like an orderly close
             self.warnings.append(
                 f"{self.path}: the disk is full: the lock file names no owner, and the next "
                 "start recovers"
             )
 
     def release(self) -> None:
-        """Let go of the dir; the lock is given back as soon as nothing of ours can change it.
+        """Release the dir; the lock is given back once nothing in this process can change it.
 
-        Waits for nobody. If a call that changes the disk is under way, it gives the lock back.
+        Never waits. If a call that changes the disk is under way, that call gives the lock back.
         """
         self._is_let_go = True
         self.spare.empty()
@@ -277,21 +278,21 @@ class LogDir(Health):
             import logging
 
             logging.getLogger("logstore").warning(
-                "log dir %s stays locked until a call to its disk that is under way comes back",
+                "log dir %s stays locked until a call to its disk that is under way returns",
                 self.path,
             )
 
     def leave(self) -> None:
-        """Say that the dir belongs to no store of this process any more."""
+        """Record that the dir belongs to no store of this process any more."""
         self.lock.leave()
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """Guard a rename that replaces a file of the dir: it is this owner's as long as it takes.
+        """Guard a rename that replaces a file of the dir: the dir stays owned until it ends.
 
         Raises:
-            LogDirOfflineError: it is offline, or was let go of: what was to be written may be older
-                than what stands there.
+            LogDirOfflineError: it is offline, or was released: the new content may be older than
+                the file.
         """
         try:
             with Change(self.lock.gate):
@@ -301,10 +302,10 @@ class LogDir(Health):
         except LetGoError as error:
             raise self.failed(error) from error
 
-    # --- what its user decided --------------------------------------------------------------------
+    # --- the user's settings ----------------------------------------------------------------------
 
     def load_settings(self) -> None:
-        """Read the settings; a file that cannot be believed is a warning. Raises OSError."""
+        """Read the settings; a file that cannot be trusted is a warning. Raises OSError."""
         self.settings, warning = read_settings(self.path, self.directory_id)
         if warning:
             path = os.path.join(self.path, SETTINGS_NAME)
@@ -328,9 +329,9 @@ class LogDir(Health):
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Ask the disk for its space; every other reader takes the cached answer.
+        """Read the disk's free space; every other reader uses the cached answer.
 
-        A full disk that has room again takes records from here on. Raises OSError.
+        A full disk that has room again accepts records after this. Raises OSError.
         """
         has_room = self._look_for_room()
         if self.is_full and has_room:
@@ -340,7 +341,7 @@ class LogDir(Health):
         return self.usage
 
     def _look_for_room(self) -> bool:
-        """Ask the disk for its space; tells whether enough is free, of bytes and of names."""
+        """Read the disk's space; returns whether enough is free, of bytes and of names."""
         facts = files.statvfs(self.path)
         self.usage = DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
         names_free, names = facts.f_favail, facts.f_files
@@ -350,16 +351,16 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """So much must be usable before a full disk takes records again."""
+        """The bytes that must be usable before a full disk accepts records again."""
         return max(self.usage.total_bytes * RETURN_PERCENT // 100, 1)
 
     def _return_text(self) -> str:
         return f"appends resume by themselves at {format_size(self.return_bytes)} free"
 
     def _full(self, reason: str) -> LogStoreError:
-        """Make the error of a write that found no room; the disk itself says whether it is full.
+        """Make the error of a write that found no room; the disk's free space decides its state.
 
-        An append that is too big for the rest of the disk, or a quota, says nothing about others.
+        An append that is too large for the rest of the disk, or a quota, does not affect others.
         """
         try:
             if not self._look_for_room():
@@ -370,7 +371,7 @@ class LogDir(Health):
         return LogDirFullError(path=self.path, reason=reason)
 
     def check_appendable(self) -> None:
-        """Raise when the dir takes no records; a full one is asked whether it still is (R7)."""
+        """Raise if the dir accepts no records; a full disk's space is checked again (R7)."""
         self.check()
         if not self.is_full:
             return

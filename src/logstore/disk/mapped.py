@@ -1,12 +1,12 @@
-"""Map a range of a file for one bulk read, so that no error and no slow disk reaches the process.
+"""Map a range of a file for one bulk read, so that no bad or slow disk stops the process.
 
 A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
 kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)` by
-ctypes, which releases the lock and turns an unreadable page into EFAULT. Only then is it looked
-at, at once. Nothing keeps a view past the read unless the caller asked for zero-copy.
+ctypes releases the lock and turns an unreadable page into EFAULT. The range is read only after
+that, and at once. Nothing keeps a view after the read unless the caller asked for zero-copy.
 
 Kernels before 5.14 answer EINVAL and some file systems have no maps: such a range is read with
-`pread`, and so is one that says EFAULT, because `pread` names the real error.
+`pread`. So is a range that gives EFAULT, because `pread` reports the real error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ map_file = mmap.mmap
 
 
 def _populate(address: int, size_bytes: int) -> None:
-    """Bring pages in without holding the interpreter's lock; raises OSError instead of SIGBUS."""
+    """Load pages without holding the interpreter's lock; raises OSError instead of SIGBUS."""
     while _libc.madvise(address, size_bytes, MADV_POPULATE_READ) != 0:
         code = ctypes.get_errno()
         if code != errno.EINTR:
@@ -52,9 +52,9 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Give `size_bytes` at `position` to look at now: a populated map, or bytes where maps fail.
+    """Give `size_bytes` at `position` to read now: a populated map, or bytes where maps fail.
 
-    Fewer bytes only when the file ends first. The caller knows that nobody shortens this file.
+    Fewer bytes only if the file ends first. The caller ensures that the file is not shortened.
 
     Raises:
         OSError: the disk could not give the bytes.

@@ -1,13 +1,13 @@
-"""Tell whether a directory lies below a mount point whose disk is not mounted now.
+"""Find out whether a directory is below a mount point whose disk is not mounted now.
 
     /etc/fstab           what the administrator wants mounted, and where
     /proc/self/mounts    what this process has mounted
 
-Both are a line per file system, fields apart by blanks, the second one the mount point; blanks in a
-name are written in octal. Only the nearest mount point that fstab names at or above a directory
-says where it ought to be, unless something is mounted nearer still, by hand or by a unit. `noauto`
-counts as any: who puts a log dir there means the disk, whoever mounts it. What no fstab names (a
-mount unit, a container) cannot be told.
+Both have a line per file system with fields separated by blanks, the second one the mount point;
+blanks in a name are written in octal. The nearest mount point in fstab at or above a directory is
+where it belongs, unless something is mounted nearer still, by hand or by a unit. `noauto` makes no
+difference: a log dir there is meant for that disk, however it is mounted. A mount that fstab does
+not list (a mount unit, a container) cannot be recognised.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def mount_points(table: bytes) -> list[str]:
 
 
 def unmounted_point(path: str) -> str | None:
-    """Give the mount point in fstab that a resolved path ought to be below, if nothing is there.
+    """Give the fstab mount point that a resolved path belongs below, if nothing is mounted there.
 
     Raises:
-        OSError: the tables are there and cannot be read.
+        OSError: the tables exist and cannot be read.
     """
     named = mount_points(_read(FSTAB))
     mounted = set(mount_points(_read(MOUNTS))) if named else set()
-    if not mounted:  # it is not known what is mounted, or nothing ought to be
+    if not mounted:  # it is unknown what is mounted, or nothing ought to be
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
     nearest = _nearest(path, resolved)
@@ -52,13 +52,13 @@ def unmounted_point(path: str) -> str | None:
 
 
 def _nearest(path: str, points: Iterable[str]) -> str:
-    """Give the last mount point on the way to a path; "" for none but the root."""
+    """Give the last mount point on the way to a path; "" if there is only the root."""
     above = (point for point in points if path == point or path.startswith(f"{point}/"))
     return max(above, key=len, default="")
 
 
 def _read(path: str) -> bytes:
-    """Read a table, as far as there is one; the kernel's has no size that could be asked for."""
+    """Read a table, if it exists; the kernel's table reports no size."""
     try:
         fd = files.open_file(path, files.READ)
     except (FileNotFoundError, PermissionError):

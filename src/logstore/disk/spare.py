@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when the process has none left.
 
 The logs themselves hold descriptors until they are flushed. If a flush needed one more and could
-not have it, nothing would ever be flushed and no descriptor would come free.
+not get it, nothing would ever be flushed and no descriptor would become free.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 
 
 class Spare:
-    """One descriptor of a log dir that is given up when it is needed, and got back afterwards.
+    """One descriptor of a log dir that is closed when another is needed, and reopened afterwards.
 
-    Threads: `_lock` is held while the spare is in use, so over a call to this disk alone.
+    Threads: `_lock` is held while the spare is in use, so only during calls to this disk.
     """
 
     def __init__(self) -> None:
@@ -28,19 +28,19 @@ class Spare:
         self._fd = -1
 
     def fill(self) -> None:
-        """Take a descriptor if there is one to be had."""
+        """Open the spare if a descriptor is available."""
         if self._fd < 0:
             with suppress(OSError):
                 self._fd = files.open_spare()
 
     def empty(self) -> None:
-        """Give the descriptor back."""
+        """Close the spare."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             files.close_spare(fd)
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that opens one file; with the spare if the process has no descriptor left."""
+        """Do work that opens one file; without a free descriptor, with the spare's."""
         try:
             return work()
         except files.SyncError:

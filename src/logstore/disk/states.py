@@ -1,6 +1,7 @@
-"""Say how the conditions of a log dir follow one another: a pure table, no I/O.
+"""Define how the conditions of a log dir follow one another: a pure table, no I/O.
 
-Conditions hold together (a full dir may be cordoned and hang); *the* state of a dir is the gravest.
+Several conditions may hold at once (a full dir may be cordoned and hang); *the* state of a dir is
+the gravest.
 
     event      from                    adds        ends
     FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW
@@ -48,7 +49,7 @@ class Event(enum.Enum):
     """What happens to a log dir."""
 
     FAILED = "its disk failed, or its user took it offline"
-    STUCK = "a call to its disk does not come back"
+    STUCK = "a call to its disk does not return"
     ANSWERED = "it answers again and no call is stuck"
     FULL = "its disk is full"
     ROOM = "its disk has room again"
@@ -99,7 +100,7 @@ REMEDIES = {
 
 
 def after(conditions: Conditions, event: Event) -> Conditions:
-    """Give the conditions that hold once an event has happened."""
+    """Give the conditions that hold after an event."""
     change = TABLE[event]
     if LogDirState.OFFLINE in conditions and not change.is_while_offline:
         return conditions

@@ -1,4 +1,4 @@
-"""Start a thread, or say what to do if this process can have no more of them."""
+"""Start a thread, or say what to do if this process can start no more."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ LOOK_SECONDS = 0.05
 class Thread(threading.Thread):
     """A thread whose start fails, instead of hanging, if it has no memory for its first step.
 
-    `threading.Thread.start` waits until the new thread says that it runs. A thread that ends
-    before that, with a MemoryError, never says so, and the caller waits for good (CPython
-    gh-140746). Here the caller also sees the end: `_ended` gets an item, by one call in C that
-    allocates nothing, when the thread drops what it was to run.
+    `threading.Thread.start` waits until the new thread reports that it runs. A thread that ends
+    before that, with a MemoryError, never reports it, and the caller waits for good (CPython
+    gh-140746). Here the caller also sees the end: when the thread drops its target, `_ended` gets
+    an item, by one call in C that allocates nothing.
     """
 
     def start(self) -> None:
         """Start it.
 
         Raises:
-            RuntimeError: the process has no room for a further thread, or no memory for it.
+            RuntimeError: the process has no room for another thread, or no memory for it.
         """
         self._ended: deque[object] = deque()
         self._started = _Started(self._ended)
         try:
             super().start()
         except _NeverBeganError:
-            getattr(threading, "_limbo", {}).pop(self, None)  # where those that start are listed
+            # where threads that are starting are listed
+            getattr(threading, "_limbo", {}).pop(self, None)
             self._ident = None
             raise
 
     @property
     def _bootstrap(self) -> Callable[[], None]:
-        """What the new thread runs; nobody else refers to it while it does."""
+        """Run in the new thread; no other code refers to it while it runs."""
         run: Any = vars(threading.Thread)["_bootstrap"]
         first_step: Callable[[], None] = partial(run, self)
         self._end: Any = ref(first_step, self._ended.append)
@@ -48,11 +49,11 @@ class Thread(threading.Thread):
 
 
 class _NeverBeganError(RuntimeError):
-    """A thread that was made and ended before it could run."""
+    """Raised for a thread that was made and ended before it could run."""
 
 
 class _Started(threading.Event):
-    """Let a caller wait until a thread runs, or learn that the thread will never run."""
+    """Lets a caller wait until a thread runs, or learn that it will never run."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()
@@ -70,9 +71,9 @@ def start(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        RuntimeError: the process has as many threads as it may have.
-        KeyboardInterrupt: it came here; the thread may have started or not. (Inside a Condition of
-            Python's the interrupt turns into a RuntimeError about a lock.)
+        RuntimeError: the process has as many threads as it is allowed.
+        KeyboardInterrupt: it came during the start; the thread may have started or not. (Inside a
+            Condition of Python's the interrupt turns into a RuntimeError about a lock.)
     """
     try:
         thread.start()
@@ -87,7 +88,7 @@ def start_for(path: str, thread: threading.Thread) -> None:
     """Start a thread that the log dir at `path` needs.
 
     Raises:
-        LogDirError: retriable; the process has as many threads as it may have.
+        LogDirError: retriable; the process has as many threads as it is allowed.
     """
     try:
         start(thread)

@@ -1,4 +1,4 @@
-"""Run work that Ctrl-C must not stop in the middle: in a thread, where no interrupt arrives.
+"""Run work that Ctrl-C must not stop in the middle: in a thread, which no interrupt reaches.
 
 Python raises KeyboardInterrupt in the main thread only. An operation of several steps (a
 truncation, a close) therefore runs in a second thread when the main thread asks for it. The first
@@ -25,11 +25,11 @@ Arguments = ParamSpec("Arguments")
 
 
 class AbandonedError(LogStoreError):
-    """Say that the caller left before the work had changed anything; nobody sees this error."""
+    """Raised if the caller left before the work had changed anything; no caller sees this error."""
 
 
 class Work(Generic[Result]):
-    """One piece of work, and what became of it.
+    """One piece of work, and its result.
 
     Threads: the worker writes the outcome before it sets `_is_over`; the caller reads it after.
     """
@@ -43,7 +43,7 @@ class Work(Generic[Result]):
         self._thread = Thread(target=self._run, name="logstore-whole", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; raises RuntimeError when the process can have no more threads."""
+        """Start the thread; raises RuntimeError if the process can start no more."""
         start(self._thread)
         self._is_wanted = True
         self._may_begin.ring()
@@ -51,22 +51,23 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        In short waits: a signal that arrives just before a wait begins does not end that one.
+        It waits in short steps: a signal that arrives just before a wait begins does not end that
+        wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            if not self._thread.is_alive():  # without memory it may end before it could begin
+            if not self._thread.is_alive():  # without memory it may end before it begins
                 return
 
     def wait_after_interrupt(self) -> None:
-        """Wait for the end of work that was begun; work that was not begun never begins."""
+        """Wait for the end of work that has begun; work that has not begun never begins."""
         self._may_begin.ring()
         if self._is_wanted:
             self.wait()
 
     def leave(self) -> None:
-        """Say that nobody waits any more."""
+        """Record that the caller waits no more."""
         self._is_left = True
-        self._may_begin.ring()  # what is not wanted ends at once
+        self._may_begin.ring()  # unwanted work ends at once
 
     def outcome(self) -> Result:
         """Give the result of the work, or raise its error."""
@@ -76,7 +77,7 @@ class Work(Generic[Result]):
             if error is not None:
                 raise error
             if not self._results:
-                raise MemoryError("a thread ended for want of memory; its work may be done or not")
+                raise MemoryError("a thread ended for lack of memory; its work may be done or not")
             return self._results[0]
         finally:
             del error  # its traceback holds this frame, and frames below it hold descriptors
@@ -98,7 +99,7 @@ class Work(Generic[Result]):
 
 
 def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
-    """Do work as a whole although Ctrl-C comes; raises what the work raises.
+    """Do work as a whole even if Ctrl-C comes; raises what the work raises.
 
     Args:
         work: called with a function that it calls once, under its locks and before its first
@@ -111,7 +112,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        except RuntimeError:  # no thread can be had: an interrupt may stop the work, and it copes
+        # no thread can be started: an interrupt may stop the work, which allows for that
+        except RuntimeError:
             return work(_go_on)
         except BaseException:
             whole.wait_after_interrupt()
@@ -123,7 +125,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
 
 def _go_on() -> None:
-    """Stand for the caller's question in a thread that no interrupt reaches."""
+    """Replace the caller's check in a thread that no interrupt reaches."""
 
 
 def uninterruptible(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

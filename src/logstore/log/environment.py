@@ -1,4 +1,4 @@
-"""Carry what all logs of one store share: the clock and the three caches."""
+"""Hold what all logs of one store share: the clock and the three caches."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
-# What a clock's answer is called in errors, and the end of the timestamps that a record can have.
-NOW_MS = "what the clock's now_ms() gave, in ms since the epoch,"
+# The name of a clock's result in errors, and the end of the timestamps that a record can have.
+NOW_MS = "the result of the clock's now_ms(), in ms since the epoch,"
 NOW_MS_END = 2**63 - 1
 
 View = Callable[[int, int, int], "bytes | memoryview"]
 
 
 class Clock(Protocol):
-    """Tell the time; tests give one that they turn by hand."""
+    """Gives the time; tests use one that they advance by hand."""
 
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""
@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Tell the time of the machine."""
+    """Gives the time of the machine."""
 
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""
@@ -37,9 +37,9 @@ class SystemClock:
 
 
 class CheckedClock:
-    """Check what a clock of the user's gives, before it reaches a record or a file.
+    """Checks the times of a user's clock before they reach a record or a file.
 
-    The store's own clock is not wrapped, so an append with it costs nothing more.
+    The store's own clock is not wrapped, so it adds no cost to an append.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -57,10 +57,10 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Refuse what is no clock, before anything is opened; asks it once.
+    """Refuse an object that is no clock, before anything is opened; calls it once.
 
     Raises:
-        TypeError, ValueError: it has no `now_ms`, or that gives no whole number of ms.
+        TypeError, ValueError: it has no `now_ms`, or that returns no whole number of ms.
     """
     if not callable(getattr(clock, "now_ms", None)):
         raise wrong("clock", "an object whose now_ms() gives ms since the epoch", clock)
@@ -68,18 +68,18 @@ def check_clock(clock: Clock) -> None:
 
 
 class LogEnvironment:
-    """Share a clock and caches among the logs of a store.
+    """Shares a clock and caches among the logs of a store.
 
     Attributes:
-        handles: open segment files, at most `max_open_files` of them beside those in use.
+        handles: open segment files, at most `max_open_files` of them in addition to those in use.
         dirty: the logs with unflushed appends; each holds a descriptor that must stay open.
         indexes: index arrays of sealed segments, by bytes.
         blocks: decoded batches for point reads, by bytes.
-        view: how bulk reads look at a file: through maps in the process that owns the store, and
+        view: how bulk reads access a file: through maps in the process that owns the store, and
             with `pread` in any other, because the owner may cut a file under its map.
         record_expansion_bytes_max: memory that one batch may need once it is decoded.
-        owner_pid: the process that opened the store; a forked child is another one.
-        owner: the store, which a log in use keeps open; None of one that only reads.
+        owner_pid: the process that opened the store; a forked child has another pid.
+        owner: the store, which a log in use keeps open; None for a store that only reads.
     """
 
     __slots__ = (

@@ -1,11 +1,11 @@
 """Remember at which offset each leader epoch began (`leader-epoch-checkpoint`).
 
-Invariant: epochs and start offsets both increase strictly. The file is a copy of what stands in the
-batches; damaged or gone, it is made anew from them.
+Invariant: epochs and start offsets both increase strictly. The file is a copy of what the batches
+say; if it is damaged or missing, it is rebuilt from them.
 
-It also names its log, and is the second file to say where that log starts: a new log start is
-written here first and into `partition.metadata` after that. So a start in `partition.metadata` that
-this file does not have was not written by this log (see `log_start`).
+It also names its log, and is the second file to record the log start: a new log start is written
+here first and into `partition.metadata` after that. So a start in `partition.metadata` that this
+file does not have was not written by this log (see `log_start`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class OfLog(NamedTuple):
-    """Say of which log a file is, and where that log starts.
+    """The log that a file belongs to, and where that log starts.
 
     Attributes:
-        log_start_offset: None where no second file is to say so.
+        log_start_offset: None if no second file records it.
     """
 
     topic: str
@@ -36,10 +36,11 @@ class OfLog(NamedTuple):
 
 
 class LeaderEpochs:
-    """Hold (epoch, start offset) pairs of one log.
+    """The (epoch, start offset) pairs of one log.
 
     Attributes:
-        of_log: what the file that was read says of its log; None in one of an earlier version.
+        of_log: what the file that was read says about its log; None for a file of an earlier
+            version.
     """
 
     def __init__(
@@ -57,13 +58,14 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record; -1 when there was none."""
+        """The epoch of the last record; -1 if there was none."""
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """Remember a batch's epoch; True when it is a new one.
+        """Record a batch's epoch; returns whether it is a new one.
 
-        Entries that begin at or after it are of records that a truncation or a power cut took.
+        Entries that begin at or after the batch belong to records lost in a truncation or a power
+        cut.
         """
         if self.entries and epoch <= self.entries[-1][0]:
             return False
@@ -72,11 +74,11 @@ class LeaderEpochs:
         return True
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget epochs that began at or behind a truncation."""
+        """Forget epochs that began at or after a truncation."""
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget epochs that ended before the log start; the one it falls into begins there."""
+        """Forget epochs that ended before the log start; the one that contains it begins there."""
         starts = [start for _, start in self.entries]
         first = max(bisect_right(starts, log_start_offset) - 1, 0)
         kept = self.entries[first:]
@@ -85,7 +87,7 @@ class LeaderEpochs:
         self.entries = kept
 
     def at(self, offset: int) -> int:
-        """Give the epoch of the record at an offset; -1 when none began before it."""
+        """Give the epoch of the record at an offset; -1 if none began before it."""
         number = bisect_right([start for _, start in self.entries], offset)
         return self.entries[number - 1][0] if number else -1
 
@@ -98,7 +100,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0], end
 
     def write(self, of_log: OfLog, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and what the guard of its log dir does."""
+        """Replace the file durably; raises OSError, and the errors of its log dir's guard."""
         document = {
             "version": checkpoint.VERSION,
             "kind": FILE_NAME,
@@ -113,7 +115,7 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, directory: str) -> LeaderEpochs | None:
-        """Read the file; None when there is none.
+        """Read the file; None if there is none.
 
         Raises:
             CorruptCheckpointError: it does not check out, or a field of it is wrong.
@@ -133,7 +135,7 @@ class LeaderEpochs:
 
     @classmethod
     def read_or_reason(cls, directory: str) -> tuple[LeaderEpochs | None, str]:
-        """Read the file, and why it cannot be believed where it cannot; raises OSError."""
+        """Read the file, or give the reason why it cannot be used; raises OSError."""
         try:
             return cls.read(directory), ""
         except (CorruptCheckpointError, UnsupportedFormatError) as error:
@@ -141,7 +143,7 @@ class LeaderEpochs:
 
 
 def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
-    """Read the pairs, of which both numbers rise; raises one of `fields.WRONG`."""
+    """Read the pairs, of which both numbers must rise; raises one of `fields.WRONG`."""
     entries: list[tuple[int, int]] = []
     for epoch, start in fields.rows(document["epochs"], "epochs", 2):
         fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
@@ -153,7 +155,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read of which log it is; raises one of `fields.WRONG`."""
+    """Read which log it belongs to; raises one of `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

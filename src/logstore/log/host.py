@@ -1,4 +1,4 @@
-"""Give the packages above what they may use of a log beside its public methods.
+"""Give the packages above their access to a log, in addition to its public methods.
 
 The store, the mover and the Spark source use these functions, and `log/relocation` for a swap;
 none of them touches a private attribute of a log.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
     from logstore.log.replica import Replica
 
-# --- what it is ---------------------------------------------------------------------------------
+# --- its state ----------------------------------------------------------------------------------
 
 
 def check(log: Replica) -> None:
@@ -38,7 +38,7 @@ def check(log: Replica) -> None:
 
 
 def is_detached(log: Replica) -> bool:
-    """Tell whether the log was closed, deleted or left by its log dir. Touches no disk."""
+    """Check whether the log was closed, deleted or released by its log dir. Touches no disk."""
     return log._unavailable is not None
 
 
@@ -64,7 +64,7 @@ def metadata_of(log: Replica) -> PartitionMetadata:
 
 
 def segments_of(log: Replica) -> tuple[Segment, ...]:
-    """Give the segments of this moment, in order of offset; the last one is the active one."""
+    """Give the current segments, in order of offset; the last one is the active one."""
     return log._view[0]
 
 
@@ -81,12 +81,12 @@ def tell_end(log: Replica) -> None:
 
 
 def refresh(log: Replica) -> None:
-    """Look for what another process changed in the log; the owner's log is up to date always."""
+    """Read what another process changed in the log; the owner's log is always up to date."""
     log._refresh()
 
 
 def start_at(log: Replica, offset: int) -> bool:
-    """Start a log where a checkpoint says, if the log reaches that far; tell whether it does."""
+    """Start a log at a checkpoint's offset, if it reaches that far; returns whether it does."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._log_start_offset = offset
@@ -96,7 +96,7 @@ def start_at(log: Replica, offset: int) -> bool:
 def open_segment(log: Replica, segment: Segment) -> Handle:
     """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
     handle = segment.handle(log._environment)
-    if log._unavailable is not None:  # detached meanwhile: nothing else would close this file
+    if log._unavailable is not None:  # detached meanwhile: this file would never be closed
         segment.forget(log._environment)
         log._check()
     return handle
@@ -140,16 +140,16 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
-    """Give the metadata of a log whose recovery point a truncation limits; None: nothing does."""
+    """Give a log's metadata if a truncation limits its recovery point; otherwise None."""
     metadata = log._metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Forget the limit of a truncation: the checkpoint on the disk was written after it.
+    """Remove the limit of a truncation: the checkpoint on the disk was written after it.
 
-    The file loses it with its next change. If the metadata is no longer what it was before the
-    checkpoint was written, the log may have been truncated since: the next checkpoint sees to it.
+    The file loses it with its next change. If the metadata has changed since before the checkpoint
+    was written, the log may have been truncated since: the next checkpoint handles that.
     """
     with log._flush_lock, kept(log, "_flush_lock"):
         if log._metadata is limited:

@@ -1,8 +1,8 @@
-"""Time the writes and flushes of a log for whoever watches it; costs nothing while nobody does.
+"""Time the writes and flushes of a log that is watched; otherwise it costs nothing.
 
-A watched log gets timed functions in front of its own, on the one object alone. What is timed is
-the disk's part of an append (with the wait for the interpreter behind it), and whole flushes that a
-caller waits for. A flush in the background is nobody's latency.
+A watched log gets timed functions in front of its own, on that object only. Timed are the disk's
+part of an append (including the wait for the interpreter after it), and whole flushes that a caller
+waits for. A flush in the background is not counted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ WRITES, SYNCS = ("_write", "_write_batches"), ("flush", "_flush_appended")
 
 
 class Latencies:
-    """Count latencies in classes; any thread notes, one thread takes.
+    """Counts latencies in classes; any thread adds, one thread takes.
 
-    Two threads that note at once may lose one of the two: for a quantile that is no matter.
+    If two threads add at once, one of the two may be lost: for a quantile that does not matter.
     """
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
 
     def note(self, seconds: float) -> None:
-        """Count one."""
+        """Add one latency."""
         self._counts[bisect_left(BOUNDS, seconds)] += 1
 
     def take(self) -> list[int]:
-        """Give the counts so far and begin anew."""
+        """Return the counts so far and start again from zero."""
         counts, self._counts = self._counts, [0] * (len(BOUNDS) + 1)
         return counts
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Give the seconds that a part of all were not above; None when there were none."""
+    """Give the seconds that a part of all latencies did not exceed; None if there were none."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count
@@ -50,12 +50,12 @@ def quantile(counts: list[int], part: float) -> float | None:
 
 
 def count_above(counts: list[int], seconds: float) -> int:
-    """Count those above a bound."""
+    """Count the latencies above a bound."""
     return sum(counts[bisect_left(BOUNDS, seconds) + 1 :])
 
 
 def watch(log: LogWriter, writes: Latencies, syncs: Latencies) -> None:
-    """Time every write and awaited sync of a log from now on; twice changes nothing."""
+    """Time every write and awaited sync of a log from now on; a second call changes nothing."""
     for names, latencies in ((WRITES, writes), (SYNCS, syncs)):
         for name in names:
             if name not in log.__dict__:
@@ -63,7 +63,7 @@ def watch(log: LogWriter, writes: Latencies, syncs: Latencies) -> None:
 
 
 def unwatch(log: LogWriter) -> None:
-    """Take the timing away again."""
+    """Stop timing a log."""
     for name in WRITES + SYNCS:
         log.__dict__.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""Give one partition's log its public face; the work is done in the rooms beside this one."""
+"""Define the public face of one partition's log; the rooms beside this module do the work."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Log(LogWriter):
-    """One partition's log in one log dir; made by `LogStore.create`, got by `LogStore.log`.
+    """One partition's log in one log dir; made by `LogStore.create`, returned by `LogStore.log`.
 
     Threads: all methods may be called from any thread at any time.
     """
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- open and close -------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -87,7 +87,7 @@ class Log(LogWriter):
         return open_view(log_dir, name, environment, checkpointed=checkpointed)
 
     def close(self, flush: bool = True) -> None:
-        """Flush, write the active segment's indexes and let go of every file; twice is fine."""
+        """Flush, write the active segment's indexes and release every file; twice is allowed."""
         if self._unavailable is not None:
             return
         if flush and not self._log_dir.is_offline:
@@ -126,14 +126,14 @@ class Log(LogWriter):
         headers: encode.HeadersLike = (),
         durable: bool = False,
     ) -> int:
-        """Append one record and give its offset; all or nothing.
+        """Append one record and give its offset; on an error nothing was appended.
 
         Args:
             value: None makes a tombstone.
             timestamp: ms since the epoch, or a datetime with a zone; now by default.
             headers: pairs of (name, value), or a mapping.
-            durable: return only when the record is on the disk; such appends of many threads
-                share their syncs.
+            durable: return only once the record is on the disk; such appends of many threads share
+                their syncs.
 
         Raises:
             LogDirFullError: retriable; nothing was written.
@@ -184,12 +184,12 @@ class Log(LogWriter):
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append records as one batch, all or nothing, and give their offsets.
+        """Append records as one batch, all or none, and give their offsets.
 
         Args:
             values: bytes or None; or Records, whose keys, timestamps and headers are taken too.
-            keys, headers: one for each value.
-            timestamps: one for each value, or one for all; now by default.
+            keys, headers: one for each value. timestamps: one for each value, or one for all; now
+            by default.
 
         Raises:
             As `append` does.
@@ -198,7 +198,7 @@ class Log(LogWriter):
         cells = encode.as_list(values, "values")
         if cells and isinstance(cells[0], Record):
             if keys is not None or timestamps is not None or headers is not None:
-                raise ValueError("Records bring their own keys, timestamps and headers")
+                raise ValueError("Records have their own keys, timestamps and headers")
             cells, keys, timestamps, headers = encode.unpack_records(cells)
         payload = self._build(
             cells,
@@ -211,8 +211,8 @@ class Log(LogWriter):
     def append_arrow(self, batch: Any, *, durable: bool = False) -> range:
         """Append the rows of a pyarrow RecordBatch or Table as one batch (extra `arrow`).
 
-        Columns: `value`, and if wanted `key`, `timestamp` and `headers`. Anything that speaks
-        `__arrow_c_stream__` or `__arrow_c_array__` will do, a DataFrame for one.
+        Columns: `value`, and optionally `key`, `timestamp` and `headers`. Any object with
+        `__arrow_c_stream__` or `__arrow_c_array__` is accepted, for example a DataFrame.
         """
         from logstore.arrow import build_payload
 
@@ -231,35 +231,36 @@ class Log(LogWriter):
         """Make an Appender, which gathers small appends into batches.
 
         Args:
-            linger: seconds that a record waits for company.
-            max_bytes: a batch goes when it has this size.
-            durable: a future is done when its record is on the disk. One sync serves a batch, and
-                all that was appended before it. If the sync fails, every future of the batch
-                raises; `close` waits for the syncs.
+            linger: seconds that a record waits for further records.
+            max_bytes: a batch of this size is sent.
+            durable: a future is done once its record is on the disk. One sync covers a batch and
+                everything appended before it. If the sync fails, every future of the batch raises;
+                `close` waits for the syncs.
         """
         from logstore.log.write.appender import Appender
 
         return Appender(self, linger, parse_size(max_bytes, "max_bytes"), durable)
 
     def append_as_follower(self, raw: bytes) -> range:
-        """Append whole encoded batches verbatim, with the offsets and epochs that they carry.
+        """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
 
-        All of them or none; the records in them are checked as in `append_encoded`.
+        All or none are appended; their records are checked as in `append_encoded`.
 
         Raises:
             ValueError: the bytes are no whole, sound batches.
             RecordExpansionError: one needs more memory than the store allows for a batch.
-            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log takes any).
+            OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
+                any).
         """
         with self._telling():
             return raw_batches.append_as_follower(self, raw)
 
     def append_encoded(self, raw: bytes) -> range:
-        """Append whole encoded batches, giving them this log's next offsets and epoch.
+        """Append whole encoded batches with this log's next offsets and its epoch.
 
-        All of them or none, whatever fails. The records in them are decoded and checked first: what
-        is accepted here can be read in every way. With `message_timestamp_type="LogAppendTime"`
-        they get the time of this call.
+        All or none are appended, whatever fails. Their records are decoded and checked first, so
+        every reader can read an accepted batch. With `message_timestamp_type="LogAppendTime"` they
+        get the time of this call.
 
         Raises:
             ValueError: the bytes are no whole, sound batches.
@@ -290,7 +291,7 @@ class Log(LogWriter):
         return self._commit
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush when `flush_ms` is over, or sealed segments wait for it; True when it did."""
+        """Flush if `flush_ms` has passed or sealed segments wait; returns whether it did."""
         flush_ms = self.config.flush_ms
         is_due = flush_ms is not None and now_ms - self._flushed_ms >= flush_ms
         if not self._unflushed and not (is_due and self._writer is not None):
@@ -299,7 +300,7 @@ class Log(LogWriter):
         return True
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll when the active segment is older than `segment_ms`; True when it did."""
+        """Roll if the active segment is older than `segment_ms`; returns whether it did."""
         if now_ms < self._roll_at_ms:
             return False
         with self._lock:
@@ -310,11 +311,11 @@ class Log(LogWriter):
         return True
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Write down what is flushed, so that an open after a crash need not scan it."""
+        """Record what is flushed, so that an open after a crash need not scan it."""
         seal.checkpoint(self, is_closing=is_closing)
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` is there; False when the time is over first."""
+        """Wait until the record at `offset` exists; False if the time ends first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         self._arrivals.wait_for(
             lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
@@ -352,10 +353,10 @@ class Log(LogWriter):
     # --- what removes records, and what looks after them ------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every record at or behind `offset`; durable on return.
+        """Drop every record at or after `offset`; durable on return.
 
         Raises:
-            OffsetOutOfRangeError: the offset is before the log start or behind the log end.
+            OffsetOutOfRangeError: the offset is before the log start or after the log end.
         """
         from logstore.log.removal.truncation import truncate_to
 
@@ -365,27 +366,27 @@ class Log(LogWriter):
         """Drop every record before `offset`; durable on return. Whole segments free their space.
 
         Raises:
-            OffsetOutOfRangeError: the offset is behind the log end.
+            OffsetOutOfRangeError: the offset is after the log end.
         """
         from logstore.log.removal.retention import delete_records_before
 
         delete_records_before(self, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
-        """Drop sealed segments by `retention_ms` and `retention_bytes`; give how many went."""
+        """Drop sealed segments by `retention_ms` and `retention_bytes`; returns how many."""
         from logstore.log.removal.retention import apply_retention
 
         return apply_retention(self)
 
     def verify(self, progress: Any = None) -> list[Problem]:
-        """Check every batch and how segments follow one another; give what is wrong."""
+        """Check every batch, and that the segments are contiguous; returns the damage."""
         from logstore.log.recovery.verification import verify_all
 
         return verify_all(self, callback(progress, "progress"), is_owner=True)
 
     @uninterruptible
     def repair(self) -> RepairReport:
-        """Take damage out, keep its bytes in `*.quarantine` files, and make the log writable."""
+        """Remove damage, keep its bytes in `*.quarantine` files, and make the log writable."""
         from logstore.log.recovery.repair import repair
 
         view = self._view

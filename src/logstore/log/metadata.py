@@ -1,4 +1,4 @@
-"""Keep what a partition is: its topic id, generation, configuration, log start offset and move.
+"""Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
 One small checksummed file in the partition's directory (docs/FORMAT.md, section 7); it travels with
 every move of the replica. What a move leaves in it, and where:
@@ -23,36 +23,36 @@ from logstore.disk.documents import checkpoint, fields
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
-# True where segments of a compacted log of Kafka's were adopted: offsets may be missing.
+# True if segments of a compacted log of Kafka's were adopted: offsets may be missing.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# After a truncation: a recovery point above it, from an older checkpoint, does not count.
+# After a truncation: a higher recovery point, from an older checkpoint, does not count.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# With which rates the move under way goes on in a later process; beside `moving`.
+# The rates with which a later process continues the move under way; beside `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
 
 
 class Moving(NamedTuple):
-    """Which move is under way, as the live copy says; durable before the `.move` exists."""
+    """The move under way, as recorded in the live copy; durable before the `.move` exists."""
 
     move_id: str  # 32 hex digits
     target_directory_id: str
 
 
 class Superseded(NamedTuple):
-    """Which copy takes the place of this one."""
+    """The copy that takes the place of this one."""
 
     generation: int
     directory_id: str
 
 
 class MoveRecord(NamedTuple):
-    """What a `.move` directory says of its move."""
+    """What a `.move` directory records about its move."""
 
     move_id: str
     source_directory_id: str
@@ -61,12 +61,12 @@ class MoveRecord(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Tell whether the copy had every record when it was written."""
+        """Check whether the copy had every record when this was written."""
         return self.move_state == CAUGHT_UP
 
 
 def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
-    """Make one of the tuples above of the keys of a document.
+    """Make one of the tuples above from the keys of a document.
 
     Raises:
         KeyError, ValueError: a key is missing, or its value is of another type or out of range.
@@ -81,12 +81,13 @@ def read_mark(kind: type[Any], document: dict[str, Any]) -> Any:
 
 
 class PartitionMetadata(NamedTuple):
-    """Carry the contents of `partition.metadata`.
+    """The contents of `partition.metadata`.
 
     Attributes:
-        topic_id: 16 bytes, given at creation; a topic made anew under the same name has another.
+        topic_id: 16 bytes, drawn at creation; a topic created again under the same name has
+            another.
         generation: grows by one with each move of the replica.
-        moving: which move is under way, or None.
+        moving: the move under way, or None.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
 
@@ -101,7 +102,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def move_record(self) -> MoveRecord | None:
-        """What a `.move` directory says of its move."""
+        """What a `.move` directory records about its move."""
         if "move_id" not in self.extra:
             return None
         record: MoveRecord = read_mark(MoveRecord, self.extra)
@@ -109,7 +110,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """Which copy takes the place of this one."""
+        """The copy that takes the place of this one."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -122,13 +123,13 @@ class PartitionMetadata(NamedTuple):
         return self.extra.get(DELETION) == DELETED_BY_USER
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Give the metadata of a `.move` directory, or with None that of any other."""
+        """Give the metadata of a `.move` directory; with None, that of any other directory."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Give the metadata of a copy whose place another takes, or with None of one that stays."""
+        """Give the metadata of a copy that another one replaces; with None, of one that stays."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
@@ -150,12 +151,12 @@ class PartitionMetadata(NamedTuple):
         }
 
     def write(self, directory: str, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and what the guard of its log dir does."""
+        """Replace the file durably; raises OSError, and the errors of its log dir's guard."""
         checkpoint.write_document(os.path.join(directory, FILE_NAME), self.to_document(), guard)
 
     @classmethod
     def read(cls, directory: str) -> PartitionMetadata | None:
-        """Read the file; None when there is none.
+        """Read the file; None if there is none.
 
         Raises:
             CorruptCheckpointError: it does not check out.
@@ -174,7 +175,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
-    """Make metadata of a document whose fields are all right; raises one of `fields.WRONG`."""
+    """Make metadata from a document whose fields are all valid; raises one of `fields.WRONG`."""
     fields.check_kind(document, FILE_NAME)
     known = {*kind._fields, "version", "kind"}
     moving = document.get("moving")
@@ -187,7 +188,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, moving) if moving is not None else None,
         {key: value for key, value in document.items() if key not in known},
     )
-    _ = metadata.move_record, metadata.superseded_by  # they are whole, if they are there
+    _ = metadata.move_record, metadata.superseded_by  # if they are present, they are whole
     extra = metadata.extra
     if RECOVERY_POINT_LIMIT in extra:
         fields.number(extra[RECOVERY_POINT_LIMIT], RECOVERY_POINT_LIMIT, fields.OFFSET_MAX)
@@ -196,6 +197,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give the metadata of a log whose checkpoints say nothing that a truncation cut off."""
+    """Give the metadata of a log whose checkpoints are all below what a truncation cut off."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

@@ -27,10 +27,10 @@ ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 @known_as("Log")
 class LogReader(SegmentReader):
-    """Give the reading half of a log; `Log` adds writing, `LogView` follows another process."""
+    """The reading half of a log; `Log` adds writing, `LogView` follows another process."""
 
     is_repairable = True  # by `logstore repair`
-    recovery: RecoveryEntry  # what the opening found
+    recovery: RecoveryEntry  # the damage that the opening found
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -39,12 +39,13 @@ class LogReader(SegmentReader):
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
         """Give the record at an offset, or a lazy range of offsets; negative: from the end.
 
-        A slice without a start begins at `log_start_offset`. A slice never leaves out records
-        that its start asks for: a start below `log_start_offset` raises.
+        A slice without a start begins at `log_start_offset`. A slice never leaves out records that
+        its start asks for: a start below `log_start_offset` raises.
 
         Raises:
-            OffsetOutOfRangeError: there is no record at the offset; or a slice names a start, not
-                negative, at which the log no longer or not yet has records (`slice_of`).
+            OffsetOutOfRangeError: there is no record at the offset; or the slice has a start that
+                is not negative and has no record in the log, either no longer or not yet
+                (`slice_of`).
         """
         if type(index) is int and index >= 0:
             return self.record_at(index)
@@ -73,15 +74,17 @@ class LogReader(SegmentReader):
         """Read records from an offset on; none at the log's end.
 
         Args:
-            isolation_level: "read_committed" leaves out what transactions of Kafka's producers
-                aborted, and ends where the first one that is open begins.
-            max_bytes: stop before the batch that would pass it; one batch is always read. Batches
-                count as they are stored; of what they are restored to 64 MiB are given, or this.
+            isolation_level: "read_committed" leaves out the records of aborted transactions of
+                Kafka's producers, and ends where the first open transaction begins.
+            max_bytes: stop before the batch that would exceed it; at least one batch is read.
+                Batches count as they are stored; of decompressed batches at most 64 MiB are
+                returned, or this.
 
         Raises:
-            OffsetOutOfRangeError: the offset is before the log start or behind the log end.
-            CorruptRecordBatchError: damage stands at `offset`; behind it, what is before is given.
-            RecordExpansionError: as with damage; a batch needs more memory than the store allows.
+            OffsetOutOfRangeError: the offset is before the log start or after the log end.
+            CorruptRecordBatchError: damage is at `offset`; if it is further on, the records before
+                it are returned.
+            RecordExpansionError: as for damage, if a batch needs more memory than the store allows.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
@@ -124,8 +127,8 @@ class LogReader(SegmentReader):
         Args:
             offset: where to begin; the log start by default.
             end_offset: where to stop, exclusive; the log end at the call by default.
-            zero_copy: give views of the mapped file instead of bytes of their own. They stay valid
-                when the log goes on; a disk that fails later kills the process that looks at them.
+            zero_copy: give views of the mapped file instead of copies of its bytes. They stay valid
+                while the log grows; if the disk fails later, an access to them kills the process.
             isolation_level: as in `read`.
         """
         flag(zero_copy, "zero_copy")
@@ -143,11 +146,11 @@ class LogReader(SegmentReader):
         return committed(self, offset, end_offset, options)
 
     def __iter__(self) -> Iterator[Record]:
-        """Go through all records from `log_start_offset` to the end at this moment.
+        """Iterate over all records from `log_start_offset` to the current end.
 
-        To notice what retention deleted, name the offset: `log[offset:]` raises.
+        To detect that retention deleted records, name the offset: `log[offset:]` raises.
         """
-        batches_now = self._range(None, None)  # its range is that of the call
+        batches_now = self._range(None, None)  # its range is fixed at the call
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -155,9 +158,9 @@ class LogReader(SegmentReader):
         return self[:].__arrow_c_stream__(requested_schema)
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
-        """Read whole encoded batches from the one that holds `offset` on, for a follower.
+        """Read whole encoded batches from the one that contains `offset` on, for a follower.
 
-        Gives one batch at least, then as many as fit into `max_bytes`; nothing at the log's end.
+        Returns at least one batch, then as many as fit into `max_bytes`; nothing at the log's end.
         """
         from logstore.log.read.raw import read_raw
 
@@ -167,7 +170,7 @@ class LogReader(SegmentReader):
         """Yield records as they come, from an offset, "start" or "end" on.
 
         Args:
-            timeout: stop when nothing new came for so many seconds; None waits for ever.
+            timeout: stop if no new record came for this many seconds; None waits without limit.
         """
         timeout = timeout_of(timeout)
         self._check()
@@ -194,7 +197,7 @@ class LogReader(SegmentReader):
                 return
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
-        """Give the first offset whose timestamp is at or after `timestamp`; None when none is.
+        """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
         Args:
             timestamp: ms since the epoch, or a datetime with a zone.
@@ -206,5 +209,5 @@ class LogReader(SegmentReader):
         return first_offset_at(self, timestamp_of(timestamp, "timestamp"))
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` is there; False when the time is over first."""
+        """Wait until the record at `offset` exists; False if the time ends first."""
         raise NotImplementedError

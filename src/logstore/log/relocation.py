@@ -1,8 +1,8 @@
-"""Let a log be moved: what a mover reads of it, writes into its metadata, and swaps under its lock.
+"""Let a log be moved: what a mover reads, writes into the metadata, and swaps under the lock.
 
-The order of a swap is the mover's; here is what of it concerns the log alone. Readers are never
-stopped: they go on with the files they hold, and whoever fails on one that was renamed looks the
-log up anew (see `segment_reader`).
+The mover decides the order of a swap; this module holds the log's part of it. Readers are never
+stopped: they continue with the files that they hold. A reader that fails on a renamed file looks
+the log up again (see `segment_reader`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
-    """Give the segments of this moment; the last one is the active one."""
+    """Give the current segments; the last one is the active one."""
     log._check()
     return log._view[0]
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Tell which move is under way, as the metadata has it."""
+    """Give the move under way, as the metadata records it."""
     return log._metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Give the rates that an earlier process held the move under way to."""
+    """Give the rates that an earlier process set for the move under way."""
     rates = log._metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
@@ -57,7 +57,7 @@ def epochs_of(log: Log) -> list[tuple[int, int]]:
 
 
 def whose_epochs(log: Log) -> OfLog:
-    """Say of which log a copy of its leader epochs is, and where that log starts."""
+    """Name the log that a copy of its leader epochs belongs to, and where that log starts."""
     start = log._confirmed_start
     return log._of_log(None if start is None else log.log_start_offset)
 
@@ -66,10 +66,10 @@ def whose_epochs(log: Log) -> OfLog:
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Note durably which move is under way; with None, that none is, and no copy is to follow.
+    """Record durably which move is under way; with None, that there is none and will be no copy.
 
     Args:
-        rates: with which the move goes on in a later process.
+        rates: the rates with which a later process continues the move.
     """
     with log._flush_lock, hung_locks.held(log, "_flush_lock"):
         log._check()
@@ -83,7 +83,7 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
-    """Note durably, before the swap, which copy is about to take this one's place."""
+    """Record durably, before the swap, which copy is about to take this one's place."""
     with log._flush_lock, hung_locks.held(log, "_flush_lock"):
         log._check()
         metadata = log._metadata.with_superseded_by(superseded_by)
@@ -103,20 +103,20 @@ def settle(log: Log) -> None:
 
 @contextmanager
 def held(log: Log) -> Iterator[None]:
-    """Keep everybody from writing, flushing, truncating and retaining; readers go on."""
+    """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
     with log._flush_lock, log._lock, hung_locks.held(log, "_flush_lock", "_lock"):
         log._check_writable()
         yield
 
 
 def hide(log: Log) -> None:
-    """Tell readers that the files are about to go elsewhere; both locks are held."""
+    """Show readers that the files are about to be renamed; both locks are held."""
     for segment in log._view[0]:
         segment.is_dropped = True
 
 
 def show(log: Log) -> None:
-    """Tell readers that the files stay where they were; both locks are held."""
+    """Show readers that the files stay where they were; both locks are held."""
     for segment in log._view[0]:
         segment.is_dropped = False
 
@@ -132,12 +132,12 @@ def point_to(
     old = log._view[0]
     epochs = LeaderEpochs(directory, log._epochs.entries)
     end = segments[-1].end_offset
-    with log._appended:  # what `detach` holds too: it lets go of the old directory or of the new
+    with log._appended:  # `detach` takes it too, and so closes either the old directory or the new
         log._log_dir, log._directory, log._metadata = log_dir, directory, metadata
         log._epochs = epochs
         log._unflushed, log._names_changed = [], 0
         log._activate(segments, log._foreign_magic)  # the bytes are the same: nothing is read
-        if log._is_left_by_dir:  # the old disk failed when nothing was left to do on it
+        if log._is_left_by_dir:  # the old disk failed when no work was left on it
             log._unavailable, log._is_left_by_dir = None, False
     log._recovery_point = max(end, metadata.log_start_offset)
     log._flushed_ms = log._now_ms()

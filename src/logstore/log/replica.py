@@ -1,4 +1,4 @@
-"""Hold what a log is, and the segments that readers see.
+"""Hold the identity of a log, and the segments that readers see.
 
 `_view` is one tuple, the segments and their base offsets, that the writer replaces whole; a reader
 takes it once and needs no lock.
@@ -36,7 +36,7 @@ def view_of(segments: list[Segment]) -> View:
 
 @known_as("Log")
 class Replica:
-    """Know a log's identity, range and segments; `LogReader` adds reading."""
+    """A log's identity, range and segments; `LogReader` adds reading."""
 
     def __init__(
         self,
@@ -52,12 +52,13 @@ class Replica:
         self._directory = directory
         self._environment = environment
         self._log_start_offset = metadata.log_start_offset
-        # What is known of Kafka's transactions, by segment and its size (`log/read/transactions`).
+        # The known events of Kafka's transactions, by segment and its size
+        # (`log/read/transactions`).
         self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
         self._view: View = ((), [])
         self._unavailable: Callable[[], LogStoreError] | None = None
 
-    # --- what it is ---------------------------------------------------------------------------
+    # --- identity ----------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return (
@@ -67,7 +68,7 @@ class Replica:
         )
 
     def _is_closed(self) -> bool:
-        """Tell whether the log was closed, by itself or with its store."""
+        """Check whether the log was closed, by itself or with its store."""
         reason = None if self._unavailable is None else self._unavailable()
         return isinstance(reason, LogClosedError)
 
@@ -88,7 +89,7 @@ class Replica:
 
     @property
     def topic_id(self) -> bytes:
-        """16 bytes that tell this topic from a later one of the same name."""
+        """16 bytes that distinguish this topic from a later one of the same name."""
         return self._metadata.topic_id
 
     @property
@@ -104,7 +105,7 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are on every replica; there is one, so it is the log end offset."""
+        """Below it records are on every replica; there is only one, so it is the log end offset."""
         return self.log_end_offset
 
     @property
@@ -113,10 +114,10 @@ class Replica:
         return sum(segment.size_bytes for segment in self._view[0])
 
     def __len__(self) -> int:
-        """Count the offsets that the log spans; of a closed log, those that it had.
+        """Count the offsets that the log spans; for a closed log, those that it had.
 
-        There may be fewer records: a repair and Kafka's compaction leave gaps. To count records:
-        `sum(len(batch) for batch in log.read_batches())`.
+        There may be fewer records: a repair and Kafka's compaction leave gaps. To count the
+        records: `sum(len(batch) for batch in log.read_batches())`.
         """
         return self.log_end_offset - self.log_start_offset
 
@@ -124,7 +125,7 @@ class Replica:
         return True
 
     def _check(self) -> None:
-        """Refuse to work when closed, forked, offline or suspect."""
+        """Refuse to work if closed, forked, offline or SUSPECT."""
         if self._unavailable is not None:
             raise self._unavailable()
         if self._log_dir.is_refusing:
@@ -136,10 +137,10 @@ class Replica:
         )
 
     def _refresh(self) -> None:
-        """Look for what another process has changed; the owner knows already."""
+        """Read what another process has changed; the owner knows it already."""
 
     def _look_anew(self) -> None:
-        """Look again, whatever is known already: a file was gone that was there."""
+        """Read the directory again, whatever is known: a file that was there is gone."""
 
     def _stale(self, segment: Segment) -> None:
         """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
@@ -147,10 +148,10 @@ class Replica:
             time.sleep(SWAP_PAUSE_SECONDS)
 
     def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return when damage was only the sight of a change; raises `error` when it is damage.
+        """Return if damage was only a change under way; raises `error` if it is damage.
 
         Args:
-            seen: the view of before the read.
+            seen: the view before the read.
         """
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self._out_of_range(offset) from error
@@ -167,7 +168,7 @@ class Replica:
         if offset < segment.base_offset:
             raise corrupt(segment, 0, f"the segments before it, from {offset} on, are missing")
         if offset >= segment.end_offset and number + 1 < len(segments):
-            reason = f"offsets {segment.end_offset} to {bases[number + 1]} are missing behind it"
+            reason = f"offsets {segment.end_offset} to {bases[number + 1]} are missing after it"
             raise corrupt(segment, segment.size_bytes, reason)
         return segment
 
@@ -187,9 +188,9 @@ class Replica:
             raise self._out_of_range(outside)
 
     def _take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
-        """Raise for a file of this log; of one that it has no more, the disk is another's matter.
+        """Raise for a file of this log; for a file that it no longer has, the error is ignored.
 
-        A reader may still stand in the directory that a move left, on a disk that fails now.
+        A reader may still read in the directory that a move left, on a disk that fails now.
         """
         if not segment.is_dropped:
             raise self._failed(error) from error
@@ -198,7 +199,7 @@ class Replica:
             raise self._out_of_range(offset) from error
 
     def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Go on after a file was gone: dropped by us it is looked up anew, else it is damage."""
+        """Continue after a file was gone: if this log dropped it, read again, else it is damage."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:

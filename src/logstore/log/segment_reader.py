@@ -1,8 +1,8 @@
 """Read a log's records from its segments: one by its offset, or batches of a range of offsets.
 
-Readers take no lock: everything a read needs hangs on the tuple of segments that it took at its
-start. A read that finds a segment dropped under it (truncated, retained, moved) takes the new tuple
-and goes on by offset.
+Readers take no lock: a read uses only the tuple of segments that it took at its start. If a segment
+is dropped during a read (truncated, retained, moved), the read takes the new tuple and continues by
+offset.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from logstore.log.segments.segment import INDEX, Block, Segment
 
 @known_as("Log")
 class SegmentReader(Replica):
-    """Read from the segments of a log; `LogReader` gives this its public face."""
+    """Reads from the segments of a log; `LogReader` is the public face."""
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError where there is none, as at -1."""
+        """Give one record; raises OffsetOutOfRangeError if there is none, as at -1."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         segments, bases = self._view
@@ -49,7 +49,7 @@ class SegmentReader(Replica):
                         end = start + size
                     else:
                         start, end = start + starts[at], start + starts[at + 1]
-                    # What NamedTuple's own constructor does, in half the time.
+                    # This is what NamedTuple's own constructor does, in half the time.
                     return new_tuple(
                         Record,
                         (
@@ -73,7 +73,7 @@ class SegmentReader(Replica):
         return batch.record(at, self.topic, self.partition)
 
     def _segment_at(self, offset: int) -> Segment:
-        """Give the segment that holds an offset; what looks like a gap is looked at twice."""
+        """Give the segment that contains an offset; an apparent gap is checked twice."""
         while True:
             seen = self._view
             try:

@@ -1,9 +1,9 @@
-"""Read the small files of one log, and keep of them what can be believed.
+"""Read the small files of one log, and keep what can be trusted.
 
-Each says whose it is: `partition.metadata` and `leader-epoch-checkpoint` carry the topic, the
+Each file names its log: `partition.metadata` and `leader-epoch-checkpoint` carry the topic, the
 partition and the topic id, each row of the log dir's offsets checkpoints a topic id. So does each
-index file. A file that most of the others contradict is not used, is reported, and is made anew.
-All this comes before anything is deleted. Nothing is written here.
+index file. A file that most of the others contradict is not used, is reported, and is rewritten.
+All this comes before anything is deleted. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logstore.names import ReplicaDirName, TopicPartition
 
 
 class Checkpointed(NamedTuple):
-    """What the offsets checkpoints of a log dir say of one log; None: unknown.
+    """What the offsets checkpoints of a log dir record about one log; None: unknown.
 
     Attributes:
         topic_ids: those that the two rows name.
@@ -41,13 +41,13 @@ class Checkpointed(NamedTuple):
 
 
 class SmallFiles(NamedTuple):
-    """What is believed of the small files of a log.
+    """The contents of a log's small files that are trusted.
 
     Attributes:
-        metadata: with the log start that is believed; made anew where the file is not.
-        words: what the files say of the log start.
-        epochs: None where the file is not there, or not believed.
-        to_write: a file is wrong, so both are to be written anew.
+        metadata: with the log start that is used; made up if the file is not usable.
+        words: what the files record about the log start.
+        epochs: None if the file is missing, or not used.
+        to_write: a file is wrong, so both are to be rewritten.
     """
 
     metadata: PartitionMetadata
@@ -59,7 +59,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Give the start of a log of these ends; behind its end only if two files say so."""
+        """Give the start of a log with these ends; after its end only if two files say so."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -67,7 +67,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory, or make some up for one that has none of its own."""
+    """Read the metadata in a directory, or make some up if it has none of its own."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -87,10 +87,10 @@ def read_small_files(
 
     Args:
         list_segments: lists the segments; called only if the files leave a doubt.
-        new_topic_id: gives the id of a log of which no file names any.
+        new_topic_id: gives the id of a log if no file names one.
 
     Raises:
-        ReplicaOfflineError: the directory is that of another partition.
+        ReplicaOfflineError: the directory belongs to another partition.
         UnsupportedFormatError: a later version wrote it.
         OSError: the disk failed.
     """
@@ -99,7 +99,7 @@ def read_small_files(
     metadata, lost = _read_metadata(directory)
     epochs, reason = LeaderEpochs.read_or_reason(directory)
     if reason:
-        warnings.append(f"{EPOCHS_NAME} is not used and made anew: {reason}")
+        warnings.append(f"{EPOCHS_NAME} is not used and is rewritten: {reason}")
     of_log = epochs.of_log if epochs is not None else None
     is_of_another = of_log is not None and of_log[:2] != (topic, partition)
     is_named = metadata is not None and metadata[:2] == (topic, partition)
@@ -113,13 +113,13 @@ def read_small_files(
         metadata, lost = (None, whose) if whose else (metadata, "")
     if of_log is not None and (is_of_another or of_log.topic_id != topic_id):
         reason = f"is of {of_log.topic}-{of_log.partition}, topic id {of_log.topic_id.hex()}"
-        warnings.append(f"{EPOCHS_NAME} {reason}: it is made anew")
+        warnings.append(f"{EPOCHS_NAME} {reason}: it is rewritten")
         epochs = None
     if metadata is None:
-        made = f"{FILE_NAME} {lost}: made anew with the default configuration"
+        made = f"{FILE_NAME} {lost}: rewritten with the default configuration"
         warnings.append(made + ("" if topic_id else " and a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
-    # One of an earlier version names no topic id: it is no second word beside another.
+    # A file of an earlier version names no topic id: it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
     words = Words(
         None if metadata is None else metadata.log_start_offset,
@@ -136,10 +136,10 @@ def read_small_files(
 def _is_foreign(
     metadata: PartitionMetadata, key: TopicPartition, topic_id: bytes | None, directory: str
 ) -> str:
-    """Say of which other log the metadata is; "" where it is that of the log of this name.
+    """Say which other log the metadata belongs to; "" if it is the log of this name.
 
     Raises:
-        ReplicaOfflineError: the other files are of that log, too: the directory is.
+        ReplicaOfflineError: the other files belong to that log too, so the directory does.
     """
     whose = f"is of {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
@@ -159,7 +159,7 @@ def _choose_start(
     rows: Callable[[], list[SegmentFiles]],
     warnings: list[str],
 ) -> LogStart:
-    """Choose the log start, and note what contradicts it."""
+    """Choose the log start, and record what contradicts it."""
     start = choose(words, lambda: rows()[0].base_offset if rows() else 0)
     if start.doubt:
         warnings.append(start.doubt)
@@ -172,9 +172,9 @@ def _choose_start(
 
 
 def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
-    """Read `partition.metadata`, or why there is none."""
+    """Read `partition.metadata`, or give the reason why there is none."""
     try:
-        return PartitionMetadata.read(directory), "is not there"
+        return PartitionMetadata.read(directory), "is missing"
     except CorruptCheckpointError as error:
         return None, error.reason
 
@@ -182,12 +182,12 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Keep the recovery point and the log start that are not of another topic of this name."""
+    """Keep the recovery point and the log start if they are not another topic's of this name."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):
         is_other = offset is not None and whose is not None and whose != topic_id
         if is_other:
-            warnings.append(f"{name} is not used: it is of another topic of this name")
+            warnings.append(f"{name} is not used: it belongs to another topic of this name")
         kept.append(None if is_other else offset)
     return kept[0], kept[1]

@@ -1,15 +1,15 @@
 """Read a log that another process owns and may be writing: no lock, no map, no write.
 
-Every read first looks whether the directory changed (rolled, truncated, retained) or the last
-segment grew. A batch that is not whole at the very end means "not yet"; a file that is gone means
-look again, then OffsetOutOfRangeError; never a failure of the log dir. Appended records are seen
-before they are flushed: after a power cut the owner may give their offsets to others. So it may
-after a Ctrl-C between the write of a batch and the return of its append: the batch is taken back,
-and whoever looked in between saw it. The next look finds what stands there now.
+Every read first checks whether the directory changed (rolled, truncated, retained) or the last
+segment grew. A batch that is not whole at the very end is not yet written. If a file is gone, the
+view lists the directory again, then raises OffsetOutOfRangeError; the log dir never counts as
+failed. Appended records are visible before they are flushed: after a power cut the owner may give
+their offsets to others. So it may after a Ctrl-C between the write of a batch and the return of its
+append: the batch is removed, although a reader may have seen it.
 
-A listing is no snapshot: its names are looked at one after the other while the owner works. So
-where a segment ends is believed only of a file and its successor that were there at one moment, and
-a segment whose file or successor is another one by now is taken anew.
+A listing is no snapshot: its names are read one after the other while the owner works. So the end
+of a segment is trusted only if its file and the next segment's existed at the same moment. A
+segment whose file or successor was replaced is read again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from logstore.log.write.encode import TIMESTAMP_MAX
 from logstore.names import parse_dir_name, segment_file_name
 
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
-# A directory that changed so recently may change again within the same tick of the clock.
+# A directory that changed this recently may change again within the same tick of the clock.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 Believed = small_files.SmallFiles | None
@@ -61,7 +61,7 @@ def open_view(
     kind: type[LogView] | None = None,
     checkpointed: small_files.Checkpointed | None = None,
 ) -> LogView:
-    """Open the log in the directory `name` to be read beside its owner; raises LogStoreError."""
+    """Open the log in the directory `name` for reading beside its owner; raises LogStoreError."""
     parsed = parse_dir_name(name)
     assert parsed is not None
     directory = join(log_dir.path, name)
@@ -80,7 +80,7 @@ def open_view(
 
 
 class Known(NamedTuple):
-    """Carry a segment of the view, and from which files it was learned."""
+    """A segment of the view, and the files that its facts came from."""
 
     row: SegmentFiles
     next_base: int | None
@@ -88,7 +88,7 @@ class Known(NamedTuple):
 
 
 class LogView(LogReader):
-    """Follow a log that another process writes; it reads as a `Log` does and refuses to write."""
+    """Follows a log that another process writes; it reads as a `Log` does and refuses to write."""
 
     def __init__(
         self,
@@ -106,14 +106,14 @@ class LogView(LogReader):
         self._scan: Scan | None = None
         self._last: Segment | None = None
         self._last_checksum: int | None = None
-        # Opens what the store has of this partition by now; set by a store.
+        # Opens the store's current log of this partition; set by a store.
         self.find_anew: Callable[[], LogReader | None] = lambda: None
         self.checkpointed = small_files.Checkpointed()  # of the log dir, when the log was opened
 
     # --- following ------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Look at the directory; a file that vanishes meanwhile means: look again."""
+        """Check the directory for changes; if a file vanishes meanwhile, check again."""
         for _ in range(LOOKS_MAX):
             try:
                 with self._refreshing:
@@ -134,7 +134,7 @@ class LogView(LogReader):
             raise self._failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Go on where a move has put the replica; False when it is nowhere any more."""
+        """Continue where a move has put the replica; False if it is gone."""
         found = self.find_anew()
         if found is None or found.topic_id != self.topic_id:
             return False
@@ -146,7 +146,7 @@ class LogView(LogReader):
         return True
 
     def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Look at the directory anew: what seemed damaged may have been about to change."""
+        """Read the directory again: apparent damage may have been a change under way."""
         before = self._facts_of(offset)
         self._look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
@@ -155,7 +155,7 @@ class LogView(LogReader):
             raise error
 
     def _facts_of(self, offset: int) -> tuple[int, int] | None:
-        """Give what may change of an offset's segment while the view stays the same one."""
+        """Give the facts of an offset's segment that may change while the view stays the same."""
         segments, bases = self._view
         number = bisect_right(bases, offset) - 1
         return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
@@ -171,13 +171,13 @@ class LogView(LogReader):
             self._grow(self._view[0][-1])
 
     def relist(self) -> None:
-        """Take what stands in the directory now, keeping what is known of files that stayed."""
+        """List the directory again, keeping what is known of unchanged files."""
         old, small = self._known, self._read_small_files()
         if small is not None:
             old = {} if small.metadata.topic_id != self.topic_id else old
             self._metadata, self.recovery.warnings = small.metadata, small.warnings
         rows = self._rows()
-        if not rows:  # so it seems where a directory was renamed after it had given its names
+        if not rows:  # this happens if a directory was renamed after it had given its names
             files.stat(self._directory)
         known = {
             row.base_offset: self._take(row, old.get(row.base_offset), follower)
@@ -191,7 +191,7 @@ class LogView(LogReader):
             self._view = view_of(segments)
 
     def _forget_known(self, stayed: list[Segment]) -> None:
-        """Let go of the files of segments that are not among those that stayed."""
+        """Release the files of segments that are gone or were replaced."""
         ids = set(map(id, stayed))
         for one in self._known.values():
             if id(one.segment) not in ids:
@@ -199,7 +199,7 @@ class LogView(LogReader):
                 one.segment.forget(self._environment)
 
     def _read_small_files(self) -> Believed:
-        """Read what the small files say; raises OSError, LogStoreError."""
+        """Read the small files; raises OSError, LogStoreError."""
         place, told = (self._directory, self.topic, self.partition), self.checkpointed
         return small_files.read_small_files(*place, told, self._rows, lambda: self.topic_id)
 
@@ -210,7 +210,7 @@ class LogView(LogReader):
     def _start_of(
         self, rows: list[SegmentFiles], small: small_files.SmallFiles | None, end_offset: int
     ) -> int:
-        """Say where the log starts: as its small files say, whatever its first segment is."""
+        """Give the log start from its small files, whatever its first segment is."""
         if small is None:
             return self._log_start_offset
         return small.start_within(rows[0].base_offset if rows else 0, end_offset)
@@ -221,7 +221,7 @@ class LogView(LogReader):
         return segment
 
     def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
-        """Learn where a segment ends: from its trailer, from the next one, or by walking it."""
+        """Find where a segment ends: from its trailer, from the next segment, or by walking it."""
         segment = None
         if known is not None and known.row.inode == row.inode:
             if follower is not None and known[:2] == (row, follower.base_offset):
@@ -241,17 +241,17 @@ class LogView(LogReader):
         return Known(row, follower.base_offset, segment)
 
     def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Let a segment end where the next one begins, which was begun behind its last batch.
+        """Let a segment end where the next one begins, which was begun after its last batch.
 
-        Both were there at one moment, if the file that was listed stands there still after the
-        next one was seen: a truncation removes that one first.
+        Both existed at one moment if the listed file is still there after the next one was seen: a
+        truncation removes the next one first.
         """
         files.stat(join(self._directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)
         if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
             raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
         if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
-            segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: anything may stand in it
+            segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: it may hold any timestamp
         segment.size_bytes, segment.end_offset = facts.st_size, follower.base_offset
         segment.index = segment.time_index = None
 
@@ -271,7 +271,7 @@ class LogView(LogReader):
         segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
 
     def _begin_scan(self, segment: Segment) -> None:
-        """Begin to follow the last segment, from what its index files know of it."""
+        """Begin to follow the last segment, from what its index files record."""
         self._last, self._last_checksum = segment, None
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
@@ -301,7 +301,7 @@ class LogView(LogReader):
         self._scan.last_epoch = segment.last_epoch
 
     def _grow(self, segment: Segment) -> None:
-        """Walk what was appended to the last segment since the last look."""
+        """Walk what was appended to the last segment since the last check."""
         if segment is not self._last or segment.index is None:
             self._begin_scan(segment)
         scan = self._scan
@@ -309,8 +309,8 @@ class LogView(LogReader):
         handle = segment.handle(self._environment)
         fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # an inode's number is given again when its file is gone
-            raise FileNotFoundError(errno.ENOENT, "another file by now", segment.log_path)
+            self._last = None  # a later file may get the same inode number
+            raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:
             before = scan.position
@@ -320,7 +320,7 @@ class LogView(LogReader):
                 segment.take(scan)
 
     def _tail_of(self, fd: int, scan: Scan) -> int:
-        """Read the checksum of the last batch walked over."""
+        """Read the checksum of the last batch that was walked."""
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def _look_anew(self) -> None:
@@ -341,12 +341,12 @@ class LogView(LogReader):
         return UnknownPartitionError(topic=self.topic, partition=self.partition)
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError where there is none."""
+        """Give one record; raises OffsetOutOfRangeError if there is none."""
         self._refresh()
         return super().record_at(offset)
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` is there; False when the time is over first."""
+        """Wait until the record at `offset` exists; False if the time ends first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS_MIN
@@ -363,12 +363,12 @@ class LogView(LogReader):
             pause = min(pause * 1.5, POLL_SECONDS_MAX)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """Check every batch and how segments follow one another; give what is wrong."""
+        """Check every batch, and that the segments are contiguous; returns the damage."""
         from logstore.log.recovery.verification import verify_all
 
         return verify_all(self, callback(progress, "progress"), is_owner=False)
 
-    # --- what it refuses ------------------------------------------------------------------------
+    # --- what a view refuses --------------------------------------------------------------------
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         """Refuse: another process owns this log."""
@@ -385,7 +385,7 @@ class LogView(LogReader):
         raise ReadOnlyStoreError(reason, path=self._directory)
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Let go of every file; from now on every call raises a copy of `reason`. See `Log`."""
+        """Release every file; from now on every call raises a copy of `reason`. See `Log`."""
         if of is not None and of is not self._log_dir:
             return
         kind, message, facts = type(reason), str(reason), reason.facts
@@ -394,7 +394,7 @@ class LogView(LogReader):
             segment.leave(self._environment)
 
     def close(self, flush: bool = True) -> None:
-        """Let go of every file; twice is fine."""
+        """Release every file; closing twice is allowed."""
         if self._unavailable is None:
             name = f"{self.topic}-{self.partition}"
             reason = f"the log {name} was closed: ask the store for it again"

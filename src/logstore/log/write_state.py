@@ -1,4 +1,4 @@
-"""Hold the state of the writing half of a log: its locks, its active segment, what is not flushed.
+"""Hold the state of the writing half of a log: its locks, its active segment, its unflushed part.
 
 Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
 the view is the active one; `_writer` is its descriptor, held while it has unflushed bytes; every
@@ -44,7 +44,7 @@ UNFLUSHED_SEGMENTS_MAX = 32
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment whose bytes may not be on the disk; without a handle when an earlier process wrote it.
+# A segment whose bytes may not be on the disk; without a handle if an earlier process wrote it.
 Unflushed = tuple[Segment, Handle | None]
 
 
@@ -64,7 +64,7 @@ def require_layout(config: LogConfig, path: str) -> None:
 
 @known_as("Log")
 class WriteState(LogReader):
-    """Hold what the rooms that write share; `LogWriter` adds how an append is done."""
+    """The fields that the writing rooms share; `LogWriter` adds the append itself."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class WriteState(LogReader):
         self._kept = ""
         # Set with `_unavailable`: only its log dir is gone, and a move may still save the log.
         self._is_left_by_dir = False
-        # Set by a close that flushed everything: there is nothing left to do for this log then.
+        # Set by a close that flushed everything: no work is left for this log then.
         self.is_closed_whole = False
         self._epochs = LeaderEpochs(directory)
         # How often they changed since they were last made durable: a flush forgets what it saw.
@@ -137,11 +137,12 @@ class WriteState(LogReader):
         self._flush_messages = config.flush_messages or NEVER
 
     def _bound_batches(self, config: LogConfig, environment: LogEnvironment) -> None:
-        """Say how large batches may become: stored, and in memory."""
+        """Set how large batches may become, stored and in memory."""
         self._max_message_bytes = config.max_message_bytes
         self._expansion_bytes_max = environment.record_expansion_bytes_max
-        # What of small appends goes into one batch. Each record adds at least a sixteenth of the
-        # memory that it needs once it is decoded (`encode.size_max`), so no batch needs too much.
+        # How much of small appends goes into one batch. Each record adds at least a sixteenth of
+        # the memory that it needs once it is decoded (`encode.size_max`), so no batch needs too
+        # much.
         self._gathered_bytes_max = min(
             config.max_message_bytes - encode.BATCH_OVERHEAD_BYTES, self._expansion_bytes_max // 16
         )
@@ -164,12 +165,12 @@ class WriteState(LogReader):
         dirty = self._environment.dirty
         dirty.add(self)
         if len(dirty) > self._environment.handles.capacity:
-            self._flush_at = 0  # too many to hold: this append flushes and lets go
+            self._flush_at = 0  # too many to hold: this append flushes and releases
         self._leave_if_detached(active)
         return writer
 
     def _leave_if_detached(self, segment: Segment) -> None:
-        """Keep nothing open behind the back of who let go of the log; the lock is held."""
+        """Close everything if the log was detached meanwhile; the lock is held."""
         if self._unavailable is not None:
             self._unflushed, self._writer = [], None
             self._environment.dirty.discard(self)
@@ -193,7 +194,7 @@ class WriteState(LogReader):
             self._room_bytes = 0
 
     def _undo_write(self, position: int) -> LogStoreError | None:
-        """Cut off what a failed write left behind the last whole batch (R7)."""
+        """Cut off what a failed write left after the last whole batch (R7)."""
         if not self._log_dir.is_offline:
             try:
                 if self._writer is not None:
@@ -227,7 +228,7 @@ class WriteState(LogReader):
         self._foreign_magic, self._half_made = foreign_magic, ()
 
     def _room_in(self, active: Segment, foreign_magic: int) -> int:
-        """Say how many bytes a segment takes before `_make_room` has to be asked."""
+        """Say how many bytes a segment takes before `_make_room` has to be called."""
         is_full = (
             len(active.index or ()) >= self._index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
@@ -240,7 +241,7 @@ class WriteState(LogReader):
         return self._recovery_point
 
     def _count_from_flushed(self) -> None:
-        """Say at which append `flush_messages` will flush next."""
+        """Compute the append at which `flush_messages` will flush next."""
         self._flush_at = self._recovery_point + self._flush_messages - 1
 
     def _of_log(self, log_start_offset: int | None) -> OfLog:
@@ -267,12 +268,12 @@ class WriteState(LogReader):
     # --- its end ----------------------------------------------------------------------------------
 
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
-        """Let go of every file at once; from now on every call raises a copy of `reason`.
+        """Release every file at once; from now on every call raises a copy of `reason`.
 
         It may be called under the log's locks, so it tells no subscriber: see `host.tell_end`.
 
         Args:
-            of: only if the log is in this log dir: it may just have been moved away from it.
+            of: only if the log is in this log dir: a move may just have taken it elsewhere.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self._appended:
@@ -280,7 +281,7 @@ class WriteState(LogReader):
                 return
             self._is_left_by_dir = of is not None
             self._unavailable = lambda: kind(message, **facts)
-            # Taken here and closed below: behind this a swap may serve it from elsewhere again.
+            # Taken here and closed below: after this a swap may serve it from elsewhere again.
             segments, held = self._view[0], (self._unflushed, self._writer)
             self._unflushed, self._writer = [], None
             self._environment.dirty.discard(self)

@@ -1,8 +1,8 @@
 """Write batches to a log's active segment, roll it, and make it durable.
 
 One thread writes at a time, under `_lock`; readers take no lock (see `segment_reader`). Syncs
-happen under `_flush_lock` alone, so neither appends nor reads wait for the disk; `_flush_lock` is
-taken first where both are needed.
+happen under `_flush_lock` alone, so neither appends nor reads wait for the disk. Code that needs
+both locks takes `_flush_lock` first.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @known_as("Log")
 class LogWriter(WriteState):
-    """Give the writing half of a log: batches in, bytes on the disk; `Log` gives it its face."""
+    """The writing half of a log: batches in, bytes on the disk; `Log` is the public face."""
 
     def _check_appendable(self) -> None:
-        """Refuse to append; called under the lock. A full disk is asked whether it still is."""
+        """Refuse to append; called under the lock. A full disk is asked for its space again."""
         self._check_writable()
         if self._log_dir.is_refusing_appends:
             with held(self, "_lock"):
                 self._log_dir.check_appendable()
 
-    # --- how an append is done ------------------------------------------------------------------
+    # --- the append itself --------------------------------------------------------------------
 
     def _build(
         self,
@@ -70,11 +70,11 @@ class LogWriter(WriteState):
         return payload
 
     def _append_payload(self, payload: AnyPayload, receipt: list[int] | None = None) -> int:
-        """Frame and write one batch; give its base offset.
+        """Encode and write one batch; give its base offset.
 
         Args:
-            receipt: its first item becomes the base offset as soon as the records stand, so that
-                who is interrupted afterwards knows.
+            receipt: its first item becomes the base offset as soon as the records are in the log,
+                so that a caller that is interrupted afterwards knows it.
         """
         size = payload.size_bytes
         with self._lock:
@@ -126,7 +126,7 @@ class LogWriter(WriteState):
         max_timestamp: int,
         epoch: int,
     ) -> None:
-        """Write one batch behind the last and publish it; called under the lock."""
+        """Write one batch after the last and publish it; called under the lock."""
         self._writing = position = active.size_bytes
         try:
             writer = self._writer
@@ -152,9 +152,9 @@ class LogWriter(WriteState):
             try:
                 raise (self._undo_write(position) or failure) from error
             finally:
-                del failure  # its traceback holds this frame, and the frame a descriptor
-        except BaseException:  # interrupted: nobody is to find what was not published
-            self._half_made, self._room_bytes = roll.TORN, 0  # calls nothing
+                del failure  # its traceback holds this frame, and the frame holds a descriptor
+        except BaseException:  # interrupted: readers must not find what was not published
+            self._half_made, self._room_bytes = roll.TORN, 0  # this line calls nothing
             self._undo_write(position)
             raise
         finally:
@@ -169,11 +169,11 @@ class LogWriter(WriteState):
             self._room_bytes = 0
 
     def _write_batches(self, batches: batch_group.Group) -> None:
-        """Write several batches behind the last, all or nothing; called under the lock."""
+        """Write several batches after the last, all or none; called under the lock."""
         batch_group.write(self, batches)
 
     def _make_room(self, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
-        """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
+        """Roll if a batch of a layout does not fit into the active segment; the lock is held."""
         return roll.make_room(self, size_bytes, is_due, magic)
 
     def _roll(self, base_offset: int) -> None:
@@ -181,7 +181,7 @@ class LogWriter(WriteState):
         roll.roll(self, base_offset)
 
     def _after_append(self, offset: int) -> None:
-        """Wake who waits for records; flush when flush_messages or the open files ask for it."""
+        """Wake threads that wait for records; flush if flush_messages or open files require it."""
         if self._waiters:
             self._arrivals.wake()
         if self._subscriptions:
@@ -192,7 +192,7 @@ class LogWriter(WriteState):
     # --- durability -----------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Make every record appended so far durable; give the new recovery point.
+        """Make every record appended so far durable; returns the new recovery point.
 
         Raises:
             LogDirOfflineError: the sync failed, so the log dir is offline now; it is not retried.
@@ -202,19 +202,21 @@ class LogWriter(WriteState):
         return self._recovery_point
 
     def _flush_to(self, offset: int) -> None:
-        """Sync in order of offset whatever is not durable below `offset`; share a running sync."""
+        """Sync in order of offset what is not durable below `offset`; share a running sync."""
         if self._recovery_point < offset or self._names_changed:
             flush.flush_to(self, offset)
 
     def _flush_appended(self, offset: int) -> None:
-        """Make what was just appended durable; no error of this is one to append it again for."""
+        """Make what was just appended durable; after an error, do not append it again."""
         try:
             self._flush_to(offset)
         except LogStoreError as error:
             if not error.retriable:
                 raise
             if isinstance(error, LogDirSuspectError):
-                more = f"; appended up to offset {offset}, which may stand or not: flush later"
+                more = (
+                    f"; appended up to offset {offset}, which may be in the log or not: flush later"
+                )
                 raise self._log_dir.suspect_error(more, retriable=False) from error
             reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
             raise LogDirError(path=self.log_dir, reason=reason) from error

@@ -1,12 +1,12 @@
-"""Read and write the catalog of a log dir: which replica lives in which directory of the store.
+"""Read and write the catalog of a log dir: which replica is in which directory of the store.
 
     replica-catalog                 text, one line an entry, appended to
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-Of the lines about one replica the highest sequence counts; `-` says that it was deleted. Every log
-dir carries the entries of the whole store, in the same bytes as long as none was away, so that a
-start reads them once. It is a hint: the directories are the truth.
+Of the lines about one replica the highest sequence counts; `-` means that it was deleted. Every log
+dir carries the entries of the whole store, in the same bytes unless a dir was missing, so that a
+start reads them once. It is a hint: the directories are right.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DELETED = "-"
 
 
 class Place(NamedTuple):
-    """Where a replica lives, and how new that is."""
+    """The directory of a replica, and how recent that entry is."""
 
     sequence: int
     directory_id: str
 
 
 class CatalogFile(NamedTuple):
-    """What a catalog says.
+    """The contents of a catalog.
 
     Attributes:
-        is_whole: every byte of it checks out; one that is not whole is to be written anew.
+        is_whole: every line's checksum holds; if not, the file is to be rewritten.
     """
 
     places: dict[TopicPartition, Place]
@@ -63,10 +63,10 @@ def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
 
 
 def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> CatalogFile:
-    """Read a catalog as far as its lines check out; one of a later version says nothing.
+    """Read a catalog as far as its lines are valid; a catalog of a later version gives nothing.
 
     Args:
-        turn: called after each hundred lines, to let others go on.
+        turn: called after each hundred lines, to let other threads run.
     """
     digest = xxhash.xxh3_64_intdigest
     places: dict[TopicPartition, Place] = {}
@@ -93,7 +93,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
 
 
 def read_catalog(dir_path: str) -> bytes | None:
-    """Read the bytes of a catalog; None when there is none, no bytes when it is no catalog.
+    """Read the bytes of a catalog; None if there is none, no bytes if it is no catalog.
 
     Raises OSError.
     """

@@ -3,10 +3,10 @@
     {"version": 1, ...}
     xxh3-64 0123456789abcdef
 
-A document that does not check out is *unknown*, never zero and never empty: the reader raises
-`CorruptCheckpointError` and whoever asked falls back on what the log itself says.
-An offsets checkpoint also names its kind and its log dir, so that a whole, valid file in the
-wrong place (copied between directories, or one kind over the other) is found out as well.
+A document whose checksum fails is *unknown*, never zero and never empty: the reader raises
+`CorruptCheckpointError`, and its caller uses what the log itself says. An offsets checkpoint also
+names its kind and its log dir, so that a whole, valid file in the wrong place (copied between
+directories, or one kind over the other) is detected too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     """Read back what `encode_document` wrote.
 
     Raises:
-        CorruptCheckpointError: any byte of it is wrong.
+        CorruptCheckpointError: its bytes are wrong anywhere.
         UnsupportedFormatError: it is whole, and of a later version.
     """
     import json
@@ -64,7 +64,7 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
-    """Refuse `Infinity` and `NaN`: they are no JSON, and no field of ours is one."""
+    """Refuse `Infinity` and `NaN`: they are not JSON, and no field here may have them."""
     raise ValueError(name)
 
 
@@ -76,11 +76,11 @@ def write_document(
 
 
 def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[str, Any] | None:
-    """Read a document; None when there is no such file.
+    """Read a document; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: it does not check out, is no regular file, or is too large.
-        OSError: the disk did not give it.
+        CorruptCheckpointError: its checksum fails, it is no regular file, or it is too large.
+        OSError: the disk could not give it.
     """
     try:
         data = files.read_file(path, bytes_max)
@@ -92,11 +92,11 @@ def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[
 
 
 class Offsets(NamedTuple):
-    """What an offsets checkpoint says.
+    """The contents of an offsets checkpoint.
 
     Attributes:
-        topic_ids: of the replicas of which it is said: an offset of an earlier topic of the same
-            name is not that of a later one. Earlier versions wrote none.
+        topic_ids: of the replicas in the rows: an offset of an earlier topic of the same name is
+            not that of a later one. Earlier versions wrote none.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -113,18 +113,18 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # Beside the rows and in their order: earlier versions read the rows, and pass this over.
+        # Beside the rows and in their order: earlier versions read the rows and ignore this.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)
 
 
 def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
-    """Read an offsets checkpoint; None when there is no such file.
+    """Read an offsets checkpoint; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: it does not check out, or belongs elsewhere.
-        OSError: the disk did not give it.
+        CorruptCheckpointError: its checksum fails, or it belongs elsewhere.
+        OSError: the disk could not give it.
     """
     document = read_document(path, files.LIST_BYTES_MAX)
     if document is None:
@@ -146,7 +146,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids beside the rows, "" where one is unknown; raises `fields.WRONG`."""
+    """Read the topic ids beside the rows, "" if one is unknown; raises `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
         raise ValueError("topic_ids is not a list with an id for each row")

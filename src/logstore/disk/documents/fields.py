@@ -1,7 +1,7 @@
-"""Read the fields of small files: each has a type and a range, and nothing acts on other values.
+"""Read the fields of small files: each has a type and a range, and other values are refused.
 
-A checksum says only that a file is as it was written. So what it holds is checked field by field
-before it is believed, and a file that says of what kind it is, or of which log dir, must be that.
+A checksum shows only that a file is as it was written. So its fields are checked one by one before
+they are used, and a file that names its kind, or its log dir, must match.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from logstore.names import TopicPartition
 
-OFFSET_MAX = 2**62  # no log goes beyond it
+OFFSET_MAX = 2**62  # no offset of a log is larger
 EPOCH_MAX = PARTITION_MAX = 2**31 - 1
-NUMBER_MAX = 2**53  # of what counts starts, steps, generations
+NUMBER_MAX = 2**53  # for numbers that count starts, steps or generations
 TOPIC_ID_DIGITS = 32
 SHOWN_CHARACTERS = 40
 
-# What a field that is missing or wrong raises while a document is read.
+# What a missing or wrong field raises while a document is read.
 WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -67,7 +67,7 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
     """Raise ValueError for a document of another kind or log dir.
 
-    Older versions gave some files no kind: one without it is believed if its fields are right.
+    Older versions gave some files no kind: such a file is used if its fields are right.
     """
     found = document.get("kind", kind)
     whose = document.get("directory_id") if directory_id is not None else None
@@ -77,14 +77,14 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
 
 
 def told(error: Exception) -> str:
-    """Say in words what is wrong with a document that raised one of `WRONG`."""
+    """Describe what is wrong with a document that raised one of `WRONG`."""
     if isinstance(error, KeyError):
         return f"its field {error.args[0]!r} is missing"
     return str(error) if type(error) is ValueError else "a field of it has another type"
 
 
 def _shown(value: object) -> str:
-    """Write a value for a warning, cut where it is long."""
+    """Write a value for a warning, shortened if it is long."""
     written = value if isinstance(value, str) else repr(value)
     if len(written) > SHOWN_CHARACTERS:
         written = f"{written[:SHOWN_CHARACTERS]}..."

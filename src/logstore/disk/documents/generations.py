@@ -1,4 +1,4 @@
-"""Number the states of a log dir, so that a restored backup or a rolled-back snapshot shows.
+"""Number the states of a log dir, to recognise a restored backup or a rolled-back snapshot.
 
     log-dir-generation    {"version", "kind", "directory_id", "starts": [[number, id, step], ...],
                            "doubts": [[topic, partition, end_offset], ...],
@@ -10,15 +10,15 @@
 
 A log dir's *generation* is the number and the random id of the start that owns it, and a step that
 grows with each checkpoint that changes something and with an orderly close. A log dir writes its
-own generation first, durably; then the other log dirs write down that they have seen it. So what
-others have seen is never ahead of what the log dir itself holds, whenever a crash comes, and a log
-dir whose file is behind what others have seen is an old copy.
+own generation first, durably; then the other log dirs record that they have seen it. So whenever a
+crash comes, the others have never seen more than the log dir itself holds, and a log dir whose file
+is older than what others have seen is an old copy.
 
-`paths` has where each other log dir was last seen: a missing one can be named by its path. Nothing
-else depends on it, and a file without it is read.
+`paths` has the last path of each other log dir, so that a missing one can be named by its path.
+Nothing else depends on it, and a file without it is read.
 
-`doubts` names the replicas of an old copy that are open to be read only until each is promoted. As
-long as there are any, the generation stays as it is: the right disk is still recognised as such.
+`doubts` names the replicas of an old copy that are open for reading only until each is promoted.
+While there are any, the generation does not change: the right disk is still recognised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# Starts that a log dir remembers of itself: with them it recognises a fork of its own history.
+# The starts that a log dir remembers of itself; they show a fork of its own history.
 STARTS_KEPT = 16
 NUMBER_MAX = fields.NUMBER_MAX
 
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     """What one log dir knows of another: its generation, and its recovery points if they are kept.
 
     Attributes:
-        offsets: None where only the generation is kept.
+        offsets: None if only the generation is kept.
     """
 
     generation: Generation
@@ -68,21 +68,20 @@ class Seen(NamedTuple):
 class DirGeneration:
     """The generation of one log dir, and what that log dir has seen of the others.
 
-    Threads: its keeper, or the one that opens or closes the log dir, writes; changes exclude each
-    other. Everyone reads the tuples and dicts, which are replaced whole.
+    Threads: its keeper, or the thread that opens or closes the log dir, writes; changes exclude
+    each other. All threads read the tuples and dicts, which are replaced whole.
 
     Attributes:
-        starts: as they are on the disk, the oldest first.
-        doubts: the replicas that are not to be written, and how far each was known to reach; -1:
-            not known.
-        doubted_at: the generation that had been seen when they were noted.
+        starts: as on the disk, the oldest first.
+        doubts: the replicas that must not be written, and the known end of each; -1: unknown.
+        doubted_at: the generation that had been seen when they were recorded.
         old: why it is an old copy, or "".
-        found: the replicas in doubt that the loading of the log dir has come upon.
-        held: the generation it had in this process before it went offline.
+        found: the replicas in doubt that the loading of the log dir has found.
+        held: the generation that it had in this process before it went offline.
         is_known_to_process: this very log dir was open in this process before.
-        is_readable: False where its own file is missing or damaged, so that nothing follows.
+        is_readable: False if its own file is missing or damaged, so that nothing can be concluded.
         offsets: the recovery points that were on its disk when its generation was written.
-        paths: where the other log dirs were last, by their directory ids.
+        paths: the last paths of the other log dirs, by their directory ids.
     """
 
     def __init__(
@@ -110,16 +109,16 @@ class DirGeneration:
 
     @property
     def current(self) -> Generation | None:
-        """The generation that is on the disk; None where there is none, or it is unknown."""
+        """The generation on the disk; None if there is none, or it is unknown."""
         return self.starts[-1] if self.starts else None
 
     @property
     def is_frozen(self) -> bool:
-        """Tell whether the generation stays as it is: it is an old copy that is not settled yet."""
+        """Check whether the generation is fixed: it is an old copy that is not settled yet."""
         return bool(self.old or self.doubts)
 
     def is_behind(self, seen: Generation) -> bool:
-        """Tell whether others have seen a later generation than this log dir holds, or another."""
+        """Check whether others have seen a later generation than this log dir holds, or another."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -127,10 +126,10 @@ class DirGeneration:
         for start in self.starts:
             if start.number == seen.number:
                 return start.start_id != seen.start_id or start.step < seen.step
-        return False  # from before what is remembered
+        return False  # older than what is remembered
 
     def hold(self, before: DirGeneration) -> None:
-        """Take over what this process knows of the log dir from before it went offline."""
+        """Keep what this process knows of the log dir from before it went offline."""
         if before.current is not None and not before.is_frozen:
             self.held = Seen(before.current, before.offsets)
         self.is_known_to_process = True
@@ -138,7 +137,7 @@ class DirGeneration:
     # --- the files --------------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Read both files; gives a warning for each that cannot be believed. Raises OSError."""
+        """Read both files; returns a warning for each that cannot be used. Raises OSError."""
         warnings = []
         try:
             document = self._read(self._path, GENERATION_NAME)
@@ -171,7 +170,7 @@ class DirGeneration:
         return document
 
     def begin(self, above: Generation | None, offsets: Mapping[TopicPartition, int]) -> None:
-        """Enter the generation of a new start, durably; nothing is in doubt. Raises OSError.
+        """Write the generation of a new start, durably; nothing is in doubt. Raises OSError.
 
         Args:
             above: the last one that others have seen; the new one is later.
@@ -185,10 +184,10 @@ class DirGeneration:
         return (*self.starts, Generation(last + 1, new_id(), 0))
 
     def step(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note durably that the log dir has changed; it holds these recovery points by now.
+        """Record durably that the log dir has changed; it holds these recovery points now.
 
         Raises:
-            OSError: the disk failed; the generation on it is this one or the one before.
+            OSError: the disk failed; the generation on it is this one or the previous one.
         """
         with self._lock:
             if self.is_frozen:
@@ -201,7 +200,7 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Note durably which replicas are not to be written; raises OSError."""
+        """Record durably which replicas must not be written; raises OSError."""
         with self._lock:
             if self.doubts == doubts and self.doubted_at == at:
                 return
@@ -209,10 +208,10 @@ class DirGeneration:
             self._write(self.starts, dict(doubts))
 
     def settle(self, key: TopicPartition, above: Generation | None) -> None:
-        """Strike one doubt out, durably; with the last one a new generation begins.
+        """Remove one doubt, durably; after the last one a new generation begins.
 
         Raises:
-            OSError: the disk failed; the doubt is on record still.
+            OSError: the disk failed; the doubt is still on record.
         """
         with self._lock:
             if key not in self.doubts:
@@ -240,10 +239,10 @@ class DirGeneration:
         self.starts, self.doubts = starts, doubts
 
     def witness(self, seen: Mapping[str, Seen], paths: Mapping[str, str]) -> None:
-        """Write down what was seen of other log dirs, durably, if that is news; raises OSError.
+        """Record what was seen of other log dirs, durably, if that is new; raises OSError.
 
         Args:
-            paths: where they are, by their directory ids.
+            paths: their paths, by their directory ids.
         """
         with self._lock:
             if seen == self.seen and paths == self.paths:
@@ -269,7 +268,7 @@ _NOT_BELIEVED = (
 
 
 def last_paths(dir_path: str) -> dict[str, str]:
-    """Read where the other log dirs were last; what cannot be read names none."""
+    """Read the last paths of the other log dirs; an unreadable file gives none."""
     path = os.path.join(dir_path, WITNESS_NAME)
     try:
         return _paths(checkpoint.read_document(path, files.LIST_BYTES_MAX) or {})

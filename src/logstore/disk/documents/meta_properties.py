@@ -1,4 +1,4 @@
-"""Read and write `meta.properties`: which store a log dir belongs to, and who it is in it.
+"""Read and write `meta.properties`: the store that a log dir belongs to, and its id there.
 
 Kafka's form, `key=value` lines, closed by a line with the checksum of those before it. Every log
 dir carries the *roster*, the ids of all log dirs of the store, so that a missing or foreign one is
@@ -39,7 +39,7 @@ class MetaProperties(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """What is left of an identity whose checksum is gone: to be believed when it fits the rest."""
+    """What is left of an identity whose checksum fails: used if it matches the other log dirs."""
 
     cluster_id: str | None
     directory_id: str | None
@@ -85,7 +85,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
     Raises:
         CorruptCheckpointError: its checksum does not hold.
         UnsupportedFormatError: it is whole, and of a later version.
-        LogDirIdentityError: it is the file of another program (a Kafka broker's, say).
+        LogDirIdentityError: it is the file of another program (for example a Kafka broker).
     """
     lines, mark, checksum = data.rpartition(b"checksum=")
     pairs = _pairs(data)
@@ -108,7 +108,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
 
 
 def _checked(pairs: dict[str, str]) -> MetaProperties:
-    """Make an identity of its lines; raises KeyError and ValueError."""
+    """Make an identity from its lines; raises KeyError and ValueError."""
     meta = MetaProperties(
         pairs["cluster.id"],
         fields.number(int(pairs["broker.id"]), "broker.id", fields.EPOCH_MAX),
@@ -118,7 +118,7 @@ def _checked(pairs: dict[str, str]) -> MetaProperties:
         {"true": True, "false": False}[pairs["roster.forming"]],
     )
     if not all(map(is_id, (meta.cluster_id, meta.directory_id, *meta.roster))):
-        raise ValueError("an id of it is none")
+        raise ValueError("one of its ids is no id")
     return meta
 
 

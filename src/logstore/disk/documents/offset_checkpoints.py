@@ -1,8 +1,8 @@
 """Keep the two offsets checkpoints of a log dir: recovery points and log start offsets.
 
-A recovery point in a checkpoint says "durable below this"; so it is written after the flush (R5),
-and dropped from the disk *before* another log takes the name of one that is gone. A checkpoint that
-cannot be written for that (a full disk) is removed: unknown is always safe.
+A recovery point in a checkpoint means "durable below this". So it is written after the flush (R5),
+and removed from the disk *before* another log takes the name of a deleted one. If a checkpoint
+cannot be rewritten for that (a full disk), it is removed: unknown is always safe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING = Offsets({}, {})
 
 
 class OffsetCheckpoints:
-    """The offsets of one log dir as they stand on its disk."""
+    """The offsets of one log dir as they are on its disk."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class OffsetCheckpoints:
             kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
         }
         self._lock = threading.Lock()
-        # Written under the lock; what is on disk, so that an unchanged one is not written again.
+        # Written under the lock; the contents on disk, so that an unchanged file is not rewritten.
         self._on_disk: dict[str, Offsets | None] = {
             RECOVERY_POINTS: None,
             LOG_START_OFFSETS: None,
         }
 
     def load(self) -> list[str]:
-        """Read both from disk; gives a warning for each that cannot be believed.
+        """Read both from disk; returns a warning for each that cannot be used.
 
         Raises:
             OSError: the disk failed.
@@ -61,15 +61,15 @@ class OffsetCheckpoints:
         return warnings
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
-        """Give the recovery point on disk; None when it is unknown."""
+        """Give the recovery point on disk; None if it is unknown."""
         return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
 
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Give the log start offset on disk; None when it is unknown."""
+        """Give the log start offset on disk; None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
-        """Give of which topic the two are; None where that is unknown."""
+        """Give the topics that the two belong to; None if that is unknown."""
         points, starts = (
             (self._on_disk[kind] or NOTHING).topic_ids.get(topic_partition)
             for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
@@ -82,12 +82,13 @@ class OffsetCheckpoints:
         collect: Callable[[], Mapping[TopicPartition, int]],
         topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
     ) -> bool:
-        """Replace one durably, if anything in it changed; tells whether it was written.
+        """Replace one durably, if anything in it changed; returns whether it was written.
 
-        The offsets are collected under the lock: one that was just forgotten stays so.
+        The offsets are collected under the lock, so an offset that was just forgotten is not
+        written.
 
         Args:
-            topic_ids: gives of which topic they are.
+            topic_ids: gives the topics that they belong to.
         """
         with self._lock:
             found = Offsets(collect(), topic_ids())
@@ -97,8 +98,9 @@ class OffsetCheckpoints:
             return True
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Durably drop what stands about a replica, before another one takes its name."""
-        while not self._lock.acquire(timeout=WAIT_SECONDS):  # who writes may hang in the disk
+        """Durably remove a replica's offsets, before another replica takes its name."""
+        # the writing thread may hang in the disk
+        while not self._lock.acquire(timeout=WAIT_SECONDS):
             self._check()
         self._lock.release()
         with self._lock:
@@ -110,7 +112,7 @@ class OffsetCheckpoints:
                 self._drop(kind, topic_partition)
 
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
-        """Write one less, or remove the file: the caller holds the lock."""
+        """Write the file without one replica, or remove the file: the caller holds the lock."""
         found = self._on_disk[kind] or NOTHING
         offsets, topic_ids = dict(found.offsets), dict(found.topic_ids)
         offsets.pop(topic_partition, None)

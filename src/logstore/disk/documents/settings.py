@@ -1,9 +1,9 @@
-"""Keep what the user decided about one log dir: cordoned or not, and what is to be created in it.
+"""Keep the user's settings of one log dir: whether it is cordoned, and its preferred replicas.
 
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
 
-A file that does not check out, or that belongs to another directory, counts as not there.
+A file whose checksum fails, or that belongs to another directory, counts as missing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NO_WISHES: Mapping[TopicPartition, int] = {}
 
 
 class DirSettings(NamedTuple):
-    """What the user decided.
+    """The user's settings.
 
     Attributes:
-        preferred: partitions that are to be created here, and when that was wished (ms).
+        preferred: partitions that are to be created here, and when that was requested (ms).
     """
 
     is_cordoned: bool = False
     preferred: Mapping[TopicPartition, int] = NO_WISHES
 
     def without(self, key: TopicPartition) -> DirSettings:
-        """Give the same without the wish for one partition."""
+        """Give the same settings without the preference for one partition."""
         rest = {other: ms for other, ms in self.preferred.items() if other != key}
         return self._replace(preferred=rest)
 
@@ -58,7 +58,7 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir, and why they cannot be believed where they cannot.
+    """Read the settings of a log dir, or the reason why they cannot be used.
 
     Raises:
         OSError: the disk failed.

@@ -1,6 +1,6 @@
 """Describe one segment that a Kafka broker wrote, and list those of a directory.
 
-Kafka's indexes say where to look first. A compaction that was not finished is read as Kafka would
+Kafka's indexes are hints for where to read first. An unfinished compaction is read as Kafka would
 finish it.
 
     X.log                 a segment; X is its base offset
@@ -27,13 +27,13 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import parse_segment_file_name
 
 LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
-# Below this a segment is walked from its start rather than looked up in an index.
+# A smaller segment is walked from its start rather than looked up in an index.
 HINTED_BYTES_MIN = 1 << 20
 HINTS_MAX = 512
 
 
 class KafkaSegment(Segment):
-    """Keep what is known of one of Kafka's segments; its index is made of Kafka's as hints."""
+    """One of Kafka's segments; Kafka's index entries serve as hints for its own index."""
 
     __slots__ = ("suffix",)
 
@@ -47,7 +47,7 @@ class KafkaSegment(Segment):
         return self._beside(LOG)
 
     def _beside(self, suffix: str) -> str:
-        """Name a file beside the segment; those of one that compaction made come with it."""
+        """Name a file beside the segment; a segment made by compaction has its own side files."""
         return os.path.join(
             self.directory,
             f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
@@ -75,7 +75,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index of some of Kafka's entries, each looked up; None at any doubt."""
+        """Make an index from some of Kafka's entries, each of them checked; None at any doubt."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index
@@ -121,7 +121,7 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
     for base, row in rows[SWAP].items():
         if (
             base >= unfinished
-        ):  # a part of what was split, whose first part was not done (KAFKA-6264)
+        ):  # part of a split segment whose first part was not finished (KAFKA-6264)
             continue
         end = _end_offset(os.path.join(directory, f"{base:020d}{SWAP}"), row)
         for covered in [other for other in found if base <= other < end]:
@@ -131,7 +131,7 @@ def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
 
 
 def _end_offset(path: str, row: SegmentFiles) -> int:
-    """Walk a file for the offset behind its last record."""
+    """Walk a file to find the offset after its last record."""
     fd = files.open_regular(path, files.READ)
     try:
         scan = Scan(row.base_offset)

@@ -1,9 +1,8 @@
-"""Read the log of a partition in a directory that a Kafka broker wrote, as it stands.
+"""Read the log of a partition in a directory that a Kafka broker wrote, as it is.
 
-Nothing is written, and no file is believed but the segments (`kafka_segment`). A torn tail ends the
-log.
+Nothing is written, and only the segments are trusted (`kafka_segment`). A torn tail ends the log.
 
-`verify` holds all of them against the segments (see `side_scan`).
+`verify` compares all files with the segments (see `side_scan`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ METADATA_NAME = "partition.metadata"
 
 
 def read_topic_id(directory: str) -> bytes:
-    """Read Kafka's `partition.metadata`; zeros when there is none (before 2.8) or it is damaged."""
+    """Read Kafka's `partition.metadata`; zeros if there is none (before 2.8) or it is damaged."""
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))
     except files.UnfitError:
@@ -41,7 +40,7 @@ def read_topic_id(directory: str) -> bytes:
 
 
 def parse_topic_id(data: bytes) -> bytes | None:
-    """Read the topic id that a `partition.metadata` holds; None when it holds none."""
+    """Read the topic id in a `partition.metadata`; None if it has none."""
     version, _, line = data.decode("utf-8", "replace").rstrip("\n").partition("\n")
     key, _, text = line.partition(": ")
     if (version, key) != ("version: 0", "topic_id"):
@@ -55,14 +54,14 @@ def parse_topic_id(data: bytes) -> bytes | None:
 
 
 class KafkaLogView(LogView):
-    """Follow the log of a partition of a Kafka broker, which may run; it reads as a `Log` does."""
+    """Follows the log of a Kafka broker's partition, also while it runs; reads as a `Log` does."""
 
     _suffixes: dict[int, str]
     _ended: tuple[int, int, int] | None = None
-    is_repairable = False  # it is the broker's
-    was_stopped = False  # in order: no broker writes here, and none was killed while it did
-    known_start = 0  # as the checkpoint has it
-    known_end: tuple[int, str] = (0, "")  # how far a checkpoint says that the log reached
+    is_repairable = False  # it belongs to the broker
+    was_stopped = False  # stopped in order: no broker writes here, and none was killed while it did
+    known_start = 0  # as recorded in the checkpoint
+    known_end: tuple[int, str] = (0, "")  # the end of the log by a checkpoint, and the checkpoint
 
     def _read_small_files(self) -> SmallFiles | None:
         return None
@@ -73,7 +72,7 @@ class KafkaLogView(LogView):
         return [row for row, _ in pairs]
 
     def _start_of(self, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int) -> int:
-        """Let it start with the first segment: the checkpoint names a start behind that alone."""
+        """Start the log at its first segment, unless the checkpoint names a later start."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
     def _new_segment(self, row: SegmentFiles) -> Segment:
@@ -83,7 +82,7 @@ class KafkaLogView(LogView):
         return segment
 
     def _refuse_old(self, segment: Segment) -> None:
-        """Raise UnsupportedFormatError for message sets of before Kafka 0.11."""
+        """Raise UnsupportedFormatError for message sets older than Kafka 0.11."""
         handle = segment.handle(self._environment)
         head = files.read_up_to(handle.fd, PREFIX_BYTES, 0)
         if len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] in (0, 1):
@@ -94,10 +93,10 @@ class KafkaLogView(LogView):
                 )
 
     def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
-        """Kafka's index files have no trailer."""
+        """Return no trailer: Kafka's index files have none."""
 
     def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Let a segment end where the next one begins, whatever compaction took of it."""
+        """Let a segment end where the next one begins, whatever compaction removed from it."""
         segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
         segment.max_timestamp = TIMESTAMP_MAX
         segment.index = segment.time_index = None
@@ -123,9 +122,7 @@ class KafkaLogView(LogView):
         self._ended = (scan.position, facts.st_size, facts.st_mtime_ns)
         self.recovery.cut_bytes = facts.st_size - scan.good_end
         if self.recovery.cut_bytes:
-            self.recovery.cut_reason = (
-                "what a broker left that did not end in order; it is not read"
-            )
+            self.recovery.cut_reason = "left by a broker that did not end in order; it is not read"
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Check every batch, and the files that the broker keeps beside the segments."""
@@ -149,15 +146,15 @@ class KafkaLogView(LogView):
         except OSError as error:
             raise self._failed(error) from error
         if data is not None and parse_topic_id(data) is None:
-            problems.append(Problem(path, 0, len(data), "there is no topic id in it", 0, 0))
+            problems.append(Problem(path, 0, len(data), "it has no topic id", 0, 0))
         return problems
 
     def _verify_end(self) -> list[Problem]:
-        """Tell of records that were there, and of bytes that a broker in order does not leave."""
+        """Report records that are gone, and bytes that a broker stopped in order does not leave."""
         known, path = self.known_end
         end, segments = self.log_end_offset, self._view[0]
         torn = self.recovery.cut_bytes
-        is_longer = 0 < known < end and self.was_stopped  # a stop writes where each log ended
+        is_longer = 0 < known < end and self.was_stopped  # a stop records where each log ended
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
         reason = f"the last whole batch ends before offset {end}"
@@ -171,6 +168,6 @@ class KafkaLogView(LogView):
 
 
 def _fault(fd: int, scan: Scan) -> str:
-    """Say what stands where a walk stopped."""
+    """Describe the fault at which a walk stopped."""
     head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, scan.position)
-    return layouts.fault(head, 0, scan.offset) or "no whole batch stands here"
+    return layouts.fault(head, 0, scan.offset) or "there is no whole batch here"

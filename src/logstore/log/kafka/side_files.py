@@ -1,8 +1,8 @@
-"""Hold the files that a broker keeps beside all segments against what the walks over them found.
+"""Compare the files that a broker keeps beside all segments with what the walks over them found.
 
-An aborted transaction has an entry where its marker stands, in the segment's `.txnindex`. Leader
-epochs of the batches are those of the checkpoint. Compaction takes batches and markers away, so
-where offsets are missing less is expected.
+An aborted transaction has an entry for its marker in the segment's `.txnindex`. The leader epochs
+of the batches are those of the checkpoint. Compaction removes batches and markers, so fewer entries
+are expected where offsets are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ABORTED_ENTRY_BYTES = 34
 
 
 def check_aborted(scans: list[SideScan]) -> list[Problem]:
-    """Hold each `.txnindex` against the markers in the log."""
+    """Compare each `.txnindex` with the markers in the log."""
     problems: list[Problem] = []
     begun: dict[int, int] = {}
     is_whole = bool(scans) and scans[0].base_offset == 0
@@ -80,7 +80,7 @@ def _disagrees(
 def check_epochs(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Hold the leader epochs of the batches, outside Kafka's checksum, against the checkpoint."""
+    """Compare the leader epochs of the batches, outside Kafka's checksum, with the checkpoint."""
     path = os.path.join(directory, EPOCHS_NAME)
     problems: list[Problem] = []
     data = read_or_report(path, problems, 0)
@@ -93,14 +93,14 @@ def check_epochs(
         for epoch, offset in scan.epochs:
             reason = ""
             if epoch < latest and epoch != -1:
-                reason = f"offset {offset} is of leader epoch {epoch}, behind one of {latest}"
+                reason = f"offset {offset} is of leader epoch {epoch}, after one of {latest}"
                 problems.append(Problem(scan.segment.log_path, 0, 0, reason, offset, offset))
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
-            # The file is written soon after the first batch of an epoch, and loses what is deleted.
+            # The file is written soon after the first batch of an epoch, and loses deleted epochs.
             is_late = not entries or (epoch > entries[-1][0] and not was_stopped)
             if epoch == -1 or reason or is_late or offset < log_start_offset:
-                continue  # -1: of a broker that knew no leader epochs yet
+                continue  # -1: from a broker that had no leader epochs yet
             if known[-1] != epoch:
                 reason = f"offset {offset} is of leader epoch {epoch} in the log, {known[-1]} here"
                 problems.append(Problem(path, 0, size, reason, offset, offset))
@@ -126,10 +126,10 @@ def check_snapshots(directory: str) -> list[Problem]:
 def check_files(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Give what is wrong in the files beside a log's segments, which were all walked over.
+    """Return the damage in the files beside a log's segments, all of which were walked.
 
     Args:
-        was_stopped: whether the broker ended in order.
+        was_stopped: whether the broker stopped in order.
     """
     for scan in scans:
         scan.finish()

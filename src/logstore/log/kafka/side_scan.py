@@ -1,8 +1,9 @@
-"""Walk over a broker's segment and hold what it keeps beside it against the batches on the way.
+"""Walk over a broker's segment and compare its side files with the batches on the way.
 
-An entry of an offset index leads to the start of a batch, and its offset is the last one of what
-was appended there, or by older brokers the first. An entry of a time index is the latest timestamp
-up to its offset. Compaction takes batches away, so where offsets are missing less is expected.
+An entry of an offset index leads to the start of a batch; its offset is the last one of what was
+appended there, or, from older brokers, the first. An entry of a time index is the latest timestamp
+up to its offset. Compaction removes batches, so fewer entries are expected where offsets are
+missing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 
 
 def read_if_there(path: str) -> bytes | None:
-    """Read a whole file; None when there is none."""
+    """Read a whole file; None if there is none."""
     try:
         return files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
@@ -37,7 +38,7 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | None:
-    """Read a whole file; one that is no regular file or too large is a problem, and not read."""
+    """Read a whole file; if it is no regular file or too large, report that and do not read it."""
     try:
         return read_if_there(path)
     except files.UnfitError as error:
@@ -46,16 +47,16 @@ def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | N
 
 
 class SideScan(Scan):
-    """Walk a segment, and hold its indexes against each batch on the way.
+    """Walks a segment, and compares its indexes with each batch on the way.
 
     Attributes:
         segment: of a broker's log.
-        found: what is wrong in files beside it.
+        found: the damage in its side files.
         events: of its transactions.
         is_damaged, is_compacted: batches could not be read; offsets are missing.
 
-    While a broker may write to a segment, or was killed while it did, its indexes may end in zeros,
-    and lead behind what was walked over.
+    While a broker may write to a segment, or if it was killed while it did, the segment's indexes
+    may end in zeros, and lead past the walked part.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SideScan(Scan):
         self._times, self._time_offsets = self._entries(
             segment.time_index_path, kafka_files.time_entries
         )
-        self._latest_full = -1  # as max_timestamp, without batches that compaction emptied
+        self._latest_full = -1  # like max_timestamp, without batches that compaction emptied
         self._entry = self._time_entry = 0
         self._position_wanted = self._offset_wanted = self._time_offset_wanted = NEVER
         self._want()
@@ -142,7 +143,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Note batches if all entries that lead to them are right; else they go one by one."""
+        """Accept batches if all entries that lead to them are right; else check them one by one."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -168,7 +169,7 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Count the entries of the offset index up to the end of batches; -1 for any doubt."""
+        """Count the entries of the offset index up to the end of batches; -1 at any doubt."""
         if self._offset_wanted != NEVER:
             return -1
         end = int(np.searchsorted(self._positions, positions[-1]))
@@ -183,7 +184,7 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Count the entries of the time index up to the end of batches; -1 for any doubt."""
+        """Count the entries of the time index up to the end of batches; -1 at any doubt."""
         last_relative = int(found.last_offsets[-1]) - self.base_offset
         end = int(np.searchsorted(self._time_offsets, last_relative, "right"))
         said = self._times[self._time_entry : end]
@@ -203,7 +204,7 @@ class SideScan(Scan):
         self._tell(self.segment.index_path, number * OFFSET_ENTRY_BYTES, reason)
 
     def _meet(self, header: BatchHeader, position: int) -> None:
-        """Look at the entries that lead to a batch or to before it."""
+        """Check the entries that lead to a batch or to before it."""
         while self._position_wanted < position:
             reason = f"no batch begins at position {self._position_wanted}, where the entry leads"
             self._tell_entry(self._entry, reason)
@@ -213,7 +214,7 @@ class SideScan(Scan):
             return
         number = self._entry
         if self._offset_wanted != NEVER:
-            reason = f"offset {self._offset_wanted} does not stand where the entry leads"
+            reason = f"offset {self._offset_wanted} is not where the entry leads"
             self._tell_entry(number - 1, reason)
         self._offset_wanted = self.base_offset + int(self._offsets[number])
         if self._offset_wanted == header.base_offset:  # as brokers before 2.0 wrote it
@@ -222,7 +223,7 @@ class SideScan(Scan):
         self._want()
 
     def _end_entry(self, header: BatchHeader, is_full: bool) -> None:
-        """Look at an entry's offset: it is the last one of a batch, if that lacks no records."""
+        """Check an entry's offset: it is the last one of a batch, if that lacks no records."""
         wanted, self._offset_wanted = self._offset_wanted, NEVER
         if wanted < header.base_offset or (is_full and wanted < header.last_offset):
             self._tell_entry(self._entry - 1, f"offset {wanted} is not the last one of a batch")
@@ -254,7 +255,7 @@ class SideScan(Scan):
     # --- damage, and the end ----------------------------------------------------------------------
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Go on behind damage; what leads into it is not held against the indexes."""
+        """Continue after damage; entries that lead into it are not reported."""
         damage = super().skip_damage(fd, end, reason)
         self.is_damaged = True
         while self._position_wanted < self.position:
@@ -264,23 +265,23 @@ class SideScan(Scan):
         return damage
 
     def finish(self) -> None:
-        """Look at the entries that lead behind what was walked over."""
+        """Check the entries that lead past the walked part."""
         if self.is_damaged or self._is_growing:
             return
         if self._position_wanted != NEVER:
-            reason = f"position {self._position_wanted} is behind the segment's end"
+            reason = f"position {self._position_wanted} is after the segment's end"
             self._tell_entry(self._entry, reason)
         if self._offset_wanted != NEVER:
-            reason = f"offset {self._offset_wanted} is behind the segment's end"
+            reason = f"offset {self._offset_wanted} is after the segment's end"
             self._tell_entry(self._entry - 1, reason)
         if self._time_offset_wanted != NEVER:
-            reason = f"offset {self._time_offset_wanted} is behind the segment's end"
+            reason = f"offset {self._time_offset_wanted} is after the segment's end"
             self._tell_time(self._time_entry, reason)
         elif self.batches:
             self._check_last_time()
 
     def _check_last_time(self) -> None:
-        """Look for the entry that a broker writes when a segment grows no more."""
+        """Find the entry that a broker writes when a segment is complete."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)

@@ -1,7 +1,7 @@
 """Step through the batches of one segment from an offset on, checking each at its first read.
 
-What stands in the index is checked against the batch it leads to: an index that led astray is made
-anew, once. Damage before the wanted offset is stepped over; damage at it is raised.
+An index entry is checked against the batch that it leads to: an index with a wrong entry is
+rebuilt, once. Damage before the wanted offset is skipped; damage at it is raised.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.segments.scan import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
-# What small batches, compressed, are restored to is not all held for a read that wants one record.
+# A read that wants one record does not keep all that many small compressed batches expand to.
 BLOCK_BYTES_MAX = 16 << 20
 
-# A buffer, where it begins in the file, and whole batches: where in the buffer, and their headers.
+# A buffer, its position in the file, and whole batches: their places in the buffer, and headers.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
 
 def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchError:
-    """Make the error that tells of damage at a place."""
+    """Make the error that reports damage at a place."""
     return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
 
 
@@ -45,10 +45,10 @@ def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreEr
 
 
 class Cursor:
-    """Hold where in a segment a reader stands.
+    """The position of a reader in a segment.
 
-    Batches before the wanted offset are stepped over unchecked. When that leads into trouble, one
-    of their headers may have lied: the way is then gone again from its start, checking each.
+    Batches before the wanted offset are skipped unchecked. If that leads to an error, one of their
+    headers may be wrong: then the walk is repeated from its start, and every batch is checked.
 
     Attributes:
         offset: the next offset wanted.
@@ -88,17 +88,17 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where an unchecked way began; None once every step is checked.
+        # Where an unchecked walk began; None once every step is checked.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
-        """Yield the whole batches that hold `offset` or come behind it, verified, to the end.
+        """Yield the whole batches that contain `offset` or follow it, verified, to the end.
 
         Args:
-            window_bytes: how much is read at once; None for what suits a scan.
+            window_bytes: how much is read at once; None for the size that suits a scan.
 
         Raises:
-            CorruptRecordBatchError: damage stands where `offset` ought to be.
+            CorruptRecordBatchError: damage is where `offset` ought to be.
             OSError: the disk could not give the bytes.
         """
         segment, fd = self.segment, self._handle.fd
@@ -107,7 +107,7 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                # A gap at the end is what compaction left, if no base offset lied on the way.
+                # A gap at the end comes from compaction, if no base offset on the way was wrong.
                 if self.offset >= end_offset or (segment.is_sparse and self._start is None):
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
@@ -117,9 +117,9 @@ class Cursor:
             with call(segment.directory):
                 data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
-            if len(data) < size:  # somebody cut the file: what is left of it is all there is
+            if len(data) < size:  # the file was cut: what is left of it is all there is
                 end = start + len(data)
-            # Whole, sound and wanted: most windows leave the loop behind this one nothing to do.
+            # Whole, sound and wanted: for most windows the loop below this one has nothing to do.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -153,27 +153,27 @@ class Cursor:
                 self._end_window(len(data), at, start, end)
 
     def _may_be_misled(self, header: BatchHeader, position: int) -> bool:
-        """Tell whether what is wanted may be in a batch that was stepped over unchecked."""
+        """Check whether what is wanted may be in a batch that was skipped unchecked."""
         is_behind = header.base_offset > self.offset
         return is_behind and self._start is not None and self._start[0] != position
 
     def _fits(self, header: BatchHeader, position: int) -> bool:
-        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        """Check whether a batch may follow a gap, as in a compacted log of Kafka's."""
         segment = self.segment
         if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
-            return False  # the end is within reach of 32 bits, so that it is too
+            return False  # the end is within reach of 32 bits, so the batch is too
         following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
     def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
-        """See to what is left at the end of a window that is no whole prefix."""
+        """Handle the rest of a window that is no whole prefix."""
         if at < size_bytes and start + size_bytes >= end:
             self._resume(start + at, f"only {size_bytes - at} bytes are left")
         elif not size_bytes:
             raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
-        """Give how much must be read for the batch at `at`; 0 when damage was stepped over."""
+        """Give how much must be read for the batch at `at`; 0 if damage was skipped."""
         size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size
@@ -181,7 +181,7 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; False when the cursor was moved behind damage."""
+        """Verify a batch at its first read; False if the cursor was moved past damage."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True
@@ -197,12 +197,12 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Go on behind damage if `offset` stands there; raise where it stands if it does not.
+        """Continue after damage if `offset` is there; if it is not, raise at the damage.
 
-        After an unchecked way, begin again and check every step.
+        After an unchecked walk, begin again and check every step.
 
         Args:
-            liar: the header of the batch there, if all but its base offset is right.
+            liar: the header of the damaged batch, if all of it but its base offset is right.
         """
         if self._start is not None:
             (self.position, self._expected), self._start = self._start, None
@@ -218,9 +218,9 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Tell whether it was not the batch found behind a liar that lied: with a smaller offset.
+        """Check that the wrong offset is not that of the batch found after a liar: a smaller one.
 
-        Then the next one behind both contradicts the liar, too, or there are no gaps among them.
+        Then the batch after both contradicts the liar too, or there are no gaps among them.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -234,12 +234,12 @@ class Cursor:
         return is_dense or header.last_offset < next_offset <= liar.last_offset
 
     def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
-        """Find the next batch behind damage from an offset on: its place and its first one."""
+        """Find the next batch after damage, from an offset on: its place and its first offset."""
         fd, end = self._handle.fd, self.segment.size_bytes
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
         while found is not None and found[1] < least:
-            # Its base offset lies, or it is of another place: it is part of the damage.
+            # Its base offset is wrong, or it is from another place: it is part of the damage.
             place = found[0]
             if place == position:
                 head = files.read_up_to(fd, PREFIX_BYTES, place)
@@ -264,7 +264,7 @@ def batches(
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
         decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
         is_last = run[-1][1].last_offset + 1 >= end_offset
-        if is_last:  # what stands behind is not decoded: whatever it is, it is not asked for
+        if is_last:  # what follows is not decoded: it is not asked for
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         decoded = decode(data, run)
         for at, header in run:
@@ -306,8 +306,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # Damage somewhere in the block, or little that was compressed and is much: give the batch
-        # that holds the offset, if that one is whole.
+        # Damage somewhere in the block, or little compressed data that expands a lot: give the
+        # batch that contains the offset, if that one is whole.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:
@@ -317,7 +317,7 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         raise
     block = Block(found, cursor.offset)
     if segment.offset_index(environment) is not index:
-        return block  # the index led astray: the entry has another number now
+        return block  # the index was wrong: the entry has another number now
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
     environment.blocks.put(segment.cached, key, block, weight)

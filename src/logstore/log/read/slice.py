@@ -1,4 +1,4 @@
-"""Give a range of a log as a sequence that reads nothing before it is looked at."""
+"""Give a range of a log as a sequence that reads nothing before it is used."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class LogSlice:
-    """Hold the offsets `start..stop` of a log; made by `log[start:stop]`.
+    """The offsets `start..stop` of a log; made by `log[start:stop]`.
 
     Lazy and sized: its length counts offsets, as that of a log does. Iterating gives records,
-    `read_batches` columns. pandas, Polars, DuckDB and pyarrow take it as it is, through the Arrow
+    `read_batches` columns. pandas, Polars, DuckDB and pyarrow read it directly, through the Arrow
     stream capsule.
     """
 
-    # A sequence in all but name: Polars walks the items of a collections.abc.Sequence one by one,
-    # and asks for the capsule only what is none.
+    # A sequence, but not a collections.abc.Sequence: Polars reads the items of such a sequence one
+    # by one, and uses the capsule only for other objects.
 
     __slots__ = ("log", "start", "stop")
 
@@ -79,11 +79,11 @@ class LogSlice:
 
 
 def slice_of(log: SegmentReader, index: slice) -> LogSlice:
-    """Make `log[start:stop]`: a named start is an offset that must not pass records over.
+    """Make `log[start:stop]`: a named start is an offset that must not skip records.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack what its caller counts on. An open start, and one from the end, mean "as much as
-    there is". A stop is a ceiling: it comes down to the log's end.
+    silently lack records that its caller expects. An open start, and one counted from the end, mean
+    "as much as there is". A stop is an upper bound: it is reduced to the log's end.
 
     Raises:
         OffsetOutOfRangeError: `start` is not negative, and before the log start or after its end.
@@ -100,7 +100,7 @@ def slice_of(log: SegmentReader, index: slice) -> LogSlice:
 
 
 def bound(value: int | None, start: int, end: int, default: int) -> int:
-    """Bring a bound of a slice into the log's range, as Python's sequences do."""
+    """Limit a bound of a slice to the log's range, as Python's sequences do."""
     if value is None:
         return default
     offset = whole(value, "a bound of a slice")

@@ -1,7 +1,7 @@
-"""Cut a range of a log into pieces of about one size, for readers that share the work.
+"""Cut a range of a log into pieces of similar size, for readers that share the work.
 
-A piece ends where a segment ends, or at an entry of a segment's index. The index is a hint here as
-everywhere: pieces are ranges of offsets, so a wrong entry makes them uneven and nothing else.
+A piece ends where a segment ends, or at an entry of a segment's index. The index is only a hint:
+pieces are ranges of offsets, so a wrong entry only makes them uneven.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[Offset
     """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
     try:
         return _split(log, start, end, piece_bytes)
-    except FileNotFoundError:  # a segment went meanwhile; who reads will find out what that means
+    except FileNotFoundError:  # a segment was dropped meanwhile; its reader handles that
         return [(start, end)] if start < end else []
     except OSError as error:
         raise log._failed(error) from error
@@ -70,7 +70,7 @@ def _split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[Offse
 
 
 def _position(segment: Segment, index: OffsetIndex, offset: int) -> int:
-    """Give about where an offset stands in its segment."""
+    """Estimate the position of an offset in its segment."""
     if offset <= segment.base_offset:
         return 0
     if offset >= segment.end_offset:
@@ -80,7 +80,7 @@ def _position(segment: Segment, index: OffsetIndex, offset: int) -> int:
 
 
 def _entry_at(index: OffsetIndex, position: int) -> int:
-    """Give the first entry at or behind a position; the number of entries when there is none."""
+    """Give the first entry at or after a position; the number of entries if there is none."""
     from bisect import bisect_left
 
     return bisect_left(index.positions, position)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
-    """Give the first offset whose timestamp is at or after `timestamp`; None when none is.
+    """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
-    Timestamps need not be in order: segments and index entries that end before `timestamp` are
-    passed over by their largest one, and what is left is looked at batch by batch.
+    Timestamps need not be in order. Segments and index entries whose largest timestamp is before
+    `timestamp` are skipped, and the rest is read batch by batch.
     """
     while True:
         log._check()
@@ -27,7 +27,7 @@ def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
                 break
             for batch in log._range(start, max(segment.end_offset, start)):
                 header = batch.header
-                # A reader of Kafka's layout does not rely on what a header claims.
+                # A reader of Kafka's layout does not rely on the header's timestamp.
                 if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
                     continue
                 late = (batch.timestamps >= timestamp).nonzero()[0]
@@ -38,7 +38,7 @@ def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
 
 
 def _start_in(log: SegmentReader, segment: Segment, timestamp: int) -> int | None:
-    """Give where to begin in a segment; None when it was dropped meanwhile."""
+    """Give where to begin in a segment; None if it was dropped meanwhile."""
     try:
         relative = segment.offset_time_index(log._environment).start_for(timestamp)
     except FileNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Tell which records of Kafka's transactions were aborted, and how far a log is decided.
+"""Find which records of Kafka's transactions were aborted, and how far a log is decided.
 
-A transaction is the batches of one producer up to its marker, a control batch that says commit or
+A transaction is the batches of one producer up to its marker, a control batch with a commit or an
 abort (KIP-98). The markers decide; they are found by one walk over the headers of each segment,
-which is remembered for sealed ones. Behind the first batch of a transaction that has no marker
-yet nothing is decided: there the last stable offset stands.
+whose result is kept for sealed segments. Nothing is decided from the first batch of a transaction
+without a marker on: the last stable offset is there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARKER_TYPES = {0: ABORT, 1: COMMIT}
 
 
 class Event(NamedTuple):
-    """A batch that begins or ends something: what, of which producer, at which offset."""
+    """A batch that begins or ends something: its kind, its producer, its offset."""
 
     kind: str
     producer_id: int
@@ -50,12 +50,12 @@ AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
 class Decided(NamedTuple):
-    """Carry what is known of a log's transactions.
+    """What is known of a log's transactions.
 
     Attributes:
         aborted: by producer.
-        last_stable_offset: from it on nothing is decided.
-        damage: what stands in the way of knowing more, and the offset up to which all is known.
+        last_stable_offset: nothing is decided from it on.
+        damage: what prevents knowing more, and the offset up to which everything is known.
     """
 
     aborted: dict[int, list[Aborted]]
@@ -64,7 +64,7 @@ class Decided(NamedTuple):
 
 
 def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
-    """Read what a control batch says; empty for one that ends no transaction."""
+    """Read a control batch; empty if it ends no transaction."""
     try:
         (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
         return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")
@@ -109,11 +109,11 @@ def _note(
 
 
 def decided(log: SegmentReader) -> Decided:
-    """Find out which transactions of a log were aborted, and where the first open one begins."""
+    """Find which transactions of a log were aborted, and where the first open one begins."""
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
     damage = None
-    end_offset = log.log_end_offset  # what comes while this looks is not looked at
+    end_offset = log.log_end_offset  # later records are ignored
     segments = log._view[0]
     for stale in set(log.transaction_events) - set(segments):
         log.transaction_events.pop(stale, None)
@@ -136,7 +136,7 @@ def decided(log: SegmentReader) -> Decided:
 
 
 def decided_now(log: SegmentReader) -> Decided:
-    """Look at a log as it is now, and find out what of it is decided; raises LogStoreError."""
+    """Refresh a log, and find what of it is decided; raises LogStoreError."""
     log._check()
     log._refresh()
     try:
@@ -159,12 +159,12 @@ def committed(
     for batch in log._range(start, max(start, end), **options):
         if not is_aborted(facts.aborted, batch.header):
             yield batch
-    if facts.damage is not None and end < wanted:  # what is open may end in what is damaged
+    if facts.damage is not None and end < wanted:  # an open transaction may end in the damaged part
         raise facts.damage[1]
 
 
 def is_aborted(aborted: AbortedBy, header: BatchHeader) -> bool:
-    """Tell whether a batch is of a transaction that was aborted."""
+    """Check whether a batch belongs to an aborted transaction."""
     if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
         return False
     offset = header.base_offset

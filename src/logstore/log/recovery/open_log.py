@@ -168,9 +168,8 @@ def load(
     if not recovered.segments:
         begin(log, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # Records were deleted before they were flushed, and are lost. The log begins anew at its
-        # recorded start, so that no offset is given twice. After a crash in between, the next
-        # recovery does the rest.
+        # Records deleted before their flush are lost. The log begins anew at its recorded start, so
+        # that no offset is given twice. After a crash in between, the next recovery does the rest.
         found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(log, start)

@@ -1,8 +1,8 @@
 """Drop the beginning of a log: by age, by size, or up to an offset.
 
-The new log start offset is durable in `partition.metadata` before the first file goes, so what was
-deleted never comes back, whatever a crash leaves of the files. Readers that stand in a dropped
-segment read on as long as they hold its file, and are told OffsetOutOfRangeError after that.
+The new log start offset is durable in `partition.metadata` before the first file is removed. So
+deleted records never come back, whichever files a crash leaves. A reader in a dropped segment
+continues as long as it holds the segment's file, and raises OffsetOutOfRangeError after that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.log.writer import LogWriter
 
-# A timestamp may lie ahead, as the time when something is due. One beyond a year is wrong.
+# A timestamp may be in the future, for example the time when something is due. More than a year
+# ahead is wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -46,7 +47,7 @@ def _delete_records_before(log: LogWriter, offset: int, go_on: Callable[[], None
 
 
 def apply_retention(log: LogWriter) -> int:
-    """Drop whole segments that the configuration no longer keeps; give how many went."""
+    """Drop whole segments that the configuration no longer keeps; returns how many."""
     if log.config.retention_ms is None and log.config.retention_bytes is None:
         return 0
     return uninterrupted(partial(_apply_retention, log))
@@ -78,10 +79,10 @@ def _apply_retention(log: LogWriter, go_on: Callable[[], None]) -> int:
 
 
 def _newest_ms(log: LogWriter, segment: Segment) -> int:
-    """Give the time of a segment's newest record, by which it is kept.
+    """Give the time of a segment's newest record, which decides how long it is kept.
 
-    Timestamps are what a program or a peer says. If the largest one is so far ahead that it can
-    only be wrong, the last write to the file counts.
+    A program or a peer sets the timestamps. If the largest one is so far in the future that it must
+    be wrong, the time of the last write to the file counts.
     """
     newest = segment.max_timestamp
     if newest <= log._now_ms() + AHEAD_MS_MAX:
@@ -93,11 +94,11 @@ def _newest_ms(log: LogWriter, segment: Segment) -> int:
 
 
 def _start_at(log: LogWriter, offset: int) -> None:
-    """Move the log start, durably, then drop what lies before it; `_flush_lock` is held.
+    """Move the log start, durably, then drop what is before it; `_flush_lock` is held.
 
-    Who is interrupted behind the first step does the second nevertheless: what the disk says is
-    deleted must not be served, and could not be appended to again. The first step may want its
-    sync yet; so it is done anew before any file goes, unless that sync was what failed.
+    If this is interrupted after the first step, the second still runs: records that the disk lists
+    as deleted must not be served, and could not be appended to. The first step may still lack its
+    sync; so it is repeated before any file is removed, unless that sync was what failed.
     """
     outer = sys.exc_info()[1]
     segments = log._view[0]
@@ -124,7 +125,7 @@ def _start_at(log: LogWriter, offset: int) -> None:
 
 
 def _is_written(log: LogWriter, offset: int) -> bool:
-    """Ask the disk whether the log starts at an offset; True when it has no answer."""
+    """Check on the disk whether the log starts at an offset; True if it gives no answer."""
     try:
         metadata = PartitionMetadata.read(log.directory)
     except (OSError, LogStoreError):
@@ -133,7 +134,7 @@ def _is_written(log: LogWriter, offset: int) -> bool:
 
 
 def _hide(log: LogWriter, offset: int, gone: tuple[Segment, ...]) -> None:
-    """Forget what lies before the log start; a second time does no harm."""
+    """Forget what is before the log start; repeating it does no harm."""
     with log._lock:
         log._log_start_offset = log._confirmed_start = offset
         if gone:
@@ -151,7 +152,7 @@ def _leave_out(log: LogWriter, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(log: LogWriter, gone: tuple[Segment, ...]) -> None:
-    for segment in gone:  # of all of them first: the disk may fail at any file
+    for segment in gone:  # all of them first: the disk may fail at any file
         segment.forget(log._environment)
     try:
         for segment in gone:

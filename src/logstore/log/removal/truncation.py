@@ -2,9 +2,9 @@
 
 No file is ever shortened under a reader: the kept part of a segment is written to a new file that
 takes the old one's name. The segments before it are made durable first: the new file is durable,
-and without them it would stand behind a hole. What describes the dropped bytes goes next, so that a
-crash at any point leaves a log that ends somewhere between the old end and the new one, and nothing
-that says more.
+and without them it would follow a hole. What describes the dropped bytes is removed next. So a
+crash at any point leaves a log that ends between the old end and the new one, and no file that
+claims more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Replacement(NamedTuple):
-    """What is about to happen: all that needs a descriptor or space is got already.
+    """A truncation to come: every descriptor and all space that it needs is acquired already.
 
     Attributes:
         new: takes the place and the name of the first of `gone`, from `temporary`.
@@ -77,7 +77,7 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
             raise log._out_of_range(offset)
         if offset == log.log_end_offset:
             return
-        if log._half_made:  # a file of a roll that broke off is no segment that would go with them
+        if log._half_made:  # the file of an interrupted roll is no segment, so it would stay
             roll.undo(log)
         try:
             replacement = _prepare(log, offset)
@@ -89,7 +89,8 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
             try:
                 raise failure from error
             finally:
-                del failure, replacement  # a traceback holds this frame, and the frame descriptors
+                # a traceback holds this frame, and the frame holds descriptors
+                del failure, replacement
         except LogStoreError:
             raise
         except BaseException as error:  # interrupted
@@ -102,7 +103,7 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
 
 
 def _take_what_stands(log: LogWriter, offset: int) -> None:
-    """Look what a truncation left that broke off: the log ends between the old end and the new."""
+    """Reload what an interrupted truncation left: the log ends between the old end and the new."""
     from logstore.log.recovery.open_log import reopen
 
     log._recovery_point = min(log._recovery_point, offset)
@@ -110,16 +111,16 @@ def _take_what_stands(log: LogWriter, offset: int) -> None:
         reopen(log)
     except LogStoreError as error:
         log.detach(error)
-    except BaseException:  # interrupted once more: readers would wait for the dropped segments
+    except BaseException:  # interrupted again: readers would wait for the dropped segments
         reason = "its truncation was interrupted twice: open the store again to use it"
         log.detach(ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason))
         raise
 
 
 def _prepare(log: LogWriter, offset: int) -> _Replacement:
-    """Get whatever needs a descriptor or space, both locks held; raises OSError.
+    """Acquire every descriptor and all space, both locks held; raises OSError.
 
-    The log is not touched: when this fails, a truncation never was.
+    The log is not touched: if this fails, nothing was truncated.
     """
     segments = log._view[0]
     kept = [segment for segment in segments if segment.base_offset < offset]
@@ -130,7 +131,7 @@ def _prepare(log: LogWriter, offset: int) -> _Replacement:
         gone = (cut, *gone)
     flush.sync_segments(log, kept)
     limit = min(offset, log._recovery_point)
-    # A copy that a move builds may hold what is dropped here: it is not to be gone on with unseen.
+    # A copy that a move builds may hold what is dropped here: it must not be continued unchecked.
     log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
     _forget_epochs(log, offset)
     new = Segment(log.directory, offset if cut is None else cut.base_offset)
@@ -143,17 +144,17 @@ def _prepare(log: LogWriter, offset: int) -> _Replacement:
             magic = _write_kept_part(log, cut, offset, new, temporary)
         directory = Handle(files.open_file(log.directory, files.DIRECTORY))
     except OSError:
-        with suppress(OSError):  # of a disk that fails: the next open sees to it
+        with suppress(OSError):  # a disk that fails: the next open removes it
             files.remove_if_there(temporary)
         raise
     return _Replacement(kept, gone, new, magic, temporary, directory)
 
 
 def _forget_epochs(log: LogWriter, offset: int) -> None:
-    """Write the epochs without those that begin in what is dropped, durably; raises OSError.
+    """Write the epochs without those that begin in the dropped part, durably; raises OSError.
 
-    The file is kept: it confirms the log start. If the truncation ends here, the file lacks epochs
-    that the batches have, and the next flush or the next open writes it anew.
+    The file is kept, because it confirms the log start. If the truncation ends here, the file lacks
+    epochs that the batches have, and the next flush or the next open rewrites it.
     """
     kept = [entry for entry in log._epochs.entries if entry[1] < offset]
     if kept != log._epochs.entries:
@@ -163,9 +164,9 @@ def _forget_epochs(log: LogWriter, offset: int) -> None:
 
 
 def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
-    """Let the new file take the place of what goes; opens nothing. Raises OSError."""
+    """Replace what goes by the new file; opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
-    # First: a log dir that fails on the way is not taken for an old copy when it is back.
+    # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
     log._recovery_point = min(log._recovery_point, offset)
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
@@ -174,14 +175,14 @@ def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
     log._epochs.truncate_to(offset)
     log._epochs_changed += 1
     if new.last_epoch > log._epochs.latest:  # only of records below the log start
-        new.last_epoch = -1  # so the next append notes where its epoch begins
+        new.last_epoch = -1  # so the next append records where its epoch begins
     log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)
     for segment in gone:
         segment.forget(log._environment)
 
 
 def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory: int) -> None:
-    """Remove segments, newest first, but the first: a new file takes its place and name."""
+    """Remove segments, newest first, except the first: a new file takes its place and name."""
     for segment in gone:
         segment.is_dropped = True
         files.remove_if_there(segment.index_path)
@@ -204,9 +205,9 @@ def _write_empty(new: Segment, temporary: str) -> None:
 def _write_kept_part(
     log: LogWriter, segment: Segment, offset: int, new: Segment, temporary: str
 ) -> int:
-    """Write the batches below `offset`, the one it falls into cut and framed anew.
+    """Write the batches below `offset`; the one that contains it is cut and encoded anew.
 
-    Gives the layout of the batches.
+    Returns the layout of the batches.
     """
     cursor = Cursor(segment, offset, log._environment)
     rest: list[Buffer] = []

@@ -1,10 +1,10 @@
-"""Bound what a store keeps at hand: open files, index arrays, decoded batches.
+"""Limit what a store keeps in memory: open files, index arrays, decoded batches.
 
-One rule serves all three (second chance): when the total weight passes the capacity, the oldest
-item goes, unless it was used since it was last considered. What is in use is pinned by being
-referenced: an evicted item lives on in the hands of those who hold it, and a `Handle` closes its
-descriptor when the last of them lets go. So nothing is closed under a reader, and reading takes no
-lock. Nothing is closed under the cache's lock either: all log dirs share it, and a disk may hang.
+One rule serves all three (second chance): if the total weight exceeds the capacity, the oldest item
+goes, unless it was used since it was last considered. A reference pins an item in use: an evicted
+item stays alive as long as a reader holds it, and a `Handle` closes its descriptor when the last
+reference to it ends. So nothing is closed under a reader, and reading takes no lock. Nothing is
+closed under the cache's lock either: all log dirs share it, and a disk may hang.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logstore.disk import files
 
 
 class Handle:
-    """Own a file descriptor and close it when nobody refers to it any more."""
+    """Owns a file descriptor and closes it when nothing refers to it any more."""
 
     __slots__ = ("__weakref__", "fd")
 
@@ -29,12 +29,13 @@ class Handle:
         return f"Handle(fd={self.fd})"
 
     def __del__(self) -> None:
-        with suppress(OSError):  # a close writes nothing back; the sync before it has said all
+        # a close writes nothing back; the sync before it has reported any error
+        with suppress(OSError):
             files.close(self.fd)
 
 
 class Cached:
-    """Hold one cached value; whoever uses it sets `is_used`, a plain store that needs no lock."""
+    """One cached value; a thread that uses it sets `is_used`, a plain store that needs no lock."""
 
     __slots__ = ("home", "is_used", "key", "value", "weight")
 
@@ -47,7 +48,7 @@ class Cached:
 
 
 class Cache:
-    """Keep the total weight of cached values within a capacity."""
+    """Keeps the total weight of cached values within a capacity."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -60,11 +61,11 @@ class Cache:
         return f"Cache({self.weight} of {self.capacity}, {len(self._ring)} items)"
 
     def put(self, home: dict[Any, Cached], key: Any, value: Any, weight: int) -> Any:
-        """Add a value to `home` under `key` and let older ones go; give the value that now stands.
+        """Add a value to `home` under `key`, evict older ones; give the value that is cached now.
 
-        Of two threads that made the same value, the first one's stays, so that all share it.
+        If two threads made the same value, the first thread's stays, so that both share it.
         """
-        evicted: list[Cached] = []  # let go behind the lock, by the end of the call
+        evicted: list[Cached] = []  # released outside the lock, by the end of the call
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -78,7 +79,7 @@ class Cache:
         return value
 
     def _make_room(self, item: Cached, evicted: list[Cached]) -> None:
-        """Let go of the oldest that were not used of late, never of `item`."""
+        """Evict the oldest values that were not used recently, never `item`."""
         chances = len(self._ring)
         while self.weight > self.capacity and len(self._ring) > 1:
             oldest = self._ring.popleft()
@@ -93,7 +94,7 @@ class Cache:
             chances -= 1
 
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
-        """Forget one value, if it is there."""
+        """Forget one value, if it is present."""
         with self._lock:
             item = home.get(key)
             if item is None:

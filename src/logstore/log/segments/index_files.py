@@ -25,7 +25,7 @@ def index_files(
     Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
 
     Raises:
-        CorruptRecordBatchError: somebody emptied the file.
+        CorruptRecordBatchError: the file was cut.
         OSError: the disk could not give its bytes.
     """
     assert segment.index is not None and segment.time_index is not None

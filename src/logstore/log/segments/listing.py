@@ -1,4 +1,4 @@
-"""List the files of a partition directory, and what does not belong there."""
+"""List the files of a partition directory, and the files that do not belong there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ SUFFIXES = (".log", ".index", ".timeindex")
 
 
 class SegmentFiles(NamedTuple):
-    """Carry the sizes of one segment's files, -1 for one that is not there.
+    """The sizes of one segment's files, -1 for a missing one.
 
     Attributes:
-        inode, mtime_ns: of the `.log`; its size, inode and time tell it from one that replaced it.
+        inode, mtime_ns: of the `.log`; its size, inode and time distinguish it from one that
+            replaced it.
     """
 
     base_offset: int
@@ -30,11 +31,11 @@ class SegmentFiles(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Carry what stands in a partition directory.
+    """The contents of a partition directory.
 
     Attributes:
         segments: those with a `.log`, in order of their base offset.
-        orphans: index files whose `.log` is not there.
+        orphans: index files whose `.log` is missing.
         temporary: names of files that a crash left half written.
         warnings: what does not belong there, one sentence each.
     """
@@ -46,9 +47,9 @@ class Listing(NamedTuple):
 
 
 def check_is_file(directory: str, entry: files.Entry) -> None:
-    """Raise UnfitError for a segment that is no regular file: its records are not known.
+    """Raise UnfitError for a segment that is no regular file: its records are unknown.
 
-    To open the log without it would call them lost, or give their offsets to others.
+    An opening without it would report them as lost, or give their offsets to others.
     """
     if not entry.is_file:
         what = f"a {entry.kind} has the name of a segment: move it away, and put the segment back"

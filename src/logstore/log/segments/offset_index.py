@@ -2,8 +2,8 @@
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: whoever
-follows it checks that a batch with the offset it names begins where it says.
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: its user
+checks that a batch with the named offset begins at the position.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ENTRY_BYTES = 8
 
 
 class OffsetIndex:
-    """Hold the entries of one segment's index.
+    """The entries of one segment's index.
 
     The appending thread adds entries; readers search at any time without a lock: `positions` grows
-    before `offsets`, and a search looks at `offsets` first. An interrupt between the two leaves a
-    position without an offset: no reader looks at it, and the next append replaces it.
+    before `offsets`, and a search reads `offsets` first. An interrupt between the two leaves a
+    position without an offset: no reader uses it, and the next append replaces it.
     """
 
     __slots__ = ("offsets", "positions")
@@ -47,7 +47,7 @@ class OffsetIndex:
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add the entry of a batch that begins `index_interval_bytes` or more behind the last."""
+        """Add the entry of a batch that begins `index_interval_bytes` or more after the last."""
         positions, offsets = self.positions, self.offsets
         assert isinstance(positions, array) and isinstance(offsets, array)
         known = len(offsets)
@@ -59,11 +59,11 @@ class OffsetIndex:
         offsets.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int:
-        """Give the number of the last entry at or before an offset; -1 when there is none."""
+        """Give the number of the last entry at or before an offset; -1 if there is none."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def to_bytes(self) -> bytes:
-        """Lay the entries out as they stand in the file."""
+        """Encode the entries as they are in the file."""
         pairs = np.empty((len(self.offsets), 2), np.uint32)
         pairs[:, 0] = self.offsets[: len(pairs)]
         pairs[:, 1] = self.positions[: len(pairs)]
@@ -71,7 +71,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> OffsetIndex:
-        """Read the entries of a file: as NumPy columns, or growing when more will follow."""
+        """Read the entries of a file: as NumPy columns, or growing if more will follow."""
         pairs = np.frombuffer(data, np.uint32).reshape(-1, 2)
         offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
         if growing:

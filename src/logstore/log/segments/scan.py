@@ -1,8 +1,8 @@
 """Walk the batches of a segment file, check every one, and rebuild its indexes on the way.
 
-Recovery, verification and the rebuilding of an index are this one walk. It reads a cache's worth at
-a time with `pread`, so it needs no map, and gives up the interpreter's lock every fraction of a
-millisecond (docs/adr: windows by pread).
+Recovery, verification and the rebuilding of an index all use this walk. It reads with `pread` in
+windows that fit a core's cache, so it needs no map, and releases the interpreter's lock every
+fraction of a millisecond (docs/adr: windows by pread).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from logstore.log.segments.time_index import TimeIndex
 if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
-# Other threads run while a window is read, and behind so many batches within one: none waits for
-# longer than it takes to check that much. A batch that is longer than a window is hashed at once,
-# without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of hashing.)
+# Other threads run while a window is read, and within a window after each such number of batches.
+# So none waits longer than it takes to check that many. A batch that is longer than a window is
+# hashed at once, without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of
+# hashing.)
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
-STRIDE_BYTES = 16 << 10  # behind a batch of so many no more than the next one's frame is read
+STRIDE_BYTES = 16 << 10  # after a batch of this size only the next batch's frame is read
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
@@ -40,7 +41,7 @@ Progress = Callable[[int], None]  # called with the bytes done since the last ca
 
 
 class Damage(NamedTuple):
-    """Tell of bytes in a segment that are no whole batch.
+    """Bytes in a segment that are no whole batch.
 
     Attributes:
         position, end_position: the bytes; the next whole batch or the file's end follows them.
@@ -58,16 +59,16 @@ class Damage(NamedTuple):
 
 
 class Scan:
-    """Hold where a walk stands: everything before `position` was looked at.
+    """The state of a walk: everything before `position` was checked.
 
     Attributes:
-        position: first byte not looked at.
+        position: the first byte that was not checked.
         good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
-        limit_offset: where the next segment begins; no batch of this one lies there or behind.
-        index, time_index: entries of the batches found, None when nobody wants them.
-        is_checked: whether checksums are looked at, and not the frames of the batches alone.
-        expansion_bytes_max: memory that one batch may need; None when nobody asks whether what is
+        limit_offset: where the next segment begins; all batches of this one are before it. index,
+        time_index: entries of the batches found, None if they are not needed. is_checked: whether
+        checksums are verified, not only the frames of the batches. expansion_bytes_max: memory that
+        one batch may need; None if it need not be checked whether what is
             in the batches can be read.
     """
 
@@ -106,11 +107,10 @@ class Scan:
     def run(
         self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
     ) -> str | None:
-        """Walk up to `end`; give why it stopped before, or None when it came there.
+        """Walk up to `end`; returns why it stopped before, or None if it arrived there.
 
         Args:
-            pause_at: go no further than the window that reaches this position; walk on by
-                calling again.
+            pause_at: stop after the window that reaches this position; call again to continue.
 
         Raises:
             OSError: the disk could not give the bytes.
@@ -123,7 +123,8 @@ class Scan:
             else:
                 reason = None
             if reason is not None and self.position > started:
-                reason = None  # the next window begins with the batch that sticks out of this one
+                # the next window begins with the batch that is only partly in this one
+                reason = None
             elif reason is not None and started + PREFIX_BYTES <= end:
                 reason = self._single(fd, end)  # longer than a window, or damaged
             if progress is not None:
@@ -135,13 +136,13 @@ class Scan:
         return None
 
     def _stride(self, fd: int, end: int) -> bool:
-        """Step over one batch by its frame alone; False when it takes a closer look."""
+        """Step over one batch by its frame alone; False if the batch needs a full check."""
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = framed_header(head, 0, end - self.position, self.offset)
         return header is not None and self._take(header, fd) is None
 
     def _single(self, fd: int, end: int) -> str | None:
-        """Look at one batch alone."""
+        """Check one batch alone."""
         started = self.position
         head = files.read_up_to(fd, PREFIX_BYTES, started)
         if len(head) < PREFIX_BYTES:
@@ -152,7 +153,7 @@ class Scan:
         return None if self.position > started else reason
 
     def _window(self, data: memoryview, fd: int) -> str | None:
-        """Walk the whole batches of one window; give what stopped it before its end."""
+        """Walk the whole batches of one window; returns what stopped the walk before its end."""
         start, end, quiet = self.position, len(data), 0
         self._refused = None
         if self.is_checked:
@@ -162,7 +163,7 @@ class Scan:
         while at < end:
             header = sound_header(data, at, end, self.offset)
             if header is None:
-                return layouts.fault(data, at, self.offset) or "no whole batch stands here"
+                return layouts.fault(data, at, self.offset) or "there is no whole batch here"
             if (reason := self._take(header, fd, data, at)) is not None:
                 return reason
             at += header.size_bytes
@@ -173,14 +174,15 @@ class Scan:
         return None
 
     def _together(self, data: memoryview) -> None:
-        """Walk over the small batches of Kafka's that a window begins with, many at a time."""
+        """Walk over the small Kafka batches at the start of a window, many at a time."""
         start = self.position
         while (
             found := layouts.sound_headers(data, self.position - start, self.offset)
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # One behind a gap may stand there if the batch behind it says so: not asked here.
+            # A batch after a gap may be valid if the next one confirms it: that is not checked
+            # here.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
@@ -195,7 +197,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Note batches as `_note` does; False when that is to be done one by one instead.
+        """Record batches as `_note` does; False if that has to be done one by one.
 
         Args:
             start: where in the file their window begins.
@@ -239,10 +241,10 @@ class Scan:
     def _take(
         self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
     ) -> str | None:
-        """Step over a whole batch; give why it cannot stand here, if so.
+        """Step over a whole batch; if it cannot be valid at this place, return why.
 
         Args:
-            data: what the batch stands in, at `at`, if its records are to be looked at.
+            data: the bytes that contain the batch, at `at`, if its records are to be checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
@@ -259,17 +261,17 @@ class Scan:
         return None
 
     def _is_beyond(self, header: BatchHeader) -> bool:
-        """Tell whether a batch has offsets that this segment cannot have.
+        """Check whether a batch has offsets that this segment cannot have.
 
         An index entry has 32 bits for the offset that a batch begins with. The checksum of a
-        columnar batch covers it, so that the offset that such a batch ends with may be any.
+        columnar batch covers that offset, so the last offset of such a batch is not limited.
         """
         is_columnar = header.magic == columnar.MAGIC
         reach = header.base_offset if is_columnar else header.last_offset
         return header.last_offset >= self.limit_offset or reach >= self._reach_offset
 
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
-        """Tell whether a batch may stand behind a gap, as in a compacted log of Kafka's."""
+        """Check whether a batch may follow a gap, as in a compacted log of Kafka's."""
         following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
@@ -291,9 +293,9 @@ class Scan:
         self.records += header.record_count
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Go on behind what stopped the walk: at the next whole batch, or at the end."""
+        """Continue after what stopped the walk: at the next whole batch, or at the end."""
         refused, self._refused = self._refused, None
-        if refused is not None:  # whole, but not to be read, or not true: it alone is the damage
+        if refused is not None:  # whole, but unreadable or wrong: it alone is the damage
             (header, fault), position = refused, self.position
             self.position, self.magic = position + header.size_bytes, header.magic
             self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
@@ -312,18 +314,18 @@ class Scan:
         header = layouts.read_header(head, 0)
         if offset <= next_offset and not self._is_beyond(header):
             self.offset = next_offset
-            # The first one behind it gets an entry, unless it may be what lies, and not that one.
+            # The first batch after it gets an entry, unless that batch may be the wrong one.
             is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
             is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
             self.indexed_position = self.position if is_doubtful else -self.interval_bytes
             return Damage(position, self.position, offset, next_offset, reason)
-        # A whole batch of offsets that stand elsewhere in the log: take it out as well.
+        # A whole batch with offsets from elsewhere in the log: remove it as well.
         self.position += header.size_bytes
         return Damage(position, self.position, offset, offset, reason)
 
 
 def magic_of(fd: int) -> int:
-    """Tell the layout of a segment by its first batch; the columnar one when that is damaged."""
+    """Find the layout of a segment from its first batch; the columnar one if that is damaged."""
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
     return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
@@ -332,14 +334,15 @@ def magic_of(fd: int) -> int:
 def find_batch(
     fd: int, position: int, end: int, magic: int = columnar.MAGIC
 ) -> tuple[int, int] | None:
-    """Find the next whole batch at or behind `position`: where it begins and its base offset.
+    """Find the next whole batch at or after `position`: where it begins and its base offset.
 
-    Only batches of the segment's own layout are looked for: another one may stand in a value.
+    Only batches of the segment's own layout are searched for: a value may contain another.
     """
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # Any byte may begin such a batch: rather believe the damaged one's length, if it leads on.
+        # Any byte may begin such a batch: trust the damaged batch's length first, if it leads to
+        # one.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -355,7 +358,7 @@ def find_batch(
         time.sleep(0)
         if len(data) < layouts.HEADER_BYTES_MAX:
             return None
-        # A header may lie across the edge of two windows.
+        # A header may be split between two windows.
         following = position + max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
         if not data.strip(b"\0"):  # a sparse file may have a hole of 1 TiB here
             after = bulk.next_data(fd, position + len(data), end) - layouts.HEADER_BYTES_MAX
@@ -365,11 +368,11 @@ def find_batch(
 
 
 def _behind_claimed(fd: int, position: int, end: int) -> int:
-    """Give where to begin to look: behind the damaged batch at `position`, if its size is known.
+    """Give where to begin the search: after the damaged batch at `position`, if its size is known.
 
-    A record's value may be a batch of another log's, whole and sound, that is not to be taken for
-    one of this log's. The size of a batch stands twice in its header: where the two agree they are
-    true; where they do not, the one is that leads to the next batch, or to the file's end.
+    A record's value may contain a whole, sound batch of another log, which must not be taken for
+    one of this log's. A batch's header has its size twice. If the two agree, they are right. If
+    they differ, the right one is the size that leads to the next batch, or to the file's end.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
@@ -385,7 +388,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """Give a place and its base offset, if a whole batch of this layout stands there."""
+    """Give a place and its base offset, if a whole batch of this layout is there."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

@@ -2,9 +2,9 @@
 
 Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
 change while the object is in use. Only the active segment grows: the appending thread writes the
-batch, then the index entry, then `size_bytes`, then `end_offset`; so a reader that takes
-`end_offset` first finds all it needs. A segment that truncation replaces or retention removes is
-marked `is_dropped` before its file goes; a reader that fails on it looks the log up anew.
+batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
+`end_offset` first finds all that it needs. A segment that truncation replaces or retention removes
+is marked `is_dropped` before its file goes; a reader that fails on it looks the log up again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
-    """Hold the decoded batches between two index entries, for point reads."""
+    """The decoded batches between two index entries, for point reads."""
 
     __slots__ = ("bases", "batches", "end_offset", "plain")
 
@@ -42,12 +42,12 @@ class Block:
         self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
-        """Give the batch whose range holds an offset of this block."""
+        """Give the batch that contains an offset of this block."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 
 class Segment:
-    """Keep what the log knows of one segment; small, because a store has tens of thousands."""
+    """What the log knows about one segment; small, because a store has tens of thousands."""
 
     __slots__ = (
         "_verified",
@@ -82,17 +82,17 @@ class Segment:
         # Growing indexes of the active segment, kept until they are in the files; else None.
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
-        # Of a sealed segment: what its trailer says of the first and the last batch.
+        # For a sealed segment: what its trailer records about the first and the last batch.
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # The file that it must be; 0 when only this process puts files there.
+        # The inode that the file must have; 0 if only this process puts files there.
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
-        # Its log serves no more: nothing of it is kept open.
+        # Its log no longer serves: no file of it is kept open.
         self.is_left = False
-        # A compacted segment of Kafka's may lack the offsets behind its last batch.
+        # A compacted segment of Kafka's may lack the offsets after its last batch.
         self.is_sparse = False
         self.cached: dict[Any, Cached] = {}
         self._verified = bytearray()
@@ -128,7 +128,7 @@ class Segment:
 
     def take(self, scan: Scan) -> None:
         """Take the facts that a walk over the whole file found."""
-        self.size_bytes = scan.good_end  # what stands behind is nothing to read
+        self.size_bytes = scan.good_end  # bytes after it are not read
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch
@@ -137,7 +137,7 @@ class Segment:
     # --- a bit for each batch that was checked since the open -----------------------------------
 
     def is_verified(self, position: int) -> bool:
-        """Tell whether the batch at `position` was checked already."""
+        """Check whether the batch at `position` was verified already."""
         at = position >> 8  # a batch has 61 bytes at least, so each has a bit of its own
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
@@ -159,9 +159,10 @@ class Segment:
     # --- files --------------------------------------------------------------------------------
 
     def handle(self, environment: LogEnvironment) -> Handle:
-        """Open the `.log` for reading, or give the handle that is open; holding it pins it.
+        """Open the `.log` for reading, or give the open handle; a reference to it pins it.
 
-        Its number alone does not: a cache or a move lets go of it, and another file has the number.
+        The descriptor's number alone does not pin it: a cache or a move closes it, and another file
+        gets the number.
 
         Raises:
             OSError: FileNotFoundError when the segment was dropped meanwhile.
@@ -169,24 +170,24 @@ class Segment:
         """
         item = self.cached.get(HANDLE)
         known: Handle | None = None if item is None else item.value
-        if item is not None and known is not None:  # dropped meanwhile, it has none
+        if item is not None and known is not None:  # if it was dropped meanwhile, there is none
             item.is_used = True
             return known
         handle = Handle(files.open_regular(self.log_path, files.READ))
-        if self.is_dropped:  # another file may stand under this name by now
+        if self.is_dropped:  # another file may have this name by now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
         if self.inode and files.fstat(handle.fd).st_ino != self.inode:
-            raise FileNotFoundError(errno.ENOENT, "another file stands there now", self.log_path)
+            raise FileNotFoundError(errno.ENOENT, "another file is there now", self.log_path)
         if self.seal is not None and not self.is_checked:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped or self.is_left:  # behind the back of who let go: it would stay for long
+        if self.is_dropped or self.is_left:  # else it would stay open for long after the release
             environment.handles.drop(self.cached, HANDLE)
         return given
 
     def writer(self, environment: LogEnvironment) -> Handle:
-        """Open the `.log` for writing, or give the handle that is open; raises OSError."""
+        """Open the `.log` for writing, or give the open handle; raises OSError."""
         item = self.cached.get(WRITER)
         handle: Handle | None = None if item is None else item.value
         if item is not None and handle is not None:
@@ -199,9 +200,9 @@ class Segment:
         return given
 
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
-        """Refuse a file whose first or last batch is whole and not the one that was sealed.
+        """Refuse a file whose first or last batch is whole and differs from the sealed one.
 
-        A batch that is not whole does not tell whose file this is; who reads it will find it out.
+        A batch that is not whole does not show whose file this is; its reader reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -219,16 +220,16 @@ class Segment:
                 raise CorruptRecordBatchError(
                     path=self.log_path,
                     position=position,
-                    reason="this is not the batch that stood here when the segment was sealed",
+                    reason="this is not the batch that was here when the segment was sealed",
                 )
 
     def leave(self, environment: LogEnvironment) -> None:
-        """Let go of all that is cached of this segment, and keep nothing open from now on."""
+        """Release all that is cached of this segment, and keep nothing open from now on."""
         self.is_left = True
         self.forget(environment)
 
     def forget(self, environment: LogEnvironment) -> None:
-        """Let go of all that is cached of this segment."""
+        """Release all that is cached of this segment."""
         environment.handles.drop(self.cached, HANDLE)
         environment.handles.drop(self.cached, WRITER)
         environment.indexes.drop(self.cached, INDEX)
@@ -238,7 +239,7 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------
 
     def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
-        """Give the offset index: the growing one, or that of the file, or one made anew."""
+        """Give the offset index: the growing one, or that of the file, or a rebuilt one."""
         growing = self.index
         if growing is not None:
             return growing
@@ -250,7 +251,7 @@ class Segment:
         return self._load_indexes(environment)[0]
 
     def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
-        """Give the time index, likewise."""
+        """Give the time index in the same way."""
         growing = self.time_index
         if growing is not None:
             return growing
@@ -283,7 +284,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
-        """Make both indexes from the batches themselves; damage in the file is stepped over."""
+        """Rebuild both indexes from the batches themselves; damage in the file is skipped."""
         index, time_index = OffsetIndex(), TimeIndex()
         scan = Scan(self.base_offset, index=index, time_index=time_index)
         handle, end = self.handle(environment), self.size_bytes
@@ -293,7 +294,7 @@ class Segment:
         return index, time_index
 
     def replace_indexes(self, environment: LogEnvironment) -> None:
-        """Drop indexes that led astray, and make them anew."""
+        """Drop wrong indexes, and rebuild them."""
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:

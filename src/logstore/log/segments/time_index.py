@@ -1,4 +1,4 @@
-"""Find where to begin looking for a timestamp: a sparse index of largest timestamps.
+"""Find where to begin the search for a timestamp: a sparse index of largest timestamps.
 
     entry   i64 timestamp | u32 relative_offset      12 bytes (docs/FORMAT.md, section 6)
 
@@ -19,7 +19,7 @@ assert ENTRY.itemsize == ENTRY_BYTES
 
 
 class TimeIndex:
-    """Hold the entries of one segment's time index; written and read like an `OffsetIndex`."""
+    """The entries of one segment's time index; written and read like an `OffsetIndex`."""
 
     __slots__ = ("offsets", "timestamps")
 
@@ -38,7 +38,7 @@ class TimeIndex:
         return f"TimeIndex({len(self)} entries)"
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Note that all records before an offset are at or before `timestamp`, if that is news."""
+        """Record that all records before an offset are at or before `timestamp`, if that is new."""
         offsets, timestamps = self.offsets, self.timestamps
         assert isinstance(offsets, array) and isinstance(timestamps, array)
         if not timestamps or timestamp > timestamps[-1]:
@@ -53,7 +53,7 @@ class TimeIndex:
         return self.offsets[entry] if entry >= 0 else 0
 
     def to_bytes(self) -> bytes:
-        """Lay the entries out as they stand in the file."""
+        """Encode the entries as they are in the file."""
         entries = np.empty(len(self.timestamps), ENTRY)
         entries["timestamp"] = self.timestamps[: len(entries)]
         entries["relative_offset"] = self.offsets[: len(entries)]
@@ -61,7 +61,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> TimeIndex:
-        """Read the entries of a file: as NumPy columns, or growing when more will follow."""
+        """Read the entries of a file: as NumPy columns, or growing if more will follow."""
         entries = np.frombuffer(data, ENTRY)
         timestamps = np.ascontiguousarray(entries["timestamp"])
         offsets = np.ascontiguousarray(entries["relative_offset"])

@@ -1,8 +1,8 @@
-"""Read a segment's two index files, and the trailer that says which segment they are of.
+"""Read a segment's two index files, and the trailer that identifies the segment.
 
-The trailer is written only after the part of the `.log` it describes was flushed. So one that
-checks out also proves that those bytes were durable, and recovery need not look at them again.
-Neither file is synced: one that a crash tore does not check out, and is made anew.
+The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
+trailer also proves that those bytes were durable, and recovery need not read them again. Neither
+file is synced: if a crash tore one, its checksum fails, and it is rebuilt.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ TRAILER = struct.Struct(
 )
 TRAILER_BYTES = 128
 INDEX_BYTES_MAX = 256 << 20  # 32 million entries
-CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and of Kafka's the checksum behind it
+CHECKSUM_HEAD_BYTES = 21  # of a batch: its prefix, and in Kafka's layout the checksum after it
 assert TRAILER.size == TRAILER_BYTES
 
 
 class Trailer(NamedTuple):
-    """Carry what identifies a segment, in the order of the file."""
+    """What identifies a segment, in the order of the file."""
 
     topic_id: bytes
     partition: int
@@ -64,13 +64,13 @@ class Trailer(NamedTuple):
     entries_checksum: int
 
     def to_bytes(self) -> bytes:
-        """Lay the trailer out with its checksum."""
+        """Encode the trailer with its checksum."""
         body = TRAILER.pack(MAGIC, *self, 0, 0)[:-8]
         return body + struct.pack(">Q", xxh3_64_intdigest(body))
 
 
 def parse(data: bytes) -> Trailer | None:
-    """Read a trailer; None when these bytes are none."""
+    """Parse a trailer; None if these bytes are none."""
     if len(data) != TRAILER_BYTES or data[:8] != MAGIC:
         return None
     _, *fields, _, checksum = TRAILER.unpack(data)
@@ -86,7 +86,7 @@ def parse(data: bytes) -> Trailer | None:
 
 
 def read_trailer(path: str, file_bytes: int) -> Trailer | None:
-    """Read the trailer of an `.index` of `file_bytes`; None when there is none that checks out."""
+    """Read the trailer of an `.index` of `file_bytes`; None if there is no valid one."""
     if file_bytes < TRAILER_BYTES:
         return None
     try:
@@ -104,7 +104,7 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
 
 
 def stored_checksum(fd: int, position: int, end_position: int) -> int:
-    """Read the checksum that the batch at a place carries; 0 when its bytes are not there."""
+    """Read the checksum that the batch at a place carries; 0 if its bytes are missing."""
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0
@@ -130,7 +130,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
     """Read an `.index`.
 
     Raises:
-        CorruptIndexError: it does not check out; the caller makes it anew.
+        CorruptIndexError: a checksum fails; the caller rebuilds the index.
         OSError: the disk could not give it.
     """
     data = _whole_file(path)

@@ -1,15 +1,16 @@
 """Gather small appends into batches: `log.appender()`.
 
-Records go when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A future
-costs two words and no lock; who asks one for its offset before its batch went waits for that.
+Records are sent when they weigh `max_bytes`, when `linger` is over, at `flush` and at `close`. A
+future costs two words and no lock; a caller that asks it for its offset before its batch was sent
+waits for that.
 
-The thread keeps the appender, and so the store, only while records wait for it. A dropped appender
-ends its thread.
+The thread keeps the appender, and so the store, alive only while records wait for it. A dropped
+appender ends its thread.
 
-Batches are a chain from the oldest one that has not gone to the one that takes records. A batch is
-closed by hanging the next one behind it, and leaves the chain when its offset or its error is
-known. So whoever is interrupted anywhere leaves every record that was taken where the next one
-finds it: another append, the thread, `flush`, `close`, or who asks for an offset.
+Batches form a chain from the oldest one that was not sent to the one that takes records. Linking
+the next batch to a batch closes it; a batch leaves the chain when its offset or its error is known.
+So if a thread is interrupted anywhere, every record that it added stays in the chain. The next
+append, the appender's thread, `flush`, `close`, or a caller that asks for an offset sends it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _Batch:
-    """Hold records that will be one batch; a column exists once a record needs it."""
+    """Records that will be one batch; a column exists once a record needs it."""
 
     __slots__ = (
         "error",
@@ -59,24 +60,26 @@ class _Batch:
         self.headers: list[Headers] | None = None
         self.size_bytes = 0
         self.offset = -1
-        self.written = -1  # the offset where it is in the log; its futures may wait for the disk
+        # its offset once it is in the log; its futures may still wait for the disk
+        self.written = -1
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: Bell | None = None
-        # Of coroutines that wait, called once the batch is done; added to by anybody, any time.
+        # Wakers of coroutines that wait, called once the batch is done; any thread adds to them at
+        # any time.
         self.wakers: list[Callable[[], object]] = []
-        # Set once: nothing is added to this batch any more.
+        # Set once: nothing is added to this batch after it.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
-        """Take out of the other columns what belongs to no value: its append was interrupted."""
+        """Remove from the other columns what belongs to no value: its append was interrupted."""
         count = len(self.values)
         for column in (self.keys, self.timestamps, self.headers):
             if column is not None:
                 del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add what the next record has besides its value; called before that."""
+        """Add what the next record has besides its value; called before the value is added."""
         count = len(self.values)
         self.is_rich = True
         self.trim()
@@ -95,7 +98,7 @@ class _Batch:
 
 
 class AppendFuture:
-    """Stand for the offset of a record that is on its way; a coroutine may await it."""
+    """The offset of a record that is being appended; a coroutine may await it."""
 
     __slots__ = ("_appender", "_batch", "_index")
 
@@ -115,16 +118,16 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # else whoever sent it may have seen no waker
+            if not self.done():  # else the thread that sent it may have missed the waker
                 yield from sent.wait().__await__()
         return self.result()
 
     def done(self) -> bool:
-        """Tell whether the record was appended, or refused."""
+        """Check whether the record was appended, or refused."""
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the record's offset; raises what its append raised, or TimeoutError."""
+        """Wait for the record's offset; raises the error of its append, or TimeoutError."""
         timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:
@@ -135,7 +138,7 @@ class AppendFuture:
 
 
 class Appender:
-    """Gather small appends of any number of threads; use it in a `with` block, or close it."""
+    """Gathers small appends of any number of threads; use it in a `with` block, or close it."""
 
     def __init__(
         self, log: LogWriter, linger: float, max_bytes: int, durable: bool = False
@@ -153,7 +156,7 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # Itself while records wait. The thread holds this list, and no more of the appender.
+        # This appender while records wait. The thread holds only this list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
@@ -172,9 +175,9 @@ class Appender:
         """Add one record to the batch and give a future of its offset.
 
         Raises:
-            TypeError, ValueError, RecordTooLargeError: the record is not one; nothing was added.
+            TypeError, ValueError, RecordTooLargeError: the record is invalid; nothing was added.
             LogClosedError: the appender was closed.
-            LogDirError: retriable; the appender needs a thread, and the process can have none.
+            LogDirError: retriable; the appender needs a thread, and the process can start no more.
         """
         pairs = headers if headers is encode.NO_HEADERS else encode.check_headers(headers)
         if type(value) is not bytes:
@@ -187,7 +190,7 @@ class Appender:
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
         if size > self._log._gathered_bytes_max:
-            self._log._build([value], [key], timestamp, [pairs])  # raises when it is too large
+            self._log._build([value], [key], timestamp, [pairs])  # raises if it is too large
         with self._mutex:
             full = batch = self._batch
             bytes_max = min(self._max_bytes, self._log._gathered_bytes_max)
@@ -209,7 +212,7 @@ class Appender:
         self._check_open()
         if self._thread is None:
             bell = self._has_records
-            entry = ref(self, lambda _: bell.ring())  # a dropped one ends its thread
+            entry = ref(self, lambda _: bell.ring())  # a dropped appender ends its thread
             arguments = (entry, self._kept, bell)
             thread = Thread(target=_send_due, args=arguments, name="logstore-appender", daemon=True)
             start_for(self._log.log_dir, thread)
@@ -222,10 +225,11 @@ class Appender:
             raise LogClosedError(reason="the appender was closed")
 
     def _begin_next(self, batch: _Batch) -> _Batch:
-        """Let a full batch take nothing more, and give the one behind it; the mutex is held."""
+        """Close a full batch, and give the one after it; the mutex is held."""
         self._check_open()
         fresh = _Batch()
-        self._has_records.ring()  # so that the thread sends what an interrupt keeps us from sending
+        # so that the thread sends the batch if an interrupt keeps this one from it
+        self._has_records.ring()
         batch.next = self._batch = fresh
         return fresh
 
@@ -237,14 +241,14 @@ class Appender:
         return not self._is_closed
 
     def _cut(self, batch: _Batch) -> None:
-        """Let a batch go if it is still the current one, and all that were before it."""
+        """Send a batch if it is still the current one, and all batches before it."""
         with self._mutex:
             if batch.values and batch.next is None:
                 batch.next = self._batch = _Batch()
         self._send_closed()
 
     def _send_closed(self) -> None:
-        """Send the batches that take nothing more, in the order in which they were begun."""
+        """Send the closed batches, in the order in which they were begun."""
         with self._send_lock:
             while True:
                 batch = self._oldest
@@ -263,7 +267,8 @@ class Appender:
     def _send(self, batch: _Batch) -> None:
         """Append a batch; `_send_lock` is held. Its futures carry any error.
 
-        One that was interrupted is as new, unless its records stand in the log already.
+        If the append was interrupted, the batch can be sent again, unless its records are in the
+        log already.
         """
         batch.trim()
         log, receipt = self._log, [batch.written]
@@ -289,19 +294,19 @@ class Appender:
             if batch.is_done is None:
                 batch.is_done = Bell()
         if batch.next is not None and not self._send_lock.locked():
-            self._send_closed()  # whoever closed it was interrupted
+            self._send_closed()  # the thread that closed it was interrupted
         if batch.offset < 0 and batch.error is None and not batch.is_done.wait(timeout):
             raise TimeoutError(f"the record was not appended within {timeout} s")
 
     def flush(self) -> None:
-        """Append what waits now, and return when all that was given before is in the log.
+        """Append what waits now; return when every record that was added before is in the log.
 
-        With `durable=True` it is on the disk then; else `Log.flush` brings it there.
+        With `durable=True` they are on the disk then; otherwise `Log.flush` makes them durable.
         """
         self._cut(self._batch)
 
     def close(self) -> None:
-        """Append what waits and take no more; twice is fine."""
+        """Append what waits and accept no more; closing twice is allowed."""
         with self._mutex:
             self._is_closed = True
         self._closing.ring()
@@ -309,7 +314,8 @@ class Appender:
         self._cut(self._batch)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            uninterrupted(lambda _: thread.join())  # two interrupts in a `join` block the next one
+            # a second interrupt in a `join` would block the next one
+            uninterrupted(lambda _: thread.join())
 
     def __enter__(self) -> Appender:
         return self
@@ -324,7 +330,7 @@ class Appender:
 
 
 def _send_due(entry: ref[Appender], kept: list[Appender], has_records: Bell) -> None:
-    """Send batches until the appender is closed; a thread without records does not keep it.
+    """Send batches until the appender is closed; without records the thread does not keep it alive.
 
     Args:
         kept: the appender, if records wait for this thread.

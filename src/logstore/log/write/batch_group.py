@@ -4,7 +4,7 @@
     write   one call for each segment; nobody sees any of it yet
     publish the new end of the log, when every byte is in its file
 
-If a write fails or is interrupted, what was written is cut off again and new files are removed, so
+If a write fails or is interrupted, what was written is cut off again and new files are removed. So
 a retriable error is true: nothing was written. Once every byte is in its file nothing can fail any
 more, and an interrupt waits until all is published.
 """
@@ -32,7 +32,7 @@ SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
 
 
 class PlacedBatch(NamedTuple):
-    """Carry one encoded batch with its place in the log."""
+    """One encoded batch with its place in the log."""
 
     buffers: list[Buffer]
     size_bytes: int
@@ -47,7 +47,7 @@ Group = list[PlacedBatch]
 
 
 class _Room:
-    """Hold how much a segment has taken while batches are planned into it."""
+    """How much a segment has taken while batches are planned into it."""
 
     def __init__(self, log: WriteState, base_offset: int) -> None:
         self.log, self.base_offset = log, base_offset
@@ -66,7 +66,7 @@ class _Room:
         return room
 
     def takes(self, batch: PlacedBatch) -> bool:
-        """Take a batch, or say that it has to begin a new segment."""
+        """Take a batch, or return that it has to begin a new segment."""
         log = self.log
         if self.size_bytes and (
             batch.magic != self.magic
@@ -83,10 +83,10 @@ class _Room:
 
 
 def plan(log: WriteState, batches: Group) -> list[Group]:
-    """Say which batches each segment takes: the active one first, then new ones; lock held.
+    """Decide which batches each segment takes: the active one first, then new ones; lock held.
 
-    If one new segment takes all of them and the active one does not, that one is rolled before
-    anything is written, so that one call writes all.
+    If one new segment has room for all of them and the active one does not, the log is rolled
+    before anything is written, so that one call writes all.
     """
     groups = _groups(batches, _Room.of_active(log))
     if len(groups) > 1 and groups[0]:
@@ -108,7 +108,7 @@ def _groups(batches: Group, room: _Room) -> list[Group]:
 
 
 def write(log: WriteState, batches: Group) -> None:
-    """Append batches that follow the log's end, all or nothing; called under the lock."""
+    """Append batches that follow the log's end, all or none; called under the lock."""
     if log._half_made:
         roll.undo(log)
     first, *others = plan(log, batches)
@@ -140,11 +140,11 @@ def write(log: WriteState, batches: Group) -> None:
         try:
             raise (_undo(log, position, paths) or failure) from error
         finally:
-            del failure  # its traceback holds this frame, and the frame descriptors
-    except BaseException:  # interrupted, before anything was published or after all was
+            del failure  # its traceback holds this frame, and the frame holds descriptors
+    except BaseException:  # interrupted, before anything was published or after everything was
         is_half_shown = log._active is not active or active.end_offset > batches[0].base_offset
         if log._active.end_offset <= batches[-1].last_offset:
-            if is_half_shown:  # there was no memory for the rest, for long
+            if is_half_shown:  # memory for the rest was lacking too long
                 log._writer = writer
             log._half_made, log._room_bytes = (*roll.TORN, *paths), 0
             _undo(log, position, paths)
@@ -185,8 +185,8 @@ def _publish_surely(
 ) -> None:
     """Show readers what was written; if that is interrupted, do all of it again, then raise.
 
-    If there is no memory for it, it is tried again for a second. A log that cannot even then show
-    all of a group takes no part in anything until it is opened again.
+    If memory is lacking, it is retried for a second. If a log still cannot show all of a group
+    then, it refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None
     shortages = 0
@@ -213,7 +213,7 @@ def _publish_surely(
 
 
 def _publish(log: WriteState, segment: Segment, position: int, group: Group) -> None:
-    """Note batches in the indexes and move the segment's end behind them; twice does no harm."""
+    """Add batches to the indexes, then move the segment's end; repeating it does no harm."""
     index = segment.index
     assert index is not None
     known = len(index.offsets)
@@ -241,7 +241,7 @@ def _publish(log: WriteState, segment: Segment, position: int, group: Group) -> 
 
 
 def _begin(log: WriteState, segment: Segment, handle: Handle) -> None:
-    """Seal the active segment, and make one active whose file is written; twice does no harm."""
+    """Seal the active segment, and activate a written one; repeating it does no harm."""
     active, known = log._active, log._view[0]
     if active is not segment:
         if any(segment is one for one in known):

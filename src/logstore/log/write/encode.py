@@ -1,4 +1,4 @@
-"""Check what a caller appends, and lay it out as the payload of one batch."""
+"""Check what a caller appends, and encode it as the payload of one batch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
 
 
 def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Give what a record adds to a batch at most, `BATCH_OVERHEAD_BYTES` aside."""
+    """Give the most that a record adds to a batch, without `BATCH_OVERHEAD_BYTES`."""
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if headers:
         for name, cell in headers:
@@ -83,7 +83,7 @@ def magic_of(payload: layouts.AnyPayload) -> int:
 def check_size(
     payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
 ) -> None:
-    """Refuse a batch that is too large, or that no reader would take the memory for."""
+    """Refuse a batch that is too large, or that needs more memory than any reader would allow."""
     if payload.size_bytes > max_message_bytes:
         raise too_large(payload.size_bytes, max_message_bytes, expansion_bytes_max)
     if payload.expansion_bytes > expansion_bytes_max:
@@ -93,7 +93,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for the batch of one record that is beyond one of the two bounds."""
+    """Make the error for the batch of one record that exceeds one of the two bounds."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)
@@ -101,7 +101,7 @@ def too_large(
 
 
 def encode_headers(headers: Sequence[Headers]) -> list[Buffer] | None:
-    """Lay out the headers of all records; None when there are none."""
+    """Encode the headers of all records; None if there are none."""
     if not any(headers):
         return None
     starts = np.zeros(len(headers) + 1, np.uint32)
@@ -145,14 +145,14 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
 def _cells(cells: Sequence[bytes | None], what: str) -> list[Buffer]:
     try:
         return encode_cells(cells)
-    except TypeError:  # refused by name here, or taken for the bytes that it holds
+    except TypeError:  # refused by name here, or accepted for the bytes that it holds
         return encode_cells([check_cell(cell, what) for cell in cells])
 
 
 def unpack_records(
     records: Sequence[Record],
 ) -> tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]:
-    """Take records apart into columns; their offsets count for nothing."""
+    """Split records into columns; their offsets are ignored."""
     for record in records:
         if not isinstance(record, Record):
             raise TypeError(f"values are all Records or all bytes, not {type(record).__name__} too")
@@ -165,7 +165,7 @@ def unpack_records(
 
 
 def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
-    """Take a sequence as it is and an iterable as a list; refuse a single bytes or str."""
+    """Return a sequence as it is and an iterable as a list; refuse a single bytes or str."""
     if isinstance(cells, list | tuple):
         return cells
     return list(many(cells, what, of))
@@ -182,7 +182,7 @@ def build(
     is_log_append_time: bool,
     magic: int = columnar.MAGIC,
 ) -> layouts.AnyPayload:
-    """Lay out one batch; raises TypeError or ValueError with what is wrong."""
+    """Encode one batch; raises TypeError or ValueError with what is wrong."""
     count = len(values)
     for what, cells in (("keys", keys), ("headers", headers)):
         if cells is not None and len(cells) != count:

@@ -1,8 +1,8 @@
-"""Make what was appended durable: the syncs of a flush, in order of offset, then the seals.
+"""Make appended records durable: the syncs of a flush, in order of offset, then the seals.
 
-A sync that failed is never tried again (R6), also when an interrupt came on top of its error. A
-flush that was interrupted, or found the process or the disk full before any sync failed, leaves
-all of it to the next one.
+A sync that failed is never retried (R6), even if an interrupt hid its error. If a flush was
+interrupted, or a shortage of the process or a full disk stopped it before any sync failed, it
+leaves all of its work to the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def flush_to(log: WriteState, offset: int) -> None:
-    """Sync whatever is not durable below `offset`; see `LogWriter._flush_to`."""
+    """Sync everything below `offset` that is not durable; see `LogWriter._flush_to`."""
     outer = sys.exc_info()[1]
     # Not `held`: each call to the disk below registers by itself.
     with log._flush_lock:
@@ -47,7 +47,7 @@ def flush_to(log: WriteState, offset: int) -> None:
 
 
 def unflushed_paths(log: WriteState) -> list[str]:
-    """Name the segments of which some may not be on the disk, whatever a flush makes of it."""
+    """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
     segments, bases = log._view
     ends = [*bases[1:], log.log_end_offset]
     point = log._recovery_point
@@ -113,10 +113,10 @@ def _note_synced(
 
 
 def sync_segments(log: WriteState, segments: Sequence[Segment]) -> None:
-    """Sync the sealed segments among some that are not durable yet, in order of offset.
+    """Sync the sealed ones of some segments that are not durable yet, in order of offset.
 
-    For a change that is durable itself and stands behind them; `_flush_lock` and `_lock` are held.
-    Their seals are left to the next flush. Raises OSError.
+    Needed by a change that is durable itself and comes after them in the log; `_flush_lock` and
+    `_lock` are held. Their seals are left to the next flush. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in log._unflushed:
@@ -126,10 +126,10 @@ def sync_segments(log: WriteState, segments: Sequence[Segment]) -> None:
 
 
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
-    """Find the failure of the disk that an interrupt hides: a failed sync, or a disk that is gone.
+    """Find the failure of the disk that an interrupt hides: a failed sync, or a missing disk.
 
-    Other errors are no failure of the disk. An interrupt that comes while a missing file is
-    being ignored also carries that error along.
+    Other errors are no failure of the disk. An interrupt that comes while the error of a missing
+    file is being ignored also carries that error.
 
     Args:
         outer: the error that the caller was handling before it called the disk.
@@ -171,7 +171,8 @@ def _sync(
         raise failure from error
     if epochs_changed:
         write_epochs(log)
-    if log._log_dir.is_offline:  # it failed meanwhile, by another log's word: do not ack (R6)
+    # it failed meanwhile, as another log found: do not acknowledge (R6)
+    if log._log_dir.is_offline:
         log._log_dir.check()
     return synced
 
@@ -181,7 +182,7 @@ def _open(path: str) -> Handle:
 
 
 def write_epochs(log: WriteState) -> None:
-    """Write the leader epochs down. They stand in the batches, so a full disk only puts it off."""
+    """Write the leader epochs. They are in the batches too, so a full disk only delays the file."""
     try:
         with call(log.directory, SYNCING):
             log._epochs.write(log._of_log(log._confirmed_start), log._log_dir.replacing)
@@ -193,9 +194,9 @@ def write_epochs(log: WriteState) -> None:
 
 
 def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
-    """Replace `partition.metadata` durably; a new log start is confirmed beside it first.
+    """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
 
-    A crash between the two leaves the old start: nobody was told of the new one.
+    After a crash between the two the old start holds: no caller has seen the new one.
     """
     metadata = log._metadata._replace(**changes)
     start = changes.get("log_start_offset")

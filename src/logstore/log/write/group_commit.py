@@ -1,16 +1,18 @@
 """Share one sync among the durable appends of many threads.
 
-Who comes while no commit runs appends alone. Who comes while one runs joins the group that waits.
-The first of a group leads it: it waits for the lock that every commit is done under, then writes
-the records of all as one batch, syncs once, and opens the group's gate for the next, who opens it
-for the next again. So a sync carries all that arrived during the one before it, and threads are
-woken one after the other, not in a herd. Who was just served often has a next record. So a leader
-lets the whole group before go on first, for some milliseconds at most: one sync carries all of
-them then, where two halves would take turns with a sync each.
+A thread that arrives while no commit runs appends alone. A thread that arrives while a commit runs
+joins the group that waits. The first thread of a group leads it: it waits for the lock that every
+commit takes, writes the records of all as one batch, and syncs once. Then it opens the group's gate
+for the next thread, which opens it for the next again. So a sync carries all records that arrived
+during the sync before it, and threads are woken one after the other, not all at once. A thread that
+was just served often has a next record. So a leader waits for some milliseconds at most until the
+whole group before it has passed: then one sync carries the records of all, while otherwise two
+halves would take turns with a sync each.
 
-Ctrl-C may come anywhere. So every lock is taken by `with`, a record joins its group by one call,
-a group that was taken up is done whatever happens, and a leader that goes away before has somebody
-stand in for it. An interrupted thread leaves its record behind; the group carries it all the same.
+Ctrl-C may come anywhere. So every lock is taken by `with`, and a record joins its group by one
+call. A group that was taken up is completed in any case, and a leader that is interrupted before
+that starts a thread to replace it. An interrupted thread leaves its record in the group, which
+still writes it.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ from logstore.format.layouts import AnyPayload
 from logstore.log.write import encode
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# How long a leader waits for the group before to go on; only who was interrupted keeps it so long.
+# How long a leader waits for the group before it to pass; only an interrupted thread makes it wait
+# so long.
 PATIENCE_SECONDS = 0.005
 
 
 class _Leaving:
-    """Count who has yet to pass a group's gate; `is_over` is free once all have.
+    """Counts the threads that have yet to pass a group's gate; `is_over` is free once all have.
 
-    The count is lowered by who passes the gate, so by one thread at a time. An interrupted thread
-    may never do so; nobody relies on that.
+    The thread that passes the gate lowers the count, so only one thread does so at a time. An
+    interrupted thread may never lower it; nothing relies on that.
     """
 
     __slots__ = ("count", "is_over")
@@ -47,14 +50,14 @@ class _Leaving:
         self.is_over.acquire()
 
     def lower(self) -> None:
-        """Say that one more thread has passed."""
+        """Count one more thread as passed."""
         self.count -= 1
         if not self.count:
             self.is_over.release()
 
 
 class _Group:
-    """Hold the records that one sync will carry; the gate lets one thread through at a time."""
+    """The records that one sync will carry; the gate lets one thread through at a time."""
 
     __slots__ = (
         "error",
@@ -116,11 +119,11 @@ class AppendingLog(Protocol):
         """Write one batch, and give its base offset."""
 
     def _flush_appended(self, offset: int) -> None:
-        """Make durable what was just appended below an offset."""
+        """Make what was just appended below an offset durable."""
 
 
 class GroupCommit:
-    """Combine the durable appends of one log."""
+    """Combines the durable appends of one log."""
 
     def __init__(self, log: AppendingLog) -> None:
         self._log = log
@@ -164,7 +167,7 @@ class GroupCommit:
         pairs = encode.check_headers(headers)
         size = encode.size_max(value, key, pairs)
         if size > log._gathered_bytes_max:
-            log._build([value], [key], timestamp, [pairs])  # raises when it is too large
+            log._build([value], [key], timestamp, [pairs])  # raises if it is too large
         group, is_leader = None, False
         try:
             with self._mutex:
@@ -187,51 +190,52 @@ class GroupCommit:
             try:
                 raise group.error
             finally:
-                del group  # the error's traceback holds this frame: a ring, and a descriptor in it
+                # the error's traceback holds this frame: a cycle, with a descriptor in it
+                del group
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Give the last group that waits, or a new one when that is full; the mutex is held."""
+        """Give the last group that waits, or a new one if that is full; the mutex is held."""
         waiting = self._waiting
         room = self._log._gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # its leader was interrupted as it took the group up
+            waiting.pop()  # its leader was interrupted while it took the group up
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
 
     def _lead(self, group: _Group) -> None:
-        """Commit a group when the commits before it are over, unless somebody did."""
+        """Commit a group when the commits before it are over, unless another thread did."""
         try:
             with self._commit_lock, keeping(self, "_commit_lock"):
                 if not group.is_done:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # behind the lock, so that the next commit begins before this group wakes up
+        finally:  # outside the lock, so that the next commit begins before this group wakes up
             with self._mutex:
                 if group.is_done:
                     self._open(group)
             del group
 
     def _have_led(self, group: _Group) -> None:
-        """Lead a group in a thread that stands in for the interrupted one."""
+        """Lead a group in a new thread that replaces the interrupted leader."""
         try:
             start(Thread(target=self._lead, args=(group,), name="logstore-stand-in", daemon=True))
-        except RuntimeError:  # no thread can be had
+        except RuntimeError:  # no thread can be started
             self._lead(group)
 
     def _open(self, group: _Group) -> None:
-        """Let everybody in a group go, once; the mutex is held."""
+        """Wake all threads of a group, once; the mutex is held."""
         if not group.is_open:
             group.is_open = True
             group.gate.release()
 
     def _commit(self, group: _Group) -> None:
-        """Append and sync what waits in a group; from here on nobody joins it any more."""
+        """Append and sync what waits in a group; no thread joins the group after this began."""
         try:
             with self._mutex:
-                if group.is_done:  # given up just now
+                if group.is_done:  # given up meanwhile
                     return
                 self._waiting.remove(group)
                 self._committing = group
@@ -248,7 +252,8 @@ class GroupCommit:
             group.error = error
         except BaseException:
             group.error = LogStoreError(
-                "the thread that committed for all was interrupted; the record may stand or not"
+                "the thread that committed for all was interrupted; the record may be in the log "
+                "or not"
             )
             raise
         finally:
@@ -258,18 +263,18 @@ class GroupCommit:
     # --- when the disk hangs (see `hung_locks`) -------------------------------------------------
 
     def give_up(self) -> None:
-        """Let go whoever waits in a group while the log dir is suspect."""
+        """Release the threads that wait in a group while the log dir is SUSPECT."""
         with self._mutex:
             waiting, self._waiting = self._waiting, []
             for group in waiting:
                 self._let_go(group, "nothing was written", retriable=True)
             committing = self._committing
             if committing is not None and not committing.is_done:
-                outcome = "the record may stand or not: it hangs in the disk"
+                outcome = "the record may be in the log or not: it hangs in the disk"
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
-        """Have everybody in a group raise; the mutex is held."""
+        """Make all threads in a group raise; the mutex is held."""
         group.error = self._log._log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

@@ -1,29 +1,29 @@
 """Free the callers that wait for a log's locks when their holder hangs in the disk.
 
-A thread that is stuck in the kernel cannot be stopped, and those who wait for its lock cannot be
-woken, except by a release. So when the log dir has become SUSPECT, the watchdog *takes the lock
-into custody*: it releases it in the holder's place. Everybody who then gets it finds the dir
-suspect and raises, before changing anything. The holder, once it is back, takes the lock again
-before it goes on (`reclaim`), and the dir does not serve before all have done so.
+A thread that is stuck in the kernel cannot be stopped, and only a release wakes the threads that
+wait for its lock. So if the log dir has become SUSPECT, the watchdog *takes the lock into custody*:
+it releases the lock in place of its holder. A thread that then acquires the lock sees that the dir
+is SUSPECT and raises before it changes anything. When the holder's call returns, it takes the lock
+again before it continues (`reclaim`). The dir does not serve before all holders have done so.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
     the others                                 get the lock, raise LogDirSuspectError, release
 
-A lock is only taken from a holder who is *keeping* it: who says so while he calls the disk, and
-looks behind that whether it was taken. Each of the two writes first and reads then:
+A lock is taken only from a holder that is *keeping* it: the holder declares that while it calls the
+disk, and checks afterwards whether the lock was taken. Each of the two writes first and then reads:
 
     holder      strikes out that he keeps it    looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
 
-So if the watchdog finds it kept, the holder is still to look, and takes it back; if not, it may be
-another's by now, and stays as it is.
+So if the watchdog finds the lock kept, the holder has still to check, and takes the lock back. If
+it finds the lock not kept, the lock may belong to another thread by now, and is left alone.
 
-Rules for whoever calls the disk under `_lock` or `_flush_lock`: ask `_check` after taking it and
-before changing anything, and do the rest inside `held`. An append does by hand what `held` does: an
-object for each lock costs a durable one a microsecond: `_writing` says that it keeps `_lock`,
-`_kept` that it keeps the lock of a commit or of a flush. `_kept` is not set by who finds something
-in custody: the lock he got may be free because of that.
+Rules for code that calls the disk under `_lock` or `_flush_lock`: call `_check` after taking the
+lock and before changing anything, and do the rest inside `held`. An append does by hand what `held`
+does, because an object for each lock costs a durable append a microsecond: `_writing` says that it
+keeps `_lock`, `_kept` that it keeps the lock of a commit or of a flush. A thread that finds
+something in custody does not set `_kept`: the lock that it got may be free because of that.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ RECLAIM_SECONDS = 0.05
 
 
 class Owner(Protocol):
-    """Whose locks may be taken into custody."""
+    """A log whose locks may be taken into custody."""
 
     _in_custody: set[str]
-    # Weak, as the calls under way: who was interrupted on his way in is in nobody's way.
+    # Weak, as are the calls under way: an interrupted thread must not block others.
     _keepers: set[ref[keeping]]
     _writing: int
-    # The lock that a durable append keeps by hand, or "": at most one of an owner's locks is.
+    # The lock that a durable append keeps by hand, or "": at most one of an owner's locks.
     _kept: str
 
 
 class Commits(Owner, Protocol):
-    """What combines the durable appends of a log."""
+    """Combines the durable appends of a log."""
 
     def give_up(self) -> None:
-        """Let the threads go that wait in a group."""
+        """Release the threads that wait in a group."""
 
 
 class LockedLog(Owner, Protocol):
@@ -65,11 +65,11 @@ class LockedLog(Owner, Protocol):
 
     @property
     def _commit(self) -> Commits | None:
-        """What combines its durable appends, if there were any."""
+        """The combiner of its durable appends, if there were any."""
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Hold locks over calls to the disk; the last item of the `with` that takes them."""
+    """Hold locks during calls to the disk; the last item of the `with` that takes them."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 
@@ -77,21 +77,21 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Leave out what is in custody already: that is for somebody else to take back."""
+        """Leave out locks that are in custody already: another thread has to take them back."""
         if self.owner._in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner._in_custody)
         self._entry = ref(self)
         self.owner._keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
-        """Have the locks again before they are released."""
+        """Take the locks again before they are released."""
         self.owner._keepers.discard(self._entry)
         if self.owner._in_custody:
             reclaim(self.owner, self.names)
 
 
 class held(call):  # noqa: N801 - it is used as a statement
-    """Work on a log's files under its locks: `keeping`, and a call that is under way."""
+    """Work on a log's files under its locks: `keeping`, and a registered call."""
 
     __slots__ = ("_keeping",)
 
@@ -105,15 +105,15 @@ class held(call):  # noqa: N801 - it is used as a statement
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """Strike the work out."""
+        """Unregister the work."""
         super().__exit__()
         self._keeping.__exit__()
 
 
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
-    """Take back the locks that were taken into custody; they are free but for who raises.
+    """Take back the locks that were taken into custody; other threads hold them only to raise.
 
-    While the watchdog has not released one yet, it may still find that it need not.
+    If the watchdog has not released a lock yet, it may still find that it need not.
     """
     for name in names:
         while name in owner._in_custody:
@@ -122,7 +122,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Tell whether who holds a lock will look for it before he releases it."""
+    """Check whether the holder of a lock will check it before it releases it."""
     keepers = [entry() for entry in tuple(owner._keepers)]
     is_appending = name == "_lock" and owner._writing != NOT_WRITING
     return (
@@ -133,7 +133,7 @@ def is_kept(owner: Owner, name: str) -> bool:
 
 
 def take_into_custody(owner: Owner, name: str) -> None:
-    """Release a lock in place of its holder, who hangs in the disk, unless he just came back."""
+    """Release a lock in place of its holder that hangs in the disk, unless it just returned."""
     owner._in_custody.add(name)
     if is_kept(owner, name):
         getattr(owner, name).release()
@@ -142,16 +142,16 @@ def take_into_custody(owner: Owner, name: str) -> None:
 
 
 def is_free(log: LockedLog) -> bool:
-    """Tell whether no lock of a log is in custody: whoever hung is back."""
+    """Check whether no lock of a log is in custody: every holder that hung has returned."""
     return not log._in_custody and (log._commit is None or not log._commit._in_custody)
 
 
 class Relief:
-    """Free those who wait for the locks of a suspect log dir, look by look.
+    """Frees the threads that wait for the locks of a suspect log dir, look by look.
 
-    A lock counts as stuck when it is held at two looks in a row: since the dir became suspect
-    whoever gets it lets go at once. One lock of a log after the other, the innermost first: the
-    holder of the next may only be waiting for that one.
+    A lock counts as stuck if it is held at two looks in a row: since the dir became SUSPECT, a
+    thread that gets it releases it at once. A log's locks are freed one after the other, the
+    innermost first: the holder of the next may only be waiting for that one.
     """
 
     def __init__(self) -> None:

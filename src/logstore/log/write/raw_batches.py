@@ -1,7 +1,7 @@
-"""Append encoded batches as they are: a leader's verbatim, or anyone's with new offsets.
+"""Append encoded batches unchanged: a leader's with its offsets, or others with new offsets.
 
-A checksum proves that a peer's bytes came over whole, not that the peer made them well; so every
-batch's structure is checked before one byte of it is written.
+A checksum proves that a peer's bytes arrived whole, not that the peer encoded them well. So every
+batch's structure is checked before any byte of it is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-OFFSETS_MAX = 2**62  # behind it there would be no room to go on in 64 bits
+OFFSETS_MAX = 2**62  # after it there would be no room to continue in 64 bits
 
 
 def parse(
@@ -43,12 +43,12 @@ def parse(
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
     max_message_bytes: int = BATCH_BYTES_MAX,
 ) -> Found:
-    """Take encoded batches apart and check them, and the records in them.
+    """Split encoded batches and check them, and the records in them.
 
     Raises:
         RecordTooLargeError: one is larger than `max_message_bytes`; none was decoded.
-        RecordExpansionError: one needs more memory than it may.
-        TypeError, ValueError: they are no whole, sound batches.
+        RecordExpansionError: one needs more memory than allowed. TypeError, ValueError: they are no
+        whole, sound batches.
     """
     if not isinstance(raw, bytes | bytearray | memoryview):
         raise wrong("raw", "encoded batches as bytes", raw)
@@ -76,7 +76,7 @@ def parse(
 
 
 def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None:
-    """Check the records of batches, all together if none is at fault; raises ValueError."""
+    """Check the records of batches, all together if none is faulty; raises ValueError."""
     with suppress(ValueError):
         layouts.check_run(look, run, expansion_bytes_max, is_strict=True, checks_claims=True)
         return
@@ -92,17 +92,18 @@ def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None
 
 
 def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
-    """Check one batch, whatever offset it begins with; raises ValueError."""
-    base_offset = int.from_bytes(look[position : position + 8], "big")  # none is below 0
+    """Check one batch, whatever its base offset is; raises ValueError."""
+    # a base offset is never below 0
+    base_offset = int.from_bytes(look[position : position + 8], "big")
     header = layouts.sound_header_of(look, position)(look, position, end, base_offset)
     if header is None:
         reason = layouts.fault(look, position, None)
-        raise ValueError(f"no whole batch stands at position {position}: {reason}")
+        raise ValueError(f"there is no whole batch at position {position}: {reason}")
     return header
 
 
 def append_as_follower(log: LogWriter, raw: bytes) -> range:
-    """Append batches verbatim; see `Log.append_as_follower`."""
+    """Append batches unchanged; see `Log.append_as_follower`."""
     batches = parse(raw, log._expansion_bytes_max)
     if batches and batches[0][1].base_offset > log.log_end_offset:
         with log._flush_lock, held(log, "_flush_lock"):  # the log start and the files may change
@@ -111,10 +112,10 @@ def append_as_follower(log: LogWriter, raw: bytes) -> range:
 
 
 def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> range:
-    """Append batches as they are.
+    """Append batches unchanged.
 
     Args:
-        may_begin: an empty log may begin at the first of them; the flush lock is held then.
+        may_begin: an empty log may begin at the first batch; the flush lock is held then.
     """
     with log._lock, keeping(log, "_lock"):
         log._check_appendable()
@@ -133,7 +134,9 @@ def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> rang
                     log_end_offset=expected,
                 )
             if header.last_offset >= OFFSETS_MAX:
-                raise ValueError(f"offset {header.last_offset} is behind what a log can hold")
+                raise ValueError(
+                    f"offset {header.last_offset} is after the last one that a log can hold"
+                )
             if header.leader_epoch < epoch:
                 raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
             epoch = header.leader_epoch
@@ -149,9 +152,9 @@ def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> rang
 def _start_empty_at(log: LogWriter, offset: int) -> None:
     """Let an empty log begin at the offset where its leader's begins; the lock is held.
 
-    When its new segment cannot be begun, the log start goes back to where it was: else records
-    that others append before it would count as deleted at the next start. Who is interrupted
-    behind that does the rest nevertheless: a segment with nothing before it would look damaged.
+    If its new segment cannot be begun, the log start goes back to its old value. Otherwise records
+    that are appended before it would count as deleted at the next start. If this is interrupted
+    after that, the remaining steps still run: a segment with nothing before it would look damaged.
     """
     old, start = log._active, log._log_start_offset
     try:
@@ -167,7 +170,7 @@ def _start_empty_at(log: LogWriter, offset: int) -> None:
 
 
 def _leave(log: LogWriter, old: Segment, offset: int) -> None:
-    """Have the new segment alone, and remove the empty one; a second time does no harm."""
+    """Keep only the new segment, and remove the empty one; repeating it does no harm."""
     from logstore.log.removal.retention import _remove_files
 
     log._activate([log._active])
@@ -179,7 +182,7 @@ def _leave(log: LogWriter, old: Segment, offset: int) -> None:
 
 
 def _start_again_at(log: LogWriter, offset: int) -> None:
-    """Write an earlier log start down; a log for which that fails takes nothing until reopened."""
+    """Write an earlier log start; if that fails, the log refuses appends until it is reopened."""
     try:
         log._set_metadata(log_start_offset=offset)
     except LogStoreError as error:
@@ -202,7 +205,7 @@ def append_encoded(log: LogWriter, raw: bytes) -> range:
             placed.append(_placed(layouts.reframe(data, header.magic, end, epoch), moved))
             end = last_offset + 1
         if end > OFFSETS_MAX:
-            raise ValueError(f"offset {end - 1} is behind what a log can hold")
+            raise ValueError(f"offset {end - 1} is after the last one that a log can hold")
         if placed:
             log._write_batches(placed)
     if batches:
@@ -211,7 +214,7 @@ def append_encoded(log: LogWriter, raw: bytes) -> range:
 
 
 def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
-    """Give a batch the time of its append, as a log with LogAppendTime gives it to all."""
+    """Give a batch the time of its append, as LogAppendTime requires."""
     if not header.record_count:
         return data, header
     stamped = layouts.with_append_time(data, header, now_ms)

@@ -1,14 +1,14 @@
-"""Roll: begin a new segment, and tidy up after a write or a roll that was interrupted.
+"""Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-Whoever is interrupted tidies up, but a second interrupt may prevent that. `_half_made` names the
-files with bytes that are in no view: new files, from before they are created until their segments
-are in the view, and the active segment's file after an interrupted write. If such a file stayed,
-the next start would take it for a segment: it would cut the records before it that were appended
-since, or find that a batch reaches into it. If such bytes stayed and the segment was sealed, they
-would be found where the next segment begins.
+An interrupted thread cleans up itself, but a second interrupt may prevent that. `_half_made` names
+the files with bytes that are in no view: new files, from before they are created until their
+segments are in the view, and the active segment's file after an interrupted write. If such a file
+stayed, the next start would take it for a segment: it would cut the records before it that were
+appended since, or find that a batch reaches into it. If such bytes stayed and the segment was
+sealed, they would be found where the next segment begins.
 
-So both go before anything is appended, rolled or truncated, and before a close. While `_half_made`
-names a file, the log has no room (`_room_bytes` is 0): every append asks `_make_room`.
+So both are removed before an append, a roll, a truncation or a close. While `_half_made` names a
+file, the log has no room (`_room_bytes` is 0): every append calls `_make_room`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from logstore.log.write_state import (
     WriteState,
 )
 
-# Stands in `_half_made` for the active segment's tail. A constant: to note it calls nothing, so no
-# second interrupt can come before that.
+# Represents the active segment's tail in `_half_made`. A constant: adding it calls nothing, so no
+# second interrupt can come before it is added.
 TORN = ("",)
 
 
 def create_file(path: str) -> int:
-    """Create the file of a segment; an empty one is left of a roll that broke off."""
+    """Create the file of a segment; a roll that was interrupted leaves an empty one."""
     try:
         return files.open_file(path, files.CREATE)
     except FileExistsError:
@@ -41,7 +41,7 @@ def create_file(path: str) -> int:
 
 
 def make_room(log: WriteState, size_bytes: int, is_due: bool, magic: int) -> Segment:
-    """Roll when a batch of a layout does not fit into the active segment; the lock is held."""
+    """Roll if a batch of a layout does not fit into the active segment; the lock is held."""
     if log._half_made:
         undo(log)
     active = log._active
@@ -68,7 +68,7 @@ def roll(log: WriteState, base_offset: int) -> None:
     try:
         if log._half_made:
             undo(log)
-        # Room for no record: the next append, however small, asks `_make_room`, which tidies.
+        # No room for a record: the next append, however small, calls `_make_room`, which cleans up.
         log._half_made, log._room_bytes = (segment.log_path,), 0
         with held(log, "_lock"):
             writer = Handle(create_file(segment.log_path))
@@ -82,7 +82,7 @@ def roll(log: WriteState, base_offset: int) -> None:
         log._leave_if_detached(segment)
     except OSError as error:
         raise log._failed(error) from error
-    except BaseException:  # interrupted: the name is to be free for the next try
+    except BaseException:  # interrupted: the name must be free for the next attempt
         if log._active is not segment:
             files.remove_if_there(segment.log_path)
         raise
@@ -102,7 +102,7 @@ def undo(log: WriteState) -> None:
 
 
 def _tidy(log: WriteState, active: Segment) -> LogStoreError | None:
-    """Remove files that are no segment's, and the bytes behind the active one's end."""
+    """Remove files that belong to no segment, and the bytes after the active segment's end."""
     known = {segment.log_path for segment in log._view[0]}
     for path in reversed(log._half_made):
         if path and path not in known:

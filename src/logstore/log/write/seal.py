@@ -1,6 +1,6 @@
-"""Write down what is flushed of a segment: its index files, with the trailer that vouches for it.
+"""Record what is flushed of a segment: its index files, with the trailer that proves it.
 
-Of a corrupt log no segment is vouched for: the next open looks at all of it again.
+In a corrupt log, no segment gets a trailer: the next open scans all of it again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def checkpoint(log: WriteState, *, is_closing: bool) -> None:
             if log._refusal or not is_flushed or active.size_bytes < known_bytes:
                 return
             try:
-                handle = active.handle(log._environment)  # held: a cache may let go of it any time
+                handle = active.handle(log._environment)  # held: a cache may release it at any time
                 snapshot = index_files(active, handle.fd, log._metadata, is_sealed=False)
             except OSError as error:
                 raise log._failed(error) from error
@@ -50,7 +50,7 @@ def checkpoint(log: WriteState, *, is_closing: bool) -> None:
 
 
 def _put_files(log: WriteState, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
-    """Write both index files; False when the disk is full: then the next open makes them."""
+    """Write both index files; False if the disk is full: then the next open makes them."""
     try:
         write_index_files(segment.index_path, segment.time_index_path, *snapshot)
     except OSError as error:

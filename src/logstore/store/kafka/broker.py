@@ -46,7 +46,7 @@ def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> li
     except (LogStoreError, ValueError, OSError) as error:
         return [f"the cluster's metadata log cannot be read: {error}"]
     return [
-        f"log dir {id_} of the broker is not among the given ones: what it holds is not read"
+        f"log dir {id_} of the broker is not among those given: what it holds is not seen"
         for id_ in registered
         if id_ not in given
     ]
