@@ -217,7 +217,7 @@ def test_followers_of_the_group_that_hangs_may_stand(
             outcomes = [caller.outcome() for caller in followers]
     told = [outcome for outcome in outcomes if isinstance(outcome, LogDirSuspectError)]
     assert len(told) == 4
-    assert all("may stand" in str(error) and not error.retriable for error in told)
+    assert all("may be in the log" in str(error) and not error.retriable for error in told)
     scene.answer()
     assert not scene.sick.is_suspect
     assert [record.value for record in log] == [b"alone", *[b"group"] * 5]

@@ -1,7 +1,7 @@
 """Append several whole batches at once: all of them, or none.
 
     plan    which batches go into the active segment, and which begin segments of their own
-    write   one call for each segment; nobody sees any of it yet
+    write   one call for each segment; no reader sees any of it yet
     publish the new end of the log, when every byte is in its file
 
 If a write fails or is interrupted, what was written is cut off again and new files are removed. So

@@ -12,7 +12,7 @@ One pure function, facts in and decisions out; `identity` gathers the facts and 
     damaged `meta.properties`            take it for the one member that is missing, by what is
                                          left of it, by its lock file, or as the only gap
     another store, Kafka, later version  offline
-    one directory id twice               refuse to open: which one is right nobody can tell
+    one directory id twice               refuse to open: which one is right is unknown
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _without_any_identity(
 
 def _lost(fact: DirFacts) -> str:
     what = "was damaged" if fact.found is Found.DAMAGED else "was gone"
-    return f"{what}; the store's owner writes it anew"
+    return f"{what}; the store's owner rewrites it"
 
 
 def not_mounted(*facts: DirFacts) -> str:
