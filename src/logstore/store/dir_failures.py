@@ -47,14 +47,14 @@ class StoreFailures(StoreReader):
         self._unseen: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
         self.host = StoreHost(self._check, lambda: self._replicas, self._dir_named, self._keepers)
 
-    # --- who is told ------------------------------------------------------------------------------
+    # --- listeners --------------------------------------------------------------------------------
 
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
         """Call a function for each event of the store: log dirs, and replicas as wholes.
 
         Each event is delivered once, and all in order, by a thread of the listener's own. The
         function may block: events wait for it, without a bound, and none is dropped. What it raises
-        is logged. Nothing is told of before this call: after it, look at `describe_dirs`. A close
+        is logged. Nothing is reported before this call: after it, look at `describe_dirs`. A close
         waits up to 5 s, or its timeout, for the last events. Adding it again changes nothing.
 
         Raises:
@@ -75,7 +75,7 @@ class StoreFailures(StoreReader):
         """Call a function once, before the store closes its logs; the newest is called first.
 
         The store still serves then, and `close` waits for the function. What it raises is logged,
-        and the store is closed all the same. If the store is dropped without a close, it is not
+        and the store is closed nevertheless. If the store is dropped without a close, it is not
         called.
 
         Returns:

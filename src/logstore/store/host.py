@@ -135,7 +135,7 @@ class StoreHost:
     def _call(self, callback: Callback) -> None:
         try:
             callback()
-        except Exception:  # the store is closed all the same
+        except Exception:  # the store is closed nevertheless
             import logging
 
             text = "a callback of on_close raised"

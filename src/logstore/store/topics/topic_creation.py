@@ -99,7 +99,7 @@ def _create_on(
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # What stands on a dir that failed half way stays there: the next copy outranks it.
+        # Remains on a dir that failed half way stay there: the next copy outranks them.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)

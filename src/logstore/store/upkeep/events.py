@@ -30,7 +30,7 @@ from logstore.errors import LogClosedError
 from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 
-# So long does a close wait for the listeners to take the last events.
+# How long a close waits for the listeners to take the last events.
 LAST_SECONDS_MAX = 5.0
 
 
