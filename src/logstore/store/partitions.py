@@ -92,7 +92,7 @@ class StorePartitions(StoreAdministration):
     ) -> list[Log]:
         """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
 
-        They share their syncs, a large number is created much faster than one by one. All are durable on
+        They share their syncs, many are created much faster than one by one. All are durable on
         return. Each is created or not, also after a crash; an error in between leaves those before
         it, and `exist_ok=True` continues later.
 
