@@ -314,8 +314,7 @@ def test_regression_an_old_copy_that_came_back_is_named(tmp_path: Path, is_renam
     """Its partition was moved, and deleted where it was moved to."""
     dirs = [tmp_path / name for name in ("a", "b")]
     with LogStore.open(dirs, admin_socket=False) as store:
-        log = store.create("t", 0, config=CONFIG, log_dir=str(dirs[0]))
-        log.extend([b"v"] * 20)
+        store.create("t", 0, config=CONFIG, log_dir=dirs[0]).extend([b"v"] * 20)
     staged = StagedMove(dirs[0], dirs[1], "t", 0, 20).name().copy().catch_up()
     shutil.rmtree(staged.move)
     change_small_file(staged.live / "partition.metadata")
@@ -368,9 +367,9 @@ def test_what_looks_like_damage_and_is_none(tmp_path: Path) -> None:
 
 def test_regression_the_mark_of_a_move_that_broke_off_is_no_damage(tmp_path: Path) -> None:
     """An interrupted cancellation left it: `verify` called a sound partition a resurrected one."""
-    dirs = [tmp_path / name for name in ("a", "b")]
+    dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs, admin_socket=False) as store:
-        store.create("t", 0, config=CONFIG, log_dir=str(dirs[0])).extend([b"v"] * 20)
+        store.create("t", 0, config=CONFIG, log_dir=dirs[0]).extend([b"v"] * 20)
     shutil.rmtree(StagedMove(dirs[0], dirs[1], "t", 0, 20).name().copy().catch_up().move)
     with LogStore.open(dirs, read_only=True) as view:
         assert view.verify().is_sound, str(view.verify())

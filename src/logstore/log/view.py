@@ -368,8 +368,6 @@ class LogView(LogReader):
 
         return verify_all(self, callback(progress, "progress"), is_owner=False)
 
-    # --- what a view refuses --------------------------------------------------------------------
-
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         """Refuse: another process owns this log."""
         raise ReadOnlyStoreError(path=self._directory)

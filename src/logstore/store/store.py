@@ -215,8 +215,7 @@ class LogStore(StorePartitions):
             self.admin.listen()
             self.recovery_report.seconds = time.monotonic() - began
             keepers = [self._keep(log_dir) for log_dir in opened.good()]
-            # a keeper may use any other: all must exist before the first starts
-            for keeper in keepers:
+            for keeper in keepers:  # a keeper may use any other: all exist before the first starts
                 keeper.start()
             for doomed in loader.purges:
                 self._replicas.purge(doomed)
