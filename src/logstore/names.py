@@ -12,6 +12,8 @@ TOPIC_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
 KINDS = ("move", "delete", "stray")
+# Of the directories that `logstore bench` makes in log dirs, and removes again.
+BENCH_PREFIX = "logstore-bench-"
 
 # Patterns are compiled at first use and cached by `re`, so that importing this module is cheap.
 _TOPIC = r"[a-zA-Z0-9._-]+"

@@ -171,7 +171,7 @@ def test_a_log_dir_that_hangs_and_answers_is_told(
             watch.suspect()
             event = ear.next()
             assert event.kind is Kind.LOG_DIR_SUSPECT and event.log_dir == dirs[0]
-            assert "has not come back" in event.reason
+            assert "has not returned" in event.reason
             watch.suspect()
             with pytest.raises(LogDirSuspectError):
                 log.append(b"v")

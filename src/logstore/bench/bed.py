@@ -11,8 +11,8 @@ from typing import Any, Self
 from logstore import LogConfig, LogDirFullError, LogStore, StoreConfig
 from logstore.bench.cases import FLUSH_MS, Case
 from logstore.disk import bulk, files
+from logstore.names import BENCH_PREFIX
 
-PREFIX = "logstore-bench-"
 CALIBRATION_BYTES = 32 << 20
 CALIBRATION_BYTES_MAX = 128 << 20
 CALIBRATION_SECONDS = 0.5
@@ -35,7 +35,7 @@ class Bed:
 
     def __init__(self, log_dirs: list[str], bytes_per_second: float | None = None) -> None:
         self.log_dirs = [files.real_path(path) for path in log_dirs]
-        self._own = [os.path.join(path, f"{PREFIX}{os.getpid()}") for path in self.log_dirs]
+        self._own = [os.path.join(path, f"{BENCH_PREFIX}{os.getpid()}") for path in self.log_dirs]
         self.store_dirs = [os.path.join(path, "store") for path in self._own]
         self._is_made = False
         self.left_behind: dict[str, str] = {}

@@ -19,4 +19,5 @@ from logstore.store import creation, describe, recovery_report  # noqa: F401
 from logstore.store.admin import server  # noqa: F401
 from logstore.store.dirs import dir_return, shutdown  # noqa: F401
 from logstore.store.start import fork, listing  # noqa: F401
+from logstore.store.topics import topic_creation  # noqa: F401
 from logstore.store.upkeep import keeper, promotion  # noqa: F401
