@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from binascii import a2b_base64
 from typing import Any, NamedTuple
 
 from logstore.arguments import shown, text, whole, wrong
@@ -52,6 +51,8 @@ def topic_id_of(given: Any) -> bytes:
     elif re.fullmatch(r"[0-9a-fA-F]{32}", given):
         topic_id = bytes.fromhex(given)
     elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):  # the last one carries four bits
+        from binascii import a2b_base64
+
         topic_id = a2b_base64(given.replace("-", "+").replace("_", "/") + "==")
     else:
         topic_id = b""

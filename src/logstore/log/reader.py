@@ -15,11 +15,12 @@ from logstore.errors import CorruptRecordBatchError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch
 from logstore.log.read.slice import LogSlice, slice_of
-from logstore.log.recovery.report import RecoveryEntry
 from logstore.log.segment_reader import SegmentReader
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from logstore.log.recovery.report import RecoveryEntry
 
 HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")

@@ -26,7 +26,6 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import LogReader
-from logstore.log.recovery.report import RecoveryEntry
 from logstore.log.replica import view_of
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.scan import magic_of
@@ -88,6 +87,8 @@ class WriteState(LogReader):
         self._waiters = self._arrivals.waiters
         self._subscriptions: Subscriptions = {}  # empty, and so False, while nobody subscribes
         self._commit: GroupCommit | None = None
+        from logstore.log.recovery.report import RecoveryEntry
+
         self.recovery = RecoveryEntry(self.topic, self.partition, log_dir.path)
         self._refusal = ""
         # Where an append is writing, and the locks that `hung_locks` holds for a hung thread.

@@ -18,7 +18,7 @@ from logstore.format import layouts
 from logstore.format.columnar.columns import Buffer
 from logstore.log.segments.segment import Segment
 from logstore.log.subscription import LogEvent, tell
-from logstore.log.write import batch_group, configuration, encode, flush, roll
+from logstore.log.write import batch_group, encode, flush, roll
 from logstore.log.write.hung_locks import NOT_WRITING, held, reclaim
 from logstore.log.write_state import RELATIVE_OFFSET_MAX, WriteState
 
@@ -223,6 +223,8 @@ class LogWriter(WriteState):
 
     def _set_config(self, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
         """Replace the configuration durably, and put it in force; raises as an append does."""
+        from logstore.log.write import configuration
+
         return configuration.set_config(self, change)
 
     def _set_metadata(self, **changes: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
@@ -18,8 +18,10 @@ from logstore.names import TopicPartition, partition_named, validate_partition, 
 from logstore.store.catalog import Catalog
 from logstore.store.reservations import ReplicaReservations
 from logstore.store.start.refusals import missing_remedy
-from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.usage import DirFigures
+
+if TYPE_CHECKING:
+    from logstore.store.start.startup_table import ReplicaFacts
 
 
 class Replica(NamedTuple):
