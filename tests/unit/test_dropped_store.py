@@ -283,8 +283,20 @@ is_gone = threading.Event()
 weakref.finalize(store, is_gone.set)
 del store
 gc.collect()
+rounds = 0
 while not is_gone.wait(0.01):
     gc.collect()
+    rounds += 1
+    if rounds == 500:  # something refers to it: say what
+        held = [one for one in gc.get_objects() if type(one) is LogStore]
+        for _ in range(5):
+            held = [
+                one
+                for each in held[:12]
+                for one in gc.get_referrers(each)
+                if one is not held and type(one).__name__ not in ("frame", "list_iterator")
+            ]
+            print([f"{type(one).__name__}: {str(one)[:160]}" for one in held], file=sys.stderr)
 LogStore.open(sys.argv[1:]).close()
 print("done")
 """
