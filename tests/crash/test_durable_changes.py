@@ -131,15 +131,21 @@ def test_regression_a_deletion_after_a_move_outlives_a_power_cut(base: Path) -> 
     gone(cut(recorder, base / "cut"))
 
 
+def moved(root: Path) -> LogStore:
+    """Open a store whose only partition was moved from log dir a to b; its old copy is in a."""
+    store = open_store(root)
+    log = store.create("t", 0, config=SMALL, log_dir=root / "a")
+    log.extend(values_of(20), durable=True)
+    assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
+    return store
+
+
 def test_regression_a_deletion_stays_in_a_log_dir_that_is_removed(base: Path) -> None:
     """The log dir went with the deletion on it, and an old copy elsewhere came back at a start."""
     root = base / "store"
     root.mkdir()
     with in_one_thread():  # no keeper removes anything by itself
-        store = open_store(root)
-        log = store.create("t", 0, config=SMALL, log_dir=root / "a")
-        log.extend(values_of(20), durable=True)
-        assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
+        store = moved(root)
         store.delete("t", 0)
         with pytest.raises(LogDirError, match="t-0 was deleted") as raised:
             store.remove_dir(root / "b")
@@ -158,11 +164,8 @@ def test_regression_a_deletion_outlives_the_disk_it_is_on(base: Path, is_replace
     root = base / "store"
     root.mkdir()
     with in_one_thread():  # no keeper removes anything by itself
-        store = open_store(root)
-        log = store.create("t", 0, config=SMALL, log_dir=root / "a")
-        log.extend(values_of(20), durable=True)
-        assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
-        store.take_offline(root / "c")  # so that nothing is purged for now
+        store = moved(root)
+        store.take_offline(root / "c")  # nothing is purged while a log dir is offline
         store.delete("t", 0)
         store.reopen_dir(root / "c")
         store.take_offline(root / "b")

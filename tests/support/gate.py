@@ -104,7 +104,7 @@ def gated(
     """Give a mover whose moves pass a gate.
 
     Args:
-        is_held: the gate is shut before the mover goes on with the moves that were left.
+        is_held: the gate is closed before the mover resumes unfinished moves.
     """
     gate = Gate()
     if is_held:

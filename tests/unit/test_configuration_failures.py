@@ -79,7 +79,7 @@ def test_a_suspect_log_dir_refuses_it(tmp_path: Path) -> None:
 
 
 def test_a_write_that_a_hung_roll_left_is_tidied_first(tmp_path: Path) -> None:
-    """A change gives no room to a log whose active segment has torn bytes behind it."""
+    """A change lets no append into an active segment that ends in torn bytes."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"a")

@@ -75,7 +75,7 @@ APPENDS: dict[str, Callable[[Log], object]] = {
 def test_regression_a_clock_that_goes_wrong_stops_the_call_that_asks_it(
     tmp_path: Path, bad: object, name: str, good_calls: int
 ) -> None:
-    """The error names the clock; nothing was appended, and the log goes on with a good clock."""
+    """The error names the clock and nothing is appended; after that, a good clock works."""
     clock, config = BadClock(), LogConfig(flush_ms=3_600_000, segment_ms=3_600_000)
     with LogStore.open(tmp_path, clock=clock, config=StoreConfig(log_config=config)) as store:
         log = store.create("orders", 0)

@@ -75,7 +75,8 @@ class WriteState(LogReader):
         super().__init__(log_dir, directory, metadata, environment)
         require_layout(metadata.config, directory)
         self._take_config(metadata.config)
-        # A batch that ends behind it begins a segment: `_segment_bytes`, or 0 when others say so.
+        # A batch that would end after this position begins a segment. It is `_segment_bytes`, or 0
+        # if the next append has to roll or to tidy up first.
         self._room_bytes = self._segment_bytes
         # The layout of the active segment, if it is another one than the configured; else 0.
         self._foreign_magic = 0

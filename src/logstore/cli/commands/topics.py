@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -152,8 +153,8 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
         return None
     texts = split_settings("--config needs", settings)
     with wrong_usage():
-        values = {key: config_value(value) for key, value in texts.items()}
-        return LogConfig(**values)  # type: ignore[arg-type]
+        values: dict[str, Any] = {key: config_value(value) for key, value in texts.items()}
+        return LogConfig(**values)
 
 
 def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:

@@ -5,10 +5,10 @@
     3  rename each file to its name, then sync the directories
     4  a first segment for each; the next flush of a log makes its name durable
 
-After a power cut before step 3, a start removes the directory as one that was being created. After
-a cut behind it the log is there, and a start gives it a segment if it has none. A log is durable
-once its directory was synced in step 3. The syncs of a step are made one after the other: a file
-system with a journal writes all that wait with the first of them, so the others cost little.
+If the power fails before step 3, the next start removes the directory as an unfinished creation. If
+it fails after step 3, the log exists; if it has no segment yet, the start makes one. A log is
+durable once its directory was synced in step 3. The syncs of a step are made one after the other: a
+file system with a journal writes all that wait with the first of them, so the others cost little.
 """
 
 from __future__ import annotations
