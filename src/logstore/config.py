@@ -266,7 +266,8 @@ class StoreConfig(_Config):
         max_open_files: segment files kept open besides those in use.
         read_cache_bytes: decoded batches kept for point reads.
         record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
-            reads refuse a batch that needs more, before they allocate anything.
+            reads refuse a batch that needs more, before they allocate anything. A compressed batch
+            of Kafka's layout does not say how large it is, so refusing it can take twice as much.
         index_cache_bytes: indexes of sealed segments kept in memory.
         log_config: for partitions that are created without a configuration of their own.
     """

@@ -63,7 +63,7 @@ def test_what_no_reader_would_restore_is_not_compressed(
         log = store.create(*KEY, config=config)
         log.extend([bytes(10_000)] * 10)
         for most, codec_id in ((1 << 20, 4), (100_000, 0)):
-            monkeypatch.setattr(kafka_exporting, "PAYLOAD_BYTES_MAX", most)
+            monkeypatch.setattr(kafka_exporting, "COMPRESSED_BYTES_MAX", most)
             (tmp_path / str(most)).mkdir()
             export(log, str(tmp_path / str(most) / str(KEY)))
             with LogStore.open_kafka(tmp_path / str(most)) as exported:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from logstore import CorruptRecordBatchError, LogStore
+from logstore import CorruptRecordBatchError, LogStore, RecordExpansionError, StoreConfig
 from logstore.format import compression
 from logstore.format.compression import CODEC_IDS
 from logstore.format.kafka import codecs as kafka_codecs
@@ -26,17 +26,18 @@ GIB = 1 << 30
 # Reads a log dir of Kafka's; gives how many records, what stopped it, and how much memory grew.
 READER = """
 import json, resource, sys
-from logstore import CorruptRecordBatchError, LogStore
+from logstore import CorruptRecordBatchError, LogStore, RecordExpansionError, StoreConfig
 from logstore.format import compression
 from logstore.format.kafka import codecs as kafka_codecs, record_batch as kafka
 import cramjam, zlib, lz4.frame
 compression.require(4)
-with LogStore.open_kafka(sys.argv[1]) as store:
+config = StoreConfig(record_expansion_bytes_max=int(sys.argv[2]))
+with LogStore.open_kafka(sys.argv[1], config=config) as store:
     before, count, reason = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0, ""
     try:
         for batch in store["t", 0].read_batches():
             count += batch.count
-    except CorruptRecordBatchError as error:
+    except (CorruptRecordBatchError, RecordExpansionError) as error:
         reason = str(error)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps([count, reason, (after - before) >> 10]))
@@ -61,9 +62,9 @@ def broker_dir(place: Path, *batches: bytes) -> Path:
     return place
 
 
-def read_apart(place: Path) -> tuple[int, str, int]:
+def read_apart(place: Path, bound: int = 2 << 30) -> tuple[int, str, int]:
     """Read it in a process of its own: records, what stopped it, MiB that it took."""
-    command = [sys.executable, "-c", READER, str(place)]
+    command = [sys.executable, "-c", READER, str(place), str(bound)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     count, reason, grown = json.loads(done.stdout)
     return count, reason, grown
@@ -103,13 +104,28 @@ def test_a_claim_takes_no_memory(tmp_path: Path, codec: str, size_bytes: int) ->
 
 def test_what_becomes_too_large_is_given_up_at_the_bound(tmp_path: Path) -> None:
     """16 KiB that are 512 MiB: the memory taken is the bound's, twice at most."""
-    bomb = bytes(2 * kafka_codecs.PAYLOAD_BYTES_MAX)
+    bound = 256 << 20
+    bomb = bytes(2 * bound)
     packed = compression.compress(CODEC_IDS["zstd"], bomb)
     assert len(packed) < 100_000
     place = broker_dir(tmp_path, *(batch_of(at, "zstd", packed) for at in range(3)))
-    count, reason, grown = read_apart(place)
-    assert count == 0 and f"more than {kafka_codecs.PAYLOAD_BYTES_MAX} bytes" in reason
-    assert grown < 2 * (kafka_codecs.PAYLOAD_BYTES_MAX >> 20) + 128, grown
+    count, reason, grown = read_apart(place, bound)
+    assert count == 0 and f"record_expansion_bytes_max={bound}" in reason
+    assert f"{0:020d}.log" in reason
+    assert grown < 2 * (bound >> 20) + 128, grown
+
+
+def test_regression_a_sound_batch_is_read_whatever_it_decompresses_to(tmp_path: Path) -> None:
+    """300 MiB in a batch of a few KB: the store's setting decides alone, and the error says so."""
+    payload = kafka.build_payload([bytes(300 << 20)], None, 1, None, codec_id=CODEC_IDS["zstd"])
+    place = broker_dir(tmp_path, b"".join(kafka.frame(payload, 0, 0)))
+    with LogStore.open_kafka(place) as store:
+        assert store["t", 0][0].value == bytes(300 << 20)
+    config = StoreConfig(record_expansion_bytes_max="256 MiB")
+    with LogStore.open_kafka(place, config=config) as store:
+        with pytest.raises(RecordExpansionError, match="raise it in the StoreConfig"):
+            store["t", 0].read(0)
+        assert "record_expansion_bytes_max" in str(store["t", 0].verify())
 
 
 def test_more_records_than_bytes_are_refused(tmp_path: Path) -> None:

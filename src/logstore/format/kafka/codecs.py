@@ -15,14 +15,13 @@ from typing import Any
 from logstore.errors import UnsupportedFormatError
 from logstore.format import compression
 from logstore.format.compression import CODEC_IDS, CODEC_NAMES
-from logstore.format.expansion import too_much
-
-# No producer makes larger batches (`max.request.size` counts bytes before compression).
-PAYLOAD_BYTES_MAX = 256 << 20
+from logstore.format.expansion import EXPANSION_BYTES_MAX, too_much
 
 XERIAL_HEADER = struct.Struct(">8sii")
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_BLOCK_BYTES = 32 * 1024
+# Three bytes copy at most 64 earlier ones.
+SNAPPY_RATIO_MAX = 22
 GZIP_WINDOW_BITS = 31
 
 
@@ -49,16 +48,7 @@ def require(codec_id: int) -> None:
 
 
 def compress(codec_id: int, data: bytes) -> bytes:
-    """Compress the records of one batch as Kafka's own producers do.
-
-    Raises:
-        ValueError: the records are larger than `decompress` allows.
-    """
-    if len(data) > PAYLOAD_BYTES_MAX:
-        raise ValueError(
-            f"{len(data)} bytes of records are more than one compressed batch can hold "
-            f"({PAYLOAD_BYTES_MAX}): append fewer at once"
-        )
+    """Compress the records of one batch as Kafka's own producers do."""
     if codec_id == CODEC_IDS["gzip"]:
         maker = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
         return maker.compress(data) + maker.flush()
@@ -82,7 +72,7 @@ def compress(codec_id: int, data: bytes) -> bytes:
     return compression.compress(codec_id, data)
 
 
-def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
+def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_BYTES_MAX) -> bytes:
     """Decompress the records of one batch.
 
     Args:
@@ -90,7 +80,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
 
     Raises:
         RecordExpansionError: the records are larger than `restored_bytes_max`.
-        ValueError: the records are damaged, or larger than any batch can be.
+        ValueError: the records are damaged.
         UnsupportedFormatError: the codec's library is not installed, or the codec is unknown.
     """
     if codec_id == CODEC_IDS["snappy"]:
@@ -108,12 +98,11 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = PAYLOAD_BYT
     else:
         decompressor = compression.decompressor(codec_id, restored_bytes_max)
     restored = b""
-    size_max = min(restored_bytes_max, PAYLOAD_BYTES_MAX)
     try:
         if codec_id == CODEC_IDS["gzip"]:
-            restored = decompressor.decompress(data, size_max + 1)
+            restored = decompressor.decompress(data, restored_bytes_max + 1)
         else:
-            room = compression.room_for(data, size_max + 1)
+            room = compression.room_for(data, restored_bytes_max + 1)
             restored = bytes(decompressor.decompress(data, max_length=room))
     except Exception as error:  # each library has its own class for "not a frame"
         compression.refuse_shortage(error)
@@ -136,7 +125,7 @@ def library_errors() -> tuple[type[Exception], ...]:
 def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
     """Yield the blocks of either form; each size is checked before memory is allocated."""
     if data[:8] != XERIAL_MAGIC:
-        _check_size(library.decompress_raw_len(data), restored_bytes_max)
+        _check_size(_snappy_size(library, data), restored_bytes_max)
         yield bytes(library.decompress_raw(data))
         return
     position, total = XERIAL_HEADER.size, 0
@@ -146,14 +135,20 @@ def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterat
         if not 0 < size <= len(data) - position:
             raise ValueError("the records do not decompress: a snappy block ends after its data")
         block = data[position : position + size]
-        total += library.decompress_raw_len(block)
+        total += _snappy_size(library, block)
         _check_size(total, restored_bytes_max)
         yield bytes(library.decompress_raw(block))
         position += size
 
 
+def _snappy_size(library: Any, block: bytes) -> int:
+    """Return the size that a block says it has, unless so few bytes cannot become so many."""
+    size_bytes: int = library.decompress_raw_len(block)
+    if size_bytes > SNAPPY_RATIO_MAX * len(block):
+        raise ValueError(f"the records do not decompress: {size_bytes} bytes in {len(block)}")
+    return size_bytes
+
+
 def _check_size(size_bytes: int, restored_bytes_max: int) -> None:
-    if size_bytes > restored_bytes_max < PAYLOAD_BYTES_MAX:
+    if size_bytes > restored_bytes_max:
         raise too_much(size_bytes, restored_bytes_max)
-    if size_bytes > PAYLOAD_BYTES_MAX:
-        raise ValueError(f"the records decompress to more than {PAYLOAD_BYTES_MAX} bytes")

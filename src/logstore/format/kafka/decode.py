@@ -29,9 +29,6 @@ from logstore.format.expansion import (
 from logstore.format.kafka.bounds import Batches, record_bounds
 from logstore.format.kafka.cells import column_of, columns_of
 from logstore.format.kafka.header import (
-    CODEC_MASK,
-    COMPRESSED_RECORDS_MAX,
-    HEADERS_MAX,
     LOG_APPEND_TIME,
     RECORD_BYTES_MIN,
 )
@@ -139,7 +136,7 @@ def _headers_max(
         for part, header in zip(parts, headers, strict=True)
     )
     room = (expansion_bytes_max - least) // RECORD_HEADER_BYTES
-    return HeadersLeft(min(room, HEADERS_MAX), expansion_bytes_max)
+    return HeadersLeft(room, expansion_bytes_max)
 
 
 class HeadersLeft:
@@ -151,12 +148,10 @@ class HeadersLeft:
         self.count, self.expansion_bytes_max = count, expansion_bytes_max
 
     def take(self, count: int) -> None:
-        """Take some of them; raise RecordExpansionError or ValueError if too few are left."""
+        """Take some of them; raise RecordExpansionError if too few are left."""
         self.count -= count
-        if self.count < 0 and self.expansion_bytes_max < RECORD_HEADER_BYTES * HEADERS_MAX:
-            raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
         if self.count < 0:
-            raise ValueError(f"the records of a batch have more than {HEADERS_MAX} headers")
+            raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
 
 
 def _batches(
@@ -169,8 +164,6 @@ def _batches(
             raise too_much(needed, expansion_bytes_max)
         if header.record_count * RECORD_BYTES_MIN > len(part):
             raise ValueError(f"{header.record_count} records do not fit in {len(part)} bytes")
-        if header.attributes & CODEC_MASK and header.record_count > COMPRESSED_RECORDS_MAX:
-            raise ValueError(f"{header.record_count} records are too many for a compressed batch")
     counts = np.array([header.record_count for header in headers], np.int64)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])

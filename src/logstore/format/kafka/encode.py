@@ -24,12 +24,10 @@ from logstore.format.expansion import expansion_bytes
 from logstore.format.kafka.crc import crc32c
 from logstore.format.kafka.header import (
     CODEC_MASK,
-    COMPRESSED_RECORDS_MAX,
     CRC_END,
     DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
-    HEADERS_MAX,
     LOG_APPEND_TIME,
     MAGIC,
 )
@@ -97,7 +95,6 @@ def build_payload(
         TypeError: a value or key is neither bytes nor None; a bytes-like object may pass.
     """
     count = len(values)
-    _check_bounds(count, headers, codec_id)
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
     producer = (-1, -1, -1)
     if header is not None:
@@ -128,17 +125,6 @@ def build_payload(
     body = b"".join((struct.pack(">BI", MAGIC, crc), rest, rows))
     header_count = 0 if headers is None else sum(map(len, headers))
     return KafkaPayload(body, count, last_delta, max_timestamp, rows_bytes, header_count)
-
-
-def _check_bounds(count: int, headers: Sequence[Headers] | None, codec_id: int) -> None:
-    """Raise ValueError if the batch would be refused by readers."""
-    if headers is not None and sum(map(len, headers)) > HEADERS_MAX:
-        raise ValueError(f"one batch holds {HEADERS_MAX} record headers: append fewer at once")
-    if codec_id and count > COMPRESSED_RECORDS_MAX:
-        raise ValueError(
-            f"{count} records are more than one compressed batch can hold "
-            f"({COMPRESSED_RECORDS_MAX}): append fewer at once"
-        )
 
 
 def _lay_out(

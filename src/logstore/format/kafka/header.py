@@ -56,7 +56,3 @@ ATTRIBUTES_KNOWN = 0x7F
 
 # Length, attributes, timestamp and offset deltas, sizes of key and value, count of headers.
 RECORD_BYTES_MIN = 7
-# No useful batch has more. A few compressed bytes can decompress to more, if an attacker wants to
-# use up a reader's memory.
-HEADERS_MAX = 1 << 22
-COMPRESSED_RECORDS_MAX = 1 << 23

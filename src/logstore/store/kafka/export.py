@@ -16,8 +16,6 @@ from logstore.errors import PartitionExistsError
 from logstore.format import layouts
 from logstore.format.batch import CODEC_MASK, RecordBatch
 from logstore.format.columnar.columns import Buffer
-from logstore.format.kafka.codecs import PAYLOAD_BYTES_MAX
-from logstore.format.kafka.header import COMPRESSED_RECORDS_MAX
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.segments.scan import magic_of
@@ -25,6 +23,7 @@ from logstore.log.segments.segment import Segment
 from logstore.names import NAME_BYTES_MAX, segment_file_name
 
 WINDOW_BYTES = 1 << 20
+COMPRESSED_BYTES_MAX = 128 << 20
 
 
 def export(log: Log, directory: str) -> int:
@@ -104,9 +103,8 @@ def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
-    # If compression would make it too large for readers to expand, it is not compressed.
-    is_large = header.payload_bytes > PAYLOAD_BYTES_MAX // 2
-    is_large |= header.record_count > COMPRESSED_RECORDS_MAX
+    # A reader may not have the memory that a large compressed batch expands to.
+    is_large = header.payload_bytes > COMPRESSED_BYTES_MAX
     payload = layouts.kafka_layout().build_payload(
         part.values.to_list(),
         part.keys.to_list(),
