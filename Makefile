@@ -135,9 +135,12 @@ clean: ## remove everything that is made here
 
 # --- the virtual environment, one stamp a group ---
 
+# ensurepip is called here, not by venv, which would hide what it says when it fails
 $(VENV)/stamp-pip: scripts/find-python.sh
 	@[ -n "$$(scripts/find-python.sh)" ] || scripts/install-tools.sh
-	"$$(scripts/find-python.sh --or-complain)" -m venv --clear $(VENV)
+	"$$(scripts/find-python.sh --or-complain)" -m venv --clear --without-pip $(VENV)
+	$(BIN)/python -m ensurepip --upgrade --default-pip >/dev/null || \
+	  { df -h . $${TMPDIR:-/tmp} >&2; sleep 5; $(BIN)/python -m ensurepip --upgrade --default-pip; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
 	@touch $@
 
