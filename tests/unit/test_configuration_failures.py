@@ -13,7 +13,7 @@ from logstore.errors import LogDirFullError, LogDirOfflineError, LogDirSuspectEr
 from logstore.log import host
 from logstore.log.metadata import PartitionMetadata
 from support.crashing import CHANGES, CrashError, crash_at
-from support.faulty import FAULTS, FaultyFiles
+from support.faulty import MORE_FAULTS, FaultyFiles
 
 
 def stored(directory: str) -> LogConfig:
@@ -53,7 +53,7 @@ def test_a_disk_that_fails_keeps_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with LogStore.open([tmp_path / "a", tmp_path / "b"], config=StoreConfig()) as store:
         log = store.create("orders", 0, log_dir=tmp_path / "a")
-        full = next(fault for fault in FAULTS if fault.name == "ENOSPC")
+        full = next(fault for fault in MORE_FAULTS if fault.name == "ENOSPC for good")
         with FaultyFiles(log.directory, full, 1), pytest.raises(LogDirFullError):
             store.set_config("orders", 0, {"segment_bytes": 512})
         assert log.config == LogConfig()

@@ -14,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from logstore.config import format_size
 from logstore.disk import files
+from logstore.disk.ballast import Ballast
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
 from logstore.disk.documents.generations import DirGeneration
@@ -84,6 +86,7 @@ class LogDir(Health):
         self.warnings: list[str] = []
         self.lock = DirLock(path)
         self.spare = Spare()
+        self.ballast = Ballast(path, self._noticed_full)
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
@@ -259,6 +262,7 @@ class LogDir(Health):
         try:
             was_clean = self.lock.begin(start_id, cluster_id, directory_id, self.check)
             self.was_clean, self.start_id = was_clean or is_new, start_id
+            self.ballast.keep()
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
                 raise  # with the old marker there, a crash would look like an orderly close
@@ -319,7 +323,8 @@ class LogDir(Health):
         try:
             with call(self.path, SYNCING):
                 self.check_place()
-                write_settings(self.path, self.directory_id, settings, self.replacing)
+                write = partial(write_settings, self.path, self.directory_id, settings)
+                self.ballast.use(partial(write, self.replacing))
         except OSError as error:
             raise self.failed(error, os.path.join(self.path, SETTINGS_NAME)) from error
         self.settings = settings
@@ -334,6 +339,8 @@ class LogDir(Health):
         A full disk that has room again accepts records after this. Raises OSError.
         """
         has_room = self._look_for_room()
+        if has_room and not self.read_only:
+            self.ballast.keep()
         if self.is_full and has_room:
             self.change(Event.ROOM)
         elif not has_room and not self.usage.usable_bytes and self.usage.total_bytes:
@@ -369,6 +376,9 @@ class LogDir(Health):
         except OSError as error:
             return self.failed(error)
         return LogDirFullError(path=self.path, reason=reason)
+
+    def _noticed_full(self, error: OSError) -> None:
+        self._full(reason_of(error))
 
     def check_appendable(self) -> None:
         """Raise if the dir accepts no records; a full disk's space is checked again (R7)."""

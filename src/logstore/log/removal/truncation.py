@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import bulk, files
+from logstore.disk.failures import Verdict, verdict_of
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.format import layouts
@@ -80,11 +81,11 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
         if log._half_made:  # the file of an interrupted roll is no segment, so it would stay
             roll.undo(log)
         try:
-            replacement = _prepare(log, offset)
+            replacement = _with_room(log, offset)
             _carry_out(log, offset, replacement)
         except OSError as error:
             failure = log._failed(error)
-            if replacement is not None and not log._log_dir.is_offline:
+            if _is_half_done(log) and not log._log_dir.is_offline:
                 _take_what_stands(log, offset)
             try:
                 raise failure from error
@@ -97,9 +98,14 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
             hidden = hidden_failure(error, outer)
             if hidden is not None:
                 log._log_dir.failed(hidden, log.directory)
-            if replacement is not None:
+            if _is_half_done(log):
                 _take_what_stands(log, offset)
             raise
+
+
+def _is_half_done(log: LogWriter) -> bool:
+    """Check whether segments are gone that the log still lists."""
+    return any(segment.is_dropped for segment in log._view[0])
 
 
 def _take_what_stands(log: LogWriter, offset: int) -> None:
@@ -115,6 +121,23 @@ def _take_what_stands(log: LogWriter, offset: int) -> None:
         reason = "its truncation was interrupted twice: open the store again to use it"
         log.detach(ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason))
         raise
+
+
+def _with_room(log: LogWriter, offset: int) -> _Replacement:
+    """Prepare a truncation; if the disk has no room for it, drop whole segments first.
+
+    They make room for the copy of the segment that is cut. Raises OSError; the log is whole then,
+    and ends where it ended or at the end of that segment.
+    """
+    use = log._log_dir.ballast.use
+    try:
+        return use(partial(_prepare, log, offset))
+    except OSError as error:
+        behind = [one.base_offset for one in log._view[0] if one.base_offset > offset]
+        if verdict_of(error) is not Verdict.FULL or not behind:
+            raise
+    _carry_out(log, behind[0], use(partial(_prepare, log, behind[0])))
+    return use(partial(_prepare, log, offset))
 
 
 def _prepare(log: LogWriter, offset: int) -> _Replacement:

@@ -6,6 +6,8 @@ those bytes are durable.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from xxhash import xxh3_64_intdigest
 
 from logstore.disk import files
@@ -67,7 +69,12 @@ def write_index_files(
         temporary = f"{path}.tmp"
         fd = files.replace_file(temporary)
         try:
-            files.write_fully(fd, [content], 0)
-        finally:
-            files.close(fd)
-        files.rename_over(temporary, path)
+            try:
+                files.write_fully(fd, [content], 0)
+            finally:
+                files.close(fd)
+            files.rename_over(temporary, path)
+        except OSError:
+            with suppress(OSError):  # a disk that fails: the next open removes it
+                files.remove_if_there(temporary)
+            raise

@@ -200,11 +200,15 @@ def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
     """
     metadata = log._metadata._replace(**changes)
     start = changes.get("log_start_offset")
+
+    def write() -> None:
+        if start is not None:
+            log._epochs.write(log._of_log(start), log._log_dir.replacing)
+        metadata.write(log.directory, log._log_dir.replacing)
+
     try:
         with call(log.directory, SYNCING):
-            if start is not None:
-                log._epochs.write(log._of_log(start), log._log_dir.replacing)
-            metadata.write(log.directory, log._log_dir.replacing)
+            log._log_dir.ballast.use(write)
     except OSError as error:
         raise log._failed(error) from error
     log._metadata = metadata

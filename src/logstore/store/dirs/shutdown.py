@@ -181,7 +181,7 @@ def _close_good_dir(
     if not log_dir.start_id:
         log_dir.begin(new_id())  # the disk was full at the start; it may have room now
     if not failures and log_dir.is_fully_loaded and log_dir.start_id:
-        log_dir.lock.mark_clean(log_dir.start_id)
+        log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
 
 
@@ -189,7 +189,7 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the last generations of the other log dirs; a full disk has no room for them."""
     try:
         with call(log_dir.path, SYNCING):
-            witness(replicas, log_dir)
+            log_dir.ballast.use(partial(witness, replicas, log_dir))
     except OSError as error:
         if verdict_of(error) is not Verdict.FULL:
             raise

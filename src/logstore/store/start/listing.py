@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from logstore.disk import bulk, files
+from logstore.disk.ballast import BALLAST_NAME
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.documents import fields
 from logstore.disk.documents.catalog_file import CATALOG_NAME
@@ -35,6 +36,7 @@ from logstore.store.start.startup_table import ReplicaFacts
 
 OUR_FILES = frozenset(
     {
+        BALLAST_NAME,
         CATALOG_NAME,
         FILE_NAME,
         GENERATION_NAME,

@@ -166,7 +166,7 @@ class DirKeeper:
             is_last: the log dir is closed or taken out, so an older copy of it must be recognised.
         """
         with call(self.log_dir.path, SYNCING):
-            self._write_offsets(is_last)
+            self.log_dir.ballast.use(partial(self._write_offsets, is_last))
 
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()

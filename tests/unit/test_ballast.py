@@ -1,0 +1,182 @@
+"""Test the space that a log dir keeps in reserve."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore.disk import files
+from logstore.disk.ballast import BALLAST_BYTES, BALLAST_NAME, BLOCK_BYTES, Ballast
+
+
+@pytest.fixture
+def ballast(tmp_path: Path) -> Ballast:
+    """One that is there."""
+    kept = Ballast(str(tmp_path))
+    kept.keep()
+    return kept
+
+
+class Work:
+    """Work that finds no room until the ballast is gone."""
+
+    def __init__(self, ballast: Ballast, code: int = errno.ENOSPC) -> None:
+        self.path, self.code, self.tries = ballast.path, code, 0
+
+    def __call__(self) -> str:
+        self.tries += 1
+        if os.path.exists(self.path):
+            raise OSError(self.code, os.strerror(self.code), "what is written")
+        return "done"
+
+
+def test_it_is_whole_and_cannot_be_compressed(ballast: Ballast) -> None:
+    """A file system that compresses would keep nothing in reserve for a file of zeros."""
+    import zlib
+
+    data = Path(ballast.path).read_bytes()
+    assert len(data) == BALLAST_BYTES
+    assert len(zlib.compress(data[:BLOCK_BYTES])) > BLOCK_BYTES
+    assert Path(ballast.path).name == BALLAST_NAME
+
+
+def test_work_that_has_room_leaves_it_alone(ballast: Ballast) -> None:
+    """It is for a full disk only."""
+    before = os.stat(ballast.path).st_ino
+    assert ballast.use(lambda: 7) == 7
+    assert os.stat(ballast.path).st_ino == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_work_without_room_is_done_in_its_place(ballast: Ballast, code: int) -> None:
+    """It is there again afterwards, as there is room."""
+    work = Work(ballast, code)
+    assert ballast.use(work) == "done"
+    assert work.tries == 2
+    assert os.path.getsize(ballast.path) == BALLAST_BYTES
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EFBIG, errno.EMFILE])
+def test_what_space_does_not_help_is_not_repeated(ballast: Ballast, code: int) -> None:
+    """A limit of the process and a bad disk are no full disk."""
+    work = Work(ballast, code)
+    with pytest.raises(OSError, match="what is written"):
+        ballast.use(work)
+    assert work.tries == 1 and os.path.exists(ballast.path)
+
+
+def test_a_failed_sync_is_not_repeated(ballast: Ballast) -> None:
+    """Whatever its errno: the next sync would report success (R6)."""
+
+    def sync() -> None:
+        raise files.SyncError(errno.ENOSPC, "no room", "file")
+
+    with pytest.raises(files.SyncError):
+        ballast.use(sync)
+    assert os.path.exists(ballast.path)
+
+
+def test_without_it_work_is_tried_once(tmp_path: Path) -> None:
+    """There is nothing to give away."""
+    tries = []
+
+    def work() -> None:
+        tries.append(1)
+        raise OSError(errno.ENOSPC, "no room", "file")
+
+    with pytest.raises(OSError, match="no room"):
+        Ballast(str(tmp_path)).use(work)
+    assert len(tries) == 1
+
+
+def test_work_inside_work_gives_it_away_each_time(ballast: Ballast) -> None:
+    """The inner one brings it back, so the outer one must remove it once more."""
+    inner, outer = Work(ballast), Work(ballast)
+
+    def both() -> str:
+        assert ballast.use(inner) == "done"
+        return outer()
+
+    assert ballast.use(both) == "done"
+    assert (inner.tries, outer.tries) == (3, 2)
+    assert os.path.exists(ballast.path)
+
+
+def test_two_threads_without_room_both_try_again(ballast: Ballast) -> None:
+    """The one that comes second finds it gone, and has room all the same."""
+    met = threading.Barrier(2, timeout=10)
+    done: list[str] = []
+
+    def work(tries: list[int]) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            met.wait()
+            raise OSError(errno.ENOSPC, "no room", "file")
+        met.wait()
+        return "done"
+
+    def run() -> None:
+        tries: list[int] = []
+        done.append(ballast.use(lambda: work(tries)))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert done == ["done", "done"]
+
+
+@pytest.mark.parametrize("content", [b"", b"half", b"x" * (BALLAST_BYTES + 1)])
+def test_a_part_of_it_is_replaced(tmp_path: Path, content: bytes) -> None:
+    """A crash while it was written leaves a part."""
+    (tmp_path / BALLAST_NAME).write_bytes(content)
+    Ballast(str(tmp_path)).keep()
+    assert (tmp_path / BALLAST_NAME).stat().st_size == BALLAST_BYTES
+
+
+def test_a_directory_in_its_place_is_set_aside(tmp_path: Path) -> None:
+    """Nothing of somebody else's is removed."""
+    (tmp_path / BALLAST_NAME).mkdir()
+    (tmp_path / BALLAST_NAME / "mine").write_text("stays")
+    Ballast(str(tmp_path)).keep()
+    assert (tmp_path / BALLAST_NAME).stat().st_size == BALLAST_BYTES
+    assert [path.read_text() for path in tmp_path.glob("*.quarantine/mine")] == ["stays"]
+
+
+def test_a_disk_with_little_room_has_a_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That part is given away too, and made whole when there is room."""
+    room, pwritev = [5000], files.pwritev
+
+    def write(fd: int, buffers: list[bytes], position: int) -> int:
+        if position >= room[0]:
+            raise OSError(errno.ENOSPC, "no room", "ballast")
+        return pwritev(fd, [b"".join(buffers)[: room[0] - position]], position)
+
+    monkeypatch.setattr(files, "pwritev", write)
+    ballast = Ballast(str(tmp_path))
+    ballast.keep()
+    assert os.path.getsize(ballast.path) == 5000
+    work = Work(ballast)
+    assert ballast.use(work) == "done"
+    assert os.path.getsize(ballast.path) == 5000
+    room[0] = BALLAST_BYTES
+    ballast.keep()
+    assert os.path.getsize(ballast.path) == BALLAST_BYTES
+
+
+def test_a_bad_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no full disk."""
+
+    def write(*_: object) -> int:
+        raise OSError(errno.EIO, "bad", "ballast")
+
+    monkeypatch.setattr(files, "pwritev", write)
+    with pytest.raises(OSError, match="bad"):
+        Ballast(str(tmp_path)).keep()
