@@ -164,7 +164,7 @@ def test_reprs_are_of_use(tmp_path: Path) -> None:
                 assert word in repr(thing), f"{what}: {thing!r}"
         assert log.topic == "orders"
         assert {name for name in LOG_ATTRIBUTES if not hasattr(log, name)} == set()
-    assert "nothing is damaged" in str(store.recovery_report)
+    assert "no record is damaged" in str(store.recovery_report)
     assert "closed" in repr(store)
 
 

@@ -37,7 +37,7 @@ def test_a_new_store_is_made_with_its_directories(dirs: list[str]) -> None:
         assert list(store) == []
         assert store.recovery_report.is_sound
         assert store.recovery_report.was_clean
-        assert "nothing is damaged" in str(store.recovery_report)
+        assert "no record is damaged" in str(store.recovery_report)
 
 
 def test_one_path_is_a_store(tmp_path: Path) -> None:

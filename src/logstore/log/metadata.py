@@ -29,6 +29,9 @@ VERSION = 1
 # After a truncation: a higher recovery point, from an older checkpoint, does not count.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
+# True if the file was lost: its configuration is the default one until somebody sets another.
+CONFIG_LOST = "config_lost"
+
 DELETION = "deletion"
 DELETED_BY_USER = "user"
 # The rates with which a later process continues the move under way; beside `moving`.
@@ -192,8 +195,15 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
     extra = metadata.extra
     if RECOVERY_POINT_LIMIT in extra:
         fields.number(extra[RECOVERY_POINT_LIMIT], RECOVERY_POINT_LIMIT, fields.OFFSET_MAX)
-    fields.flag(extra.get(SPARSE_OFFSETS, False), SPARSE_OFFSETS)
+    for name in (SPARSE_OFFSETS, CONFIG_LOST):
+        fields.flag(extra.get(name, False), name)
     return metadata
+
+
+def with_config(metadata: PartitionMetadata) -> PartitionMetadata:
+    """Give metadata whose configuration is what its user wants."""
+    extra = {key: value for key, value in metadata.extra.items() if key != CONFIG_LOST}
+    return metadata._replace(extra=extra)
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:

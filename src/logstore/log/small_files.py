@@ -16,7 +16,7 @@ from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINT
 from logstore.errors import CorruptCheckpointError, ReplicaOfflineError
 from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
 from logstore.log.epochs import LeaderEpochs
-from logstore.log.metadata import FILE_NAME, PartitionMetadata
+from logstore.log.metadata import CONFIG_LOST, FILE_NAME, PartitionMetadata
 from logstore.log.recovery.log_start import (
     LogStart,
     Words,
@@ -71,7 +71,7 @@ def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMet
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
-        return PartitionMetadata(parsed.topic, parsed.partition, bytes(16))
+        return PartitionMetadata(*parsed[:2], bytes(16), extra={CONFIG_LOST: True})
     return metadata
 
 
@@ -116,8 +116,8 @@ def read_small_files(
         warnings.append(f"{EPOCHS_NAME} {reason}: it is rewritten")
         epochs = None
     if metadata is None:
-        made = f"{FILE_NAME} {lost}: rewritten with the default configuration"
-        warnings.append(made + ("" if topic_id else " and a new topic id"))
+        made = f"{FILE_NAME} {lost}: it is rewritten, and its configuration is lost"
+        warnings.append(made + ("" if topic_id else "; the log has a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
     # A file of an earlier version names no topic id: it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
@@ -128,7 +128,9 @@ def read_small_files(
     )
     start = _choose_start(words, start_offset, rows, warnings)
     to_write = bool(reason or start.doubt or metadata is None)
-    metadata = metadata or PartitionMetadata(topic, partition, topic_id or new_topic_id())
+    if metadata is None:
+        topic_id = topic_id or new_topic_id()
+        metadata = PartitionMetadata(topic, partition, topic_id, extra={CONFIG_LOST: True})
     metadata = metadata._replace(log_start_offset=start.offset)
     return SmallFiles(metadata, start, words, epochs, recovery_point, to_write, warnings)
 
@@ -176,7 +178,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
     try:
         return PartitionMetadata.read(directory), "is missing"
     except CorruptCheckpointError as error:
-        return None, error.reason
+        return None, f"is damaged ({error.reason})"
 
 
 def _of_topic(

@@ -115,7 +115,7 @@ class RecoveryReport:
         for warning in self.warnings:
             yield f"  {warning}"
         if self.is_sound and not self.warnings and not self.findings:
-            yield "  nothing is damaged, nothing is missing"
+            yield "  no record is damaged, none is missing"
 
 
 def _entry_lines(entry: Any) -> Iterable[str]:

@@ -6,6 +6,7 @@
     resurrected partition   no record, a log start above 0, and no leader-epoch-checkpoint, in the
                             files of version 0.1.0: a removal that a power cut undid in part leaves
                             this
+    lost configuration      partition.metadata was lost, and nobody has set one since
 
 None of them loses a record. A partition whose records were all deleted before any was flushed looks
 like a resurrected one. So that name is a question to the user, and nothing is done about it.
@@ -22,8 +23,8 @@ from logstore.disk import files
 from logstore.disk.documents import checkpoint
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
+from logstore.log.metadata import CONFIG_LOST, RECOVERY_POINT_LIMIT, PartitionMetadata
 from logstore.log.metadata import FILE_NAME as METADATA_NAME
-from logstore.log.metadata import RECOVERY_POINT_LIMIT, PartitionMetadata
 from logstore.log.recovery.report import DamageName, Problem
 from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
@@ -48,6 +49,7 @@ def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> 
     found = [
         start_beyond_end(log.directory, segments, metadata.log_start_offset),
         falling_entries(log.directory),
+        lost_configuration(log.directory, metadata),
     ]
     came_back = [one for one in findings if one.name is DamageName.RESURRECTED_PARTITION]
     if metadata.superseded_by is not None:
@@ -74,6 +76,16 @@ def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) ->
     reason = f"the log start is {start}, and its records end at {end}"
     path = os.path.join(directory, METADATA_NAME)
     return Problem(path, 0, 0, reason, start, start, DamageName.START_BEYOND_END)
+
+
+def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem | None:
+    """Name a configuration that is the default one because the file that held it was lost."""
+    if not metadata.extra.get(CONFIG_LOST):
+        return None
+    reason = "the log has the default configuration, because this file was missing or damaged"
+    start = metadata.log_start_offset
+    path = os.path.join(directory, METADATA_NAME)
+    return Problem(path, 0, 0, reason, start, start, DamageName.LOST_CONFIGURATION)
 
 
 def falling_entries(directory: str) -> Problem | None:

@@ -118,6 +118,8 @@ def open_log(
         log = kind(log_dir, directory, metadata, environment)
         log.recovery = entry
         is_wrong = load(log, entry, limited, progress, small)
+        lost = known_damage.lost_configuration(directory, log._metadata)
+        entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # The checkpoint counts if it was written after the truncation, or is below what that
             # cut off. The end of the log proves neither: a killed process may have appended without

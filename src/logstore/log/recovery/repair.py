@@ -17,6 +17,7 @@ from logstore.disk import files
 from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
+from logstore.log.metadata import with_config
 from logstore.log.recovery.known_damage import falling_batch
 from logstore.log.recovery.report import DamageName
 from logstore.log.segments.listing import list_partition
@@ -76,6 +77,8 @@ def repair(log: LogWriter) -> RepairReport:
             if DamageName.RESURRECTED_PARTITION in named:
                 flush.write_epochs(log)  # a log that has this file was not removed
             _settle_place(log, named)
+            if DamageName.LOST_CONFIGURATION in named:
+                log._set_metadata(extra=with_config(log._metadata).extra)
         except OSError as error:
             raise log._failed(error) from error
         if changed or named or log._refusal:

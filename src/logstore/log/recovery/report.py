@@ -15,6 +15,7 @@ class DamageName(enum.StrEnum):
     START_BEYOND_END = "start beyond end"
     FALLING_EPOCHS = "falling epochs"
     RESURRECTED_PARTITION = "resurrected partition"
+    LOST_CONFIGURATION = "lost configuration"
 
 
 REMEDIES = {
@@ -30,6 +31,10 @@ REMEDIES = {
     DamageName.RESURRECTED_PARTITION: (
         "if you deleted this partition, logstore delete {0} {1} removes what came back; if you "
         "did not, logstore repair {0} {1} (or promote, if it is incomplete) takes it as it is"
+    ),
+    DamageName.LOST_CONFIGURATION: (
+        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets it again, or logstore "
+        "repair {0} {1} takes the default one"
     ),
 }
 

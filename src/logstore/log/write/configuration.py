@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.config import LogConfig
+from logstore.log.metadata import with_config
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 from logstore.log.write_state import NEVER, WriteState, require_layout
@@ -30,11 +31,12 @@ def set_config(log: WriteState, change: Callable[[LogConfig], LogConfig]) -> Log
         log._check_writable()
         old = log.config
         new = change(old)
-        if new == old:
+        extra = with_config(log._metadata).extra
+        if new == old and extra == log._metadata.extra:
             return old
         require_layout(new, log.directory)
         try:
-            set_metadata(log, {"config": new})
+            set_metadata(log, {"config": new, "extra": extra})
         finally:  # also if an interrupt came after it was written
             if log.config is new:
                 _put_in_force(log, new)
