@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from logstore import LogStore
+from support.small_ballast import use_small_ballast
 
 pytest_plugins = ["support.lanes"]
 
@@ -24,6 +25,8 @@ settings.load_profile("logstore")
 # is kept. The workers of a parallel run are such interpreters too.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+use_small_ballast()
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -32,6 +32,7 @@ from support.gate import SECONDS_MAX
 from support.keepers import wait_for_keepers
 from support.one_thread import nothing_behind, steps_in_one_thread
 from support.recorder import lay_out
+from support.small_ballast import use_small_ballast
 
 STEPS = 6
 STATES_EACH = 192
@@ -182,8 +183,9 @@ def explore_seed(base: Path, seed: int) -> Explored:
     return Explored(seed, explorer.states, explorer.images, count_overtaken(ops), violation)
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that began it is killed, and not some minutes later."""
+def _begin_worker() -> None:
+    """Set a worker up; it ends when the process that began it is killed, not some minutes later."""
+    use_small_ballast()
     parent = parent_process()
     assert parent is not None
 
@@ -200,5 +202,5 @@ def exploring(base: Path, seeds: Iterable[int]) -> Iterator[Iterator[Explored]]:
 
     At the end the processes are killed: what they leave in `base` is the caller's to remove.
     """
-    with get_context("spawn").Pool(len(os.sched_getaffinity(0)), _end_with_parent) as pool:
+    with get_context("spawn").Pool(len(os.sched_getaffinity(0)), _begin_worker) as pool:
         yield pool.imap(partial(explore_seed, base), seeds)

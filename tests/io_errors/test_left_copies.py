@@ -53,13 +53,16 @@ def leave_a_copy(
                 gate.hold(after=chunks - 1)
                 move = mover.move("orders", 0, base / "b")
                 gate.wait_until_held()
+                for thread in threading.enumerate():
+                    if thread.name == pages.thread:  # the next sync begins only after this one
+                        thread.join(SECONDS_MAX)
                 is_let_go.clear()
                 pages.fails = True
                 gate.hold(after=1)
                 gate.wake()
                 gate.wait_until_held()
                 move.pause()
-                assert not pages.fails
+                assert pages.has_failed.wait(SECONDS_MAX)
     shutil.rmtree(base / "a")
     with LogStore.open(base / "b", admin_socket=False) as store:
         (missing,) = store._replicas.missing_ids

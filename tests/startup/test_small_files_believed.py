@@ -199,7 +199,7 @@ def test_regression_a_wrong_type_in_the_metadata_is_found_at_once(
 ) -> None:
     """It came out later, of whatever used it, and of a view's `describe_dirs` for all replicas."""
     change(base / METADATA, **{field: wrong})
-    check(base, "partition.metadata a field is missing or wrong")
+    check(base, "partition.metadata is damaged (a field is missing or wrong")
 
 
 @pytest.mark.parametrize("field", ["seen", "paths"])

@@ -25,11 +25,13 @@ class DroppedPages:
         fails: whether the next sync fails; the one after it succeeds, over the same lost bytes.
         thread: if set, only a sync of the thread of this name fails.
         before: called before one fails.
+        has_failed: set once one has.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, under: Path) -> None:
         self.under = str(under) + "/"
         self.fails, self.thread = False, ""
+        self.has_failed = threading.Event()
         self.before: Callable[[], object] = lambda: None
         self._durable: dict[int, int] = {}  # of a file by its inode: so many bytes
         self._lost: dict[int, tuple[str, int, int]] = {}
@@ -44,6 +46,7 @@ class DroppedPages:
                 self.before()
                 self.fails = False
                 self.lose(path)
+                self.has_failed.set()
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             self._durable[facts.st_ino] = facts.st_size
         self._sync(fd)

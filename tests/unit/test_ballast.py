@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from logstore.disk import ballast as module
 from logstore.disk import files
-from logstore.disk.ballast import BALLAST_BYTES, BALLAST_NAME, BLOCK_BYTES, Ballast
+from logstore.disk.ballast import BALLAST_NAME, Ballast
+from support.small_ballast import REAL_BLOCK_BYTES as BLOCK_BYTES
+from support.small_ballast import REAL_BYTES as BALLAST_BYTES
+
+
+@pytest.fixture(autouse=True)
+def real_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write as much as a store does; other tests write less."""
+    monkeypatch.setattr(module, "BALLAST_BYTES", BALLAST_BYTES)
+    monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK_BYTES)
 
 
 @pytest.fixture

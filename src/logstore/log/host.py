@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from logstore.config import LogConfig
+from logstore.disk.documents.generations import Generation
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.log.metadata import (
@@ -137,6 +138,11 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
         UnsupportedFormatError: a library that the new one needs is not installed.
     """
     return log._set_config(change)
+
+
+def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
+    """Check whether a log was made or truncated after a generation of its log dir was seen."""
+    return log._metadata.is_lowered_since(directory_id, seen)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.disk.documents import checkpoint, fields
+from logstore.disk.documents.generations import Generation
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
@@ -29,6 +30,9 @@ VERSION = 1
 # After a truncation: a higher recovery point, from an older checkpoint, does not count.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
+# When the log was made or last truncated: [directory id, number, step] of its log dir's generation.
+# What others have seen of the log dir up to then does not say where the log ends.
+END_LOWERED_AT = "end_lowered_at"
 # True if the file was lost: its configuration is the default one until somebody sets another.
 CONFIG_LOST = "config_lost"
 
@@ -138,6 +142,24 @@ class PartitionMetadata(NamedTuple):
             extra["superseded_by"] = superseded._asdict()
         return self._replace(extra=extra)
 
+    def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
+        """Give the metadata of a log that is made or truncated in this generation of its dir."""
+        if at is None:
+            return self
+        return self._replace(
+            extra=self.extra | {END_LOWERED_AT: [directory_id, at.number, at.step]}
+        )
+
+    def is_lowered_since(self, directory_id: str, seen: Generation) -> bool:
+        """Check whether the log was made or truncated after a generation of its dir was seen."""
+        whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
+        return bool(whose == directory_id and at >= [seen.number, seen.step])
+
+    def with_config(self, config: LogConfig) -> Self:
+        """Give the metadata of a log whose user has decided what its configuration is."""
+        extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
+        return self._replace(config=config, extra=extra)
+
     def to_document(self) -> dict[str, Any]:
         """Give the JSON document of the file."""
         return {
@@ -187,8 +209,8 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         fields.id_bytes(document["topic_id"], "topic_id"),
         fields.number(document["generation"], "generation"),
         fields.number(document["log_start_offset"], "log_start_offset", fields.OFFSET_MAX),
-        LogConfig.from_dict(document["config"]),
-        read_mark(Moving, moving) if moving is not None else None,
+        LogConfig.from_dict(fields.mapping(document["config"], "config")),
+        read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in known},
     )
     _ = metadata.move_record, metadata.superseded_by  # if they are present, they are whole
@@ -197,13 +219,12 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         fields.number(extra[RECOVERY_POINT_LIMIT], RECOVERY_POINT_LIMIT, fields.OFFSET_MAX)
     for name in (SPARSE_OFFSETS, CONFIG_LOST):
         fields.flag(extra.get(name, False), name)
+    if END_LOWERED_AT in extra:
+        ((directory_id, number, step),) = fields.rows([extra[END_LOWERED_AT]], END_LOWERED_AT, 3)
+        fields.id_bytes(directory_id, END_LOWERED_AT)
+        fields.number(number, END_LOWERED_AT)
+        fields.number(step, END_LOWERED_AT)
     return metadata
-
-
-def with_config(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give metadata whose configuration is what its user wants."""
-    extra = {key: value for key, value in metadata.extra.items() if key != CONFIG_LOST}
-    return metadata._replace(extra=extra)
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:

@@ -42,6 +42,13 @@ def flag(value: object, what: str) -> bool:
     return value
 
 
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """Give an object of JSON; raises ValueError."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is {_shown(value)}, not an object")
+    return value
+
+
 def id_bytes(value: object, what: str) -> bytes:
     """Give an id of 32 hex digits as its 16 bytes; raises ValueError."""
     if not isinstance(value, str) or len(value) != TOPIC_ID_DIGITS:

@@ -99,12 +99,28 @@ class OffsetCheckpoints:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Durably remove a replica's offsets, before another replica takes its name."""
-        # the writing thread may hang in the disk
+        self._wait_for_writer()
+        with self._lock:
+            self._drop_all(topic_partition)
+
+    def lower(self, topic_partition: TopicPartition, recovery_point: int) -> None:
+        """Durably lower a recovery point that is higher, before the records above it are dropped.
+
+        Raises:
+            OSError: the disk failed, or is full.
+        """
+        self._wait_for_writer()
+        with self._lock:
+            found = self._on_disk[RECOVERY_POINTS] or NOTHING
+            if found.offsets.get(topic_partition, -1) > recovery_point:
+                offsets = {**found.offsets, topic_partition: recovery_point}
+                self._replace(RECOVERY_POINTS, found._replace(offsets=offsets))
+
+    def _wait_for_writer(self) -> None:
+        """Wait until no thread writes; raises LogStoreError if one hangs in the disk."""
         while not self._lock.acquire(timeout=WAIT_SECONDS):
             self._check()
         self._lock.release()
-        with self._lock:
-            self._drop_all(topic_partition)
 
     def _drop_all(self, topic_partition: TopicPartition) -> None:
         for kind, found in self._on_disk.items():

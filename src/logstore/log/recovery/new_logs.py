@@ -31,7 +31,8 @@ class _NewLog:
     """A log that is being made; its descriptor is open from step 1 to 2."""
 
     def __init__(self, log_dir: LogDir, metadata: PartitionMetadata) -> None:
-        self.metadata = metadata
+        at = log_dir.generation.current
+        self.metadata = metadata.with_lowered_end(log_dir.directory_id, at)
         self.directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
         self.path = os.path.join(self.directory, FILE_NAME)
         self.temporary = f"{self.path}.{os.urandom(4).hex()}.tmp"

@@ -38,6 +38,7 @@ def create(
 ) -> Opened:
     """Make an empty log: directory, metadata and first segment, all durable on return."""
     directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
+    metadata = metadata.with_lowered_end(log_dir.directory_id, log_dir.generation.current)
     try:
         files.make_dir(directory)
         metadata.write(directory)

@@ -17,7 +17,6 @@ from logstore.disk import files
 from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
-from logstore.log.metadata import with_config
 from logstore.log.recovery.known_damage import falling_batch
 from logstore.log.recovery.report import DamageName
 from logstore.log.segments.listing import list_partition
@@ -78,7 +77,7 @@ def repair(log: LogWriter) -> RepairReport:
                 flush.write_epochs(log)  # a log that has this file was not removed
             _settle_place(log, named)
             if DamageName.LOST_CONFIGURATION in named:
-                log._set_metadata(extra=with_config(log._metadata).extra)
+                log._set_metadata(extra=log._metadata.with_config(log.config).extra)
         except OSError as error:
             raise log._failed(error) from error
         if changed or named or log._refusal:

@@ -31,6 +31,7 @@ from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import flush, roll
 from logstore.log.write.flush import hidden_failure
 from logstore.log.write.hung_locks import held
+from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
     from logstore.log.writer import LogWriter
@@ -155,7 +156,9 @@ def _prepare(log: LogWriter, offset: int) -> _Replacement:
     flush.sync_segments(log, kept)
     limit = min(offset, log._recovery_point)
     # A copy that a move builds may hold what is dropped here: it must not be continued unchecked.
-    log._set_metadata(extra={**log._metadata.extra, RECOVERY_POINT_LIMIT: limit}, moving=None)
+    generation = log._log_dir.generation
+    lowered = log._metadata.with_lowered_end(generation.directory_id, generation.current)
+    log._set_metadata(extra=lowered.extra | {RECOVERY_POINT_LIMIT: limit}, moving=None)
     _forget_epochs(log, offset)
     new = Segment(log.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"
@@ -187,10 +190,14 @@ def _forget_epochs(log: LogWriter, offset: int) -> None:
 
 
 def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
-    """Replace what goes by the new file; opens nothing. Raises OSError."""
+    """Replace what goes by the new file; once it is begun, it opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
     # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
     log._recovery_point = min(log._recovery_point, offset)
+    # `partition.metadata` limits the recovery point too; either file may be damaged alone.
+    lower = log._log_dir.checkpoints.lower
+    key = TopicPartition(log.topic, log.partition)
+    log._log_dir.ballast.use(partial(lower, key, log._recovery_point))
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
     log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.config import LogConfig
-from logstore.log.metadata import with_config
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 from logstore.log.write_state import NEVER, WriteState, require_layout
@@ -31,7 +30,7 @@ def set_config(log: WriteState, change: Callable[[LogConfig], LogConfig]) -> Log
         log._check_writable()
         old = log.config
         new = change(old)
-        extra = with_config(log._metadata).extra
+        extra = log._metadata.with_config(new).extra
         if new == old and extra == log._metadata.extra:
             return old
         require_layout(new, log.directory)

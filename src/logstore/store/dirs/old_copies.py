@@ -21,6 +21,7 @@ from logstore.disk.calls import SYNCING, call
 from logstore.disk.documents.generations import Generation, Seen
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.recovery.incomplete import IncompleteLog
 from logstore.names import TopicPartition
@@ -67,9 +68,21 @@ def _last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
     """Give the recovery points that were last seen of a log dir, as far as they were kept."""
-    kept = [seen for _, seen in _seen_of(replicas, log_dir) if seen.offsets is not None]
-    newest = max(kept, key=lambda seen: _rank(seen.generation), default=None)
+    newest = _last_offsets(replicas, log_dir)
     return {} if newest is None or newest.offsets is None else newest.offsets
+
+
+def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
+    kept = [seen for _, seen in _seen_of(replicas, log_dir) if seen.offsets is not None]
+    return max(kept, key=lambda seen: _rank(seen.generation), default=None)
+
+
+def _last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
+    """Give the recovery point that was last seen of a log, unless it was lowered since; else -1."""
+    seen = _last_offsets(replicas, log_dir)
+    if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
+        return -1
+    return (seen.offsets or {}).get(key, -1)
 
 
 def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
@@ -159,7 +172,7 @@ def judge(
     if before is not None:
         held = before.recovery_point
     elif not own.is_readable:
-        held = known_offsets(replicas, log_dir).get(key, -1)
+        held = _last_end(replicas, log_dir, key, log)
     if is_same and log.log_end_offset >= held:
         return None
     own.old = own.old or f"log dir {log_dir.path} is an old copy: durable records are missing in it"
