@@ -22,7 +22,7 @@ from mover.swap import Swap
 from support.crash_model import Op
 from support.places import fast_directory
 
-STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "40000"))
+STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "20000"))
 # Histories whose cuts repeat themselves seldom enough to be looked at in a minute come first.
 FIRST = (0, 151, 115, 14, 37, 21, 30, 1, 4, 29, 9)
 SEEDS = (*FIRST, *(seed for seed in range(1000) if seed not in FIRST))

@@ -23,6 +23,7 @@ LANES = {
     "disks": (
         "tests/faults/",
         "tests/integration/test_disk_dies.py",
+        "tests/integration/test_full_disk.py",
         "tests/bench/test_layout_disks.py",
     ),
     "tidy": ("tests/test_tidy.py",),
