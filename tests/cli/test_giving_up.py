@@ -57,7 +57,7 @@ def test_regression_replicas_are_named_and_asked_about_before_they_are_given_up(
         assert ("Give up 2 replicas" in refused.stderr) is is_at_a_terminal
         assert contents(orders) == before
         for told in (run("dirs").stdout, run("topics").stderr):
-            assert told.count(f"logstore remove-dir --lost {lost}") == 1
+            assert told.count(f"logstore reopen {orders[1]} --format-new") == 1
         words, answer = ((), "y\n") if is_at_a_terminal else (("--yes",), "")
         done = run(*command, *words, stdin=answer)
         assert done.exit_code == 0, done.output

@@ -39,7 +39,7 @@ def test_a_catalog_is_read_back(
     for key, place in more:
         if place.sequence >= expected.get(key, Place(-1, "")).sequence:
             expected[key] = place
-    assert found == (expected, 1 + len(places) + len(more), True)
+    assert found == (expected, 1 + len(places) + len(more), True, False)
 
 
 @given(data=st.data())
@@ -56,6 +56,16 @@ def test_damage_costs_the_lines_it_is_in(data: st.DataObject) -> None:
     assert not found.is_whole or whole.startswith(damaged)
     assert found.places.items() <= places.items()
     assert decode_catalog(damaged + b"\n" + whole).places.items() <= places.items()
+
+
+@pytest.mark.parametrize("end", [b"3f", b"\0" * 40, b"0123456789abcdef 9 x 0 orders\n", b"\0\n"])
+def test_regression_a_torn_end_is_no_damage(end: bytes) -> None:
+    """A crash during an append leaves it; a whole line after it makes it damage."""
+    places = {KEY: Place(1, "a" * 32)}
+    found = decode_catalog(encode_catalog(places) + end)
+    assert found.places == places and found.is_torn and not found.is_whole
+    again = encode_catalog(places) + end + b"\n" + line_of(KEY, Place(2, DELETED))
+    assert not decode_catalog(again).is_torn and not decode_catalog(again).is_whole
 
 
 @pytest.fixture
@@ -154,6 +164,15 @@ def test_a_damaged_catalog_is_written_anew(disks: list[Path], garbage: bytes) ->
         assert len(store) == 3
     with LogStore.open(disks[:2]) as store:
         assert ("orders", 2) in store
+
+
+def test_regression_a_torn_catalog_is_no_warning(disks: list[Path]) -> None:
+    """A killed owner leaves it; it is written anew, and nothing is reported."""
+    before = (disks[0] / CATALOG_NAME).read_bytes()
+    (disks[0] / CATALOG_NAME).write_bytes(before + b"77f0")
+    with LogStore.open(disks) as store:
+        assert not store.recovery_report.warnings
+    assert decode_catalog((disks[0] / CATALOG_NAME).read_bytes()).is_whole
 
 
 def test_a_dir_that_was_away_learns_what_changed(disks: list[Path]) -> None:

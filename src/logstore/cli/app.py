@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from logstore import __version__
+from logstore.cli import warnings_once
 from logstore.cli.commands import append as appending
 from logstore.cli.commands import bench, dirs, dump, topics
 from logstore.cli.commands import check as checking
@@ -77,14 +78,15 @@ class Application(click.Group):
         """Run the command and exit with its code."""
         extra["standalone_mode"] = False
         code = 0
-        try:
-            result = super().main(*args, **extra)
-            code = result if isinstance(result, int) else 0
-        except click.ClickException as error:
-            report(error)
-            code = error.exit_code
-        except click.Abort:
-            code = EXIT_SIGNALLED + signal.SIGINT
+        with warnings_once.each_once():
+            try:
+                result = super().main(*args, **extra)
+                code = result if isinstance(result, int) else 0
+            except click.ClickException as error:
+                report(error)
+                code = error.exit_code
+            except click.Abort:
+                code = EXIT_SIGNALLED + signal.SIGINT
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from logstore import LogStore, TopicPartition
+from logstore.cli import warnings_once
 from logstore.cli.interrupts import Interrupts, held
 from logstore.cli.output import progress_bar
 from logstore.errors import LogStoreError, UnknownPartitionError
@@ -131,14 +132,15 @@ def store_as_owner(
 def tell_offline_dirs(store: LogStore) -> None:
     """Report on stderr which log dirs do not serve, why, and what to do."""
     for directory in store.recovery_report.offline_dirs:
-        note(f"log dir {directory.path} is offline: {directory.reason}")
+        warnings_once.tell(f"log dir {directory.path} is offline: {directory.reason}")
 
 
 def tell_of_opening(store: LogStore) -> None:
     """Report on stderr what opening the store found, if anything was wrong."""
     report = store.recovery_report
     if report.warnings or report.cut_bytes or not report.is_sound:
-        note(str(report))
+        for line in warnings_once.news_of(str(report)):
+            note(line)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Catalog:
         for path, data in of.items():
             if data is not None and data not in read:
                 read[data] = decode_catalog(data, turn)
-            if data is not None and not read[data].is_whole:
+            if data is not None and not (read[data].is_whole or read[data].is_torn):
                 warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is rewritten")
         with self._lock:
             self._take_newer(read.values())

@@ -38,11 +38,13 @@ class CatalogFile(NamedTuple):
 
     Attributes:
         is_whole: every line's checksum holds; if not, the file is to be rewritten.
+        is_torn: only its end is not whole, as a crash during an append leaves it; no damage.
     """
 
     places: dict[TopicPartition, Place]
     line_count: int
     is_whole: bool
+    is_torn: bool = False
 
 
 def _line(text: str) -> bytes:
@@ -71,9 +73,10 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     digest = xxhash.xxh3_64_intdigest
     places: dict[TopicPartition, Place] = {}
     lines = data.split(b"\n")
-    is_whole = lines.pop() == b"" and len(lines) > 0 and lines[0] + b"\n" == _line(str(VERSION))
+    is_end_whole = lines.pop() == b""
     if not lines or lines[0] + b"\n" != _line(str(VERSION)):
         return CatalogFile({}, 0, is_whole=False)
+    is_damaged = is_torn = False  # a line that is not whole was seen, and no whole one after it
     for number, line in enumerate(lines[1:], 1):
         if number % 100 == 0:
             turn()
@@ -84,12 +87,15 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
             sequence, directory_id, partition, topic = text.decode().split(" ")
             key, place = TopicPartition(topic, int(partition)), Place(int(sequence), directory_id)
         except ValueError:
-            is_whole = False
+            is_torn = True
             continue
+        is_damaged |= is_torn
         known = places.get(key)
         if known is None or known.sequence <= place.sequence:
             places[key] = place
-    return CatalogFile(places, len(lines), is_whole)
+    is_torn |= not is_end_whole
+    is_whole = not (is_damaged or is_torn)
+    return CatalogFile(places, len(lines), is_whole, is_torn=not (is_whole or is_damaged))
 
 
 def read_catalog(dir_path: str) -> bytes | None:

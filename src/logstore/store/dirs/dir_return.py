@@ -106,7 +106,7 @@ def replace(
             held,
             when="if an empty disk takes its place",
             advice="Mount the old disk if it can be read; to give these replicas up: "
-            "logstore reopen --format-new --yes",
+            f"logstore reopen {old.path} --format-new --yes",
         )
     outlive_deletions(store._replicas, store._keepers, old)
     report = bring_in(store, admission)

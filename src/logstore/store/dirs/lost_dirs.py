@@ -155,5 +155,5 @@ def _ask(replicas: Replicas, path: str, held: Sequence[TopicPartition]) -> None:
         path,
         held,
         when="if it is given up",
-        advice="Mount the disk if it can be read; if not: logstore remove-dir --lost --yes",
+        advice=f"Mount the disk if it can be read; if not: logstore remove-dir --lost {path} --yes",
     )

@@ -25,7 +25,7 @@ from logstore.store.start.roster import DirFacts, Found, Roll, not_mounted
 
 REPLACE_REMEDY = (
     "mount the disk, or, if this empty one replaces it, pass format_new=True "
-    "(logstore reopen --format-new)"
+    "(logstore reopen {path} --format-new)"
 )
 
 
@@ -92,7 +92,8 @@ class Membership:
                 raise LogDirIdentityError(path=resolved, reason=reason)
         elif not format_new:
             why = not_mounted(facts) or "it is not formatted"
-            raise LogDirIdentityError(path=resolved, reason=f"{why}: {REPLACE_REMEDY}")
+            remedy = REPLACE_REMEDY.format(path=resolved)
+            raise LogDirIdentityError(path=resolved, reason=f"{why}: {remedy}")
         elif facts.unmounted and replaces is None:
             raise LogDirIdentityError(path=resolved, reason=f"{not_mounted(facts)}: mount it first")
         refuse(facts)

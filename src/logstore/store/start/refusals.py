@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as a new one"
-READER_REMEDY = "mount the disk, or correct the path"
+READER_REMEDY = "mount the disk, correct the path, or leave it out"
 
 
 def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
@@ -18,12 +18,19 @@ def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
     return f"{first}, or, if it is lost for good: logstore remove-dir --lost {directory_id}"
 
 
+def replaced_remedy(path: str) -> str:
+    """Say what to do about an empty directory in the place of a log dir of the store."""
+    command = f"logstore reopen {path} --format-new"
+    return f"mount it, or, if this empty disk replaces it: {command}"
+
+
 class Refused(NamedTuple):
     """A dir that is offline from the start, with the reason.
 
     Attributes:
         remedy: what the owner of the store can do; a reader formats nothing.
         missing_id: the id of the missing log dir that was last at this path, if it is known.
+        is_empty: there is an empty directory, which may be a new disk.
     """
 
     path: str
@@ -31,6 +38,7 @@ class Refused(NamedTuple):
     is_identity: bool
     remedy: str = ""
     missing_id: str = ""
+    is_empty: bool = False
 
     @property
     def has_remedy(self) -> bool:
@@ -41,6 +49,8 @@ class Refused(NamedTuple):
         """Give the reason with the one remedy that the owner, or a reader, can apply."""
         if self.missing_id:
             remedy = missing_remedy(self.missing_id, is_configured=True)
+            if self.is_empty:
+                remedy = replaced_remedy(self.path)
             return f"{self.reason}; log dir {self.missing_id} was last here: {remedy}"
         remedy = READER_REMEDY if self.remedy and to_reader else self.remedy
         return f"{self.reason}: {remedy}" if remedy else self.reason

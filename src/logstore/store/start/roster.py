@@ -212,7 +212,8 @@ def not_mounted(*facts: DirFacts) -> str:
 def _bare_refusal(fact: DirFacts) -> Refused:
     what = "there is no such directory" if fact.found is Found.ABSENT else "it is not formatted"
     reason = not_mounted(fact) or f"{what}, though the store is not new"
-    return Refused(fact.path, reason, True, FORMAT_REMEDY)
+    is_empty = fact.found is Found.BARE and not fact.unmounted
+    return Refused(fact.path, reason, True, FORMAT_REMEDY, is_empty=is_empty)
 
 
 class _Existing:
