@@ -109,10 +109,10 @@ faults: $(VENV)/stamp-test tools ## one real disk of 4, of 12, fails under load:
 	@LOGSTORE_FAULTS=full $(PYTEST) tests/faults -s
 
 interrupts: $(VENV)/stamp-test ## 10,000 times Ctrl-C at random over every operation; mutants of what copes with it
-	@LOGSTORE_INTERRUPTS=10000 $(PYTEST) tests/stress/test_interrupts.py -s
+	@LOGSTORE_INTERRUPTS=10000 $(PYTEST) --timeout=7200 tests/stress/test_interrupts.py -s
 
 exhaustion: $(VENV)/stamp-test ## 4,000 programs that run short of descriptors, threads, memory, size of files
-	@LOGSTORE_EXHAUSTIONS=4000 $(PYTEST) tests/stress/test_exhaustion.py -s
+	@LOGSTORE_EXHAUSTIONS=4000 $(PYTEST) --timeout=7200 tests/stress/test_exhaustion.py -s
 
 small-files: $(VENV)/stamp-test ## every small file replaced in every way: 4,600 stores, no record deleted
 	@LOGSTORE_SMALL_FILES=all $(PYTEST) -n auto tests/startup/test_small_files_generated.py -rP
