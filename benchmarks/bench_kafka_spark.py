@@ -6,8 +6,8 @@ A real broker is given 5 million records of 100 bytes in 4 partitions, by Kafka'
 its default batches. Then both sides count them and sum up sizes and timestamps by partition, in
 turns: Spark over the broker's files, and confluent-kafka, the fastest Python client there is, over
 a connection on loopback. What each finds must equal what Kafka's own consumer says. Everything is
-in the page cache; the session of Spark is warm, its start and the first round are told apart. The
-JVM goes on compiling for some more rounds, so every round is told.
+in the page cache. The session of Spark is warm; its start and its first round are reported
+separately. The JVM compiles for some more rounds, so every round is reported.
 """
 
 from __future__ import annotations

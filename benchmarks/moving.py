@@ -55,7 +55,7 @@ def wait_purged(log_dirs: Sequence[str], suffix: str = ".delete") -> None:
 
 
 def read_through(source: str) -> None:
-    """Read a replica's files, so that whoever copies them finds them in memory.
+    """Read a replica's files, so that a copy finds them in memory.
 
     A machine may have paged out since what nobody has used for some seconds.
     """

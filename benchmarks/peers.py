@@ -48,7 +48,7 @@ def each_batch(pool: Batches, batches: int) -> Iterator[tuple[int, list[bytes]]]
 
 
 def in_threads(threads: int, work: Callable[[int], object]) -> None:
-    """Run `work` in so many threads at once and wait for all; an error in one is raised."""
+    """Run `work` in several threads at once and wait for all; an error in one is raised."""
     errors: list[Exception] = []
     barrier = threading.Barrier(threads)
 

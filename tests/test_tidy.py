@@ -15,8 +15,15 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SOURCE = REPOSITORY / "src"
+from support.source_tree import (
+    REPOSITORY,
+    SOURCE,
+    for_each,
+    name_of,
+    nodes_of,
+    python_files,
+    tree_of,
+)
 
 # Each room imports from itself and from rooms above it.
 LAYERS = [
@@ -77,23 +84,6 @@ ABBREVIATIONS = {
 }  # fmt: skip
 
 
-@functools.cache
-def python_files(*rooms: str) -> list[Path]:
-    """List the Python files below directories of the repository."""
-    return sorted(path for room in rooms for path in (REPOSITORY / room).rglob("*.py"))
-
-
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    """Parse a file."""
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
-def name_of(path: Path) -> str:
-    """Give a file's path inside the repository."""
-    return path.relative_to(REPOSITORY).as_posix()
-
-
 def module_of(path: Path) -> str:
     """Give the dotted name of a file below src."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
@@ -117,11 +107,11 @@ def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
     """Give what a file imports: module, line, and whether it does so inside a function."""
     inside = {
         id(node)
-        for function in ast.walk(tree_of(path))
+        for function in nodes_of(path)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno, id(node) in inside
@@ -136,7 +126,7 @@ def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
                 yield whole if is_module else module, node.lineno, id(node) in inside
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_rooms_import_from_above_only(path: Path) -> None:
     """A room knows itself and what stands above it; logstore does not know mover."""
     room = room_of(module_of(path))
@@ -166,7 +156,7 @@ def private_names() -> dict[str, set[str]]:
     names: dict[str, set[str]] = {}
     for path in python_files("src"):
         room = room_of(module_of(path))
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 names.setdefault(room, set()).add(node.name)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -176,11 +166,11 @@ def private_names() -> dict[str, set[str]]:
     return names
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_packages_use_public_names_of_one_another(path: Path) -> None:
     """No `other._attribute` between packages: the log and the store have host interfaces."""
     room = room_of(module_of(path))
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if not isinstance(node, ast.Attribute) or not re.match("_[a-z]", node.attr):
             continue
         receiver = ast.unparse(node.value)
@@ -202,7 +192,7 @@ def disk_call(node: ast.AST) -> str | None:
     return f"{base}.{node.attr}" if node.attr in CALLS_OF.get(base, ()) else None
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_two_modules_touch_the_disk(path: Path) -> None:
     """Everything else calls them; the command line reads its input, and nothing of a log dir."""
     if name_of(path) in DISK_MODULES:
@@ -210,7 +200,7 @@ def test_two_modules_touch_the_disk(path: Path) -> None:
     is_edge = room_of(module_of(path)) in ("logstore.cli", "logstore.bench")
     calls = {
         f"{name_of(path)}:{node.lineno}: {call}"
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.expr) and (call := disk_call(node))
     }
     if is_edge:
@@ -223,23 +213,23 @@ def test_two_modules_touch_the_disk(path: Path) -> None:
     assert not calls
 
 
-@pytest.mark.parametrize("path", python_files("src", "tests", "benchmarks"), ids=name_of)
+@for_each(python_files("src", "tests", "benchmarks"))
 def test_files_and_functions_are_short(path: Path) -> None:
     """A file is read in one go, a function on one screen, a line without scrolling."""
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= FILE_LINES_MAX
     for number, line in enumerate(lines, 1):
         assert len(line) <= COLUMNS_MAX, f"{name_of(path)}:{number} has {len(line)} columns"
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= FUNCTION_LINES_MAX, f"{name_of(path)}:{node.lineno} {node.name}"
 
 
-@pytest.mark.parametrize("path", python_files("src", "benchmarks"), ids=name_of)
+@for_each(python_files("src", "benchmarks"))
 def test_no_error_is_swallowed(path: Path) -> None:
     """What is caught without a type is at least looked at."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         where = f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.ExceptHandler):
             caught = "all" if node.type is None else ast.unparse(node.type)
@@ -252,19 +242,19 @@ def test_no_error_is_swallowed(path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_names_are_words(path: Path) -> None:
     """Nobody has to guess what an abbreviation stands for."""
     names = {
         node.arg if isinstance(node, ast.arg) else node.id
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.arg)
         or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     }
     assert not names & ABBREVIATIONS
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_modules_open_with_a_sentence(path: Path) -> None:
     """A module says what it is before its first import."""
     text = path.read_text(encoding="utf-8")
@@ -291,13 +281,13 @@ def jumps_back_on_a_condition(node: ast.AST) -> bool:
     return isinstance(node, ast.For | ast.While) and isinstance(node.body[-1], ast.If)
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=name_of)
+@for_each(python_files("src"))
 def test_no_lock_is_held_over_a_loop_of_its_own_frame(path: Path) -> None:
     """CPython 3.13 forgets the `with` when Ctrl-C comes at such a loop's way back (gh-130279).
 
     The lock stays held for good. In a function that is called there, the same loop does no harm.
     """
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.With) and any(
             LOCKS.fullmatch(ast.unparse(item.context_expr)) for item in node.items
         ):
@@ -307,10 +297,10 @@ def test_no_lock_is_held_over_a_loop_of_its_own_frame(path: Path) -> None:
                 )
 
 
-@pytest.mark.parametrize("path", python_files("tests"), ids=name_of)
+@for_each(python_files("tests"))
 def test_tests_wait_for_events(path: Path) -> None:
     """No test sleeps, is skipped or is expected to fail; one place may leave a layer out."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             whole = ast.unparse(node)
             where = f"{name_of(path)}:{node.lineno}: {whole}"
@@ -321,43 +311,13 @@ def test_tests_wait_for_events(path: Path) -> None:
             assert whole != "pytest.skip" or path.name == "layers.py", where
 
 
-@pytest.mark.parametrize("path", python_files("tests"), ids=name_of)
+@for_each(python_files("tests"))
 def test_tests_say_what_is_true(path: Path) -> None:
     """Each test has a sentence."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             first = (ast.get_docstring(node) or "").splitlines()[:1]
             assert first and first[0].endswith((".", "?", "!")), f"{name_of(path)}:{node.lineno}"
-
-
-# Places whose prose is plain, and phrases that had to be read twice there. A thread or a file is
-# "it"; a thing exists, continues, comes after another; a message reports.
-PLAIN_PLACES = ["README.md", "CHANGELOG.md", "docs"]
-PLAIN_PLACES += [f"src/logstore/{room}" for room in ("disk", "log", "store")]
-STILTED = re.compile(
-    r"\b(whoever|who (?:is|was) just|who (?:comes|reads on|lets go|waits|holds|gets)|so long does"
-    r"|stands? in its place|(?:that|what) stands|behind that|(?:is|are|be|been) told|cannot tell"
-    r"|so many|goes? on with|of before|of one mind|held? against|put to the same|lets? in"
-    r"|(?:is|are|was) looked at|all the same|so it is with|gone on with|taken for whole)\b",
-    re.IGNORECASE,
-)
-
-
-def prose_files() -> list[Path]:
-    """List the documents and Python files in the plain places."""
-    places = [REPOSITORY / place for place in PLAIN_PLACES]
-    inside = [
-        path for place in places for path in place.rglob("*") if path.suffix in (".md", ".py")
-    ]
-    return sorted([*inside, *(place for place in places if place.is_file())])
-
-
-@pytest.mark.parametrize("path", prose_files(), ids=name_of)
-def test_prose_is_plain(path: Path) -> None:
-    """No phrase is used whose sentence has to be read twice."""
-    text = re.sub(r"\n\s*(?:# )?", " ", path.read_text(encoding="utf-8"))
-    found = [match.group() for match in STILTED.finditer(text)]
-    assert not found, f"{name_of(path)}: say it in everyday words: {found}"
 
 
 def test_each_module_has_its_tests() -> None:
@@ -398,3 +358,16 @@ def test_source_and_tests_keep_their_proportion(capsys: pytest.CaptureFixture[st
             f"{lengths[len(lengths) // 2]}; {tests} lines of tests, ratio {tests / source:.2f}"
         )
     assert 0.5 < tests / source < 2.5
+
+
+def test_a_rule_reports_every_file_that_breaks_it() -> None:
+    """One test for all files hides none of them."""
+    bad = [REPOSITORY / "README.md", REPOSITORY / "LICENSE"]
+
+    @for_each([*bad, REPOSITORY / "Makefile"])
+    def rule(path: Path) -> None:
+        assert path not in bad
+
+    with pytest.raises(AssertionError, match=r"(?s)README\.md: .*LICENSE: "):
+        rule()
+    for_each([REPOSITORY / "Makefile"])(lambda path: None)()

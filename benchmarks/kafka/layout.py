@@ -98,7 +98,7 @@ def run_encoded(store: LogStore, place: str) -> tuple[float, float]:
     seconds = [0.0, 0.0]
     os.sync()
     try:
-        for turn in range(TURNS):  # whoever is second finds more dirty pages: each is so in turn
+        for turn in range(TURNS):  # the second finds more dirty pages: they take turns
             for is_bare in (turn % 2, 1 - turn % 2):
                 started = time.perf_counter()
                 for number in range(TURN_BATCHES):

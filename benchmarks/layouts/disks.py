@@ -2,7 +2,7 @@
 
 Needs root, losetup, the mkfs of each file system, and the blkio controller of cgroup v1.
 
-Everything stands below one directory, whose name holds the process that made it. What there is to
+Everything is below one directory, whose name holds the process that made it. What there is to
 undo is read from the kernel and not remembered, so that it can be undone from any state: by the run
 itself, wherever it was interrupted, or by the next one when it was killed.
 """
@@ -47,7 +47,7 @@ def command(*words: str) -> str:
 
 
 def what_is_missing() -> list[str]:
-    """Say what stands in the way of making disks here."""
+    """Say what prevents making disks here."""
     missing = [f"{words[0]} is not installed" for words in MAKE.values()
                if not shutil.which(words[0], path=SEARCH_PATH)]  # fmt: skip
     if os.geteuid() != 0:
@@ -158,7 +158,7 @@ def devices_below(base: Path) -> list[str]:
 
 
 def undo(base: Path) -> None:
-    """Undo all that stands below a directory: throttles, mounts, devices, memory; once or again.
+    """Undo everything below a directory: throttles, mounts, devices, memory; twice is allowed.
 
     Throttles come first, so that unmounting need not write at the set speed.
     """

@@ -1,7 +1,7 @@
 """Append with one process a disk: what one for all is compared with (KIP-112).
 
 Run as `python -m benchmarks.layouts.processes DIR BYTES RECORD_BYTES BATCH_RECORDS SYNC WRITERS`,
-this file is one such process: it says `ready`, waits for a line, appends with so many threads and
+this file is one such process: it says `ready`, waits for a line, appends with N threads and
 flushes, and leaves its samples.
 """
 
@@ -89,7 +89,7 @@ def main(path: str, size_bytes: int, case: Case) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         if os.read(0, len(GO)) != GO:
-            return  # whoever started it has ended
+            return  # the process that started it has ended
         samplers = [Sampler(worker) for worker in range(case.writers)]
         fill(logs, case, size_bytes, samplers)
         store.flush()

@@ -26,7 +26,7 @@ LANES = {
         "tests/integration/test_full_disk.py",
         "tests/bench/test_layout_disks.py",
     ),
-    "tidy": ("tests/test_tidy.py",),
+    "tidy": ("tests/test_tidy.py", "tests/test_prose.py"),
 }
 
 

@@ -375,7 +375,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
 
 
 def old_message_set(head: Buffer) -> str:
-    """Name the message format of before 0.11 that begins with these 17 bytes; empty if none."""
+    """Name the message format, older than 0.11, that begins with these 17 bytes; empty if none."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:

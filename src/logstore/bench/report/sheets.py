@@ -33,7 +33,7 @@ FLUSHES = {
 }
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
-MOVE = 2  # the worker that stands for the move itself in a move's trace
+MOVE = 2  # the worker number of the move itself in a move's trace
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}  # over four disks
 
 

@@ -142,7 +142,7 @@ def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterat
 
 
 def _snappy_size(library: Any, block: bytes) -> int:
-    """Return the size that a block says it has, unless so few bytes cannot become so many."""
+    """Return the size that a block claims, unless its bytes cannot expand to that size."""
     size_bytes: int = library.decompress_raw_len(block)
     if size_bytes > SNAPPY_RATIO_MAX * len(block):
         raise ValueError(f"the records do not decompress: {size_bytes} bytes in {len(block)}")
