@@ -22,6 +22,7 @@ from logstore.disk import files
 from logstore.disk.ballast import Ballast
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
+from logstore.disk.documents.facts import DirFacts
 from logstore.disk.documents.generations import DirGeneration
 from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, encode_meta
 from logstore.disk.documents.offset_checkpoints import OffsetCheckpoints
@@ -89,7 +90,7 @@ class LogDir(Health):
         self.ballast = Ballast(path, self._noticed_full)
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
-        self.settings = DirSettings()
+        self.settings, self.facts = DirSettings(), DirFacts(self)
         # Probes in a row that returned in time; the keeper counts, the watchdog reads.
         self.good_probes = 0
         # How long the last probes took; the same few calls on every disk, so disks compare by it.
@@ -306,6 +307,16 @@ class LogDir(Health):
         except LetGoError as error:
             raise self.failed(error) from error
 
+    def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
+        """Replace a small file of the dir durably, also on a full disk; raises LogStoreError."""
+        self.check()
+        try:
+            with call(self.path, SYNCING):
+                self.check_place()
+                self.ballast.use(partial(write, self.replacing))
+        except OSError as error:
+            raise self.failed(error, os.path.join(self.path, name)) from error
+
     # --- the user's settings ----------------------------------------------------------------------
 
     def load_settings(self) -> None:
@@ -319,14 +330,8 @@ class LogDir(Health):
 
     def change_settings(self, settings: DirSettings) -> None:
         """Replace the settings durably, then follow them; raises LogStoreError."""
-        self.check()
-        try:
-            with call(self.path, SYNCING):
-                self.check_place()
-                write = partial(write_settings, self.path, self.directory_id, settings)
-                self.ballast.use(partial(write, self.replacing))
-        except OSError as error:
-            raise self.failed(error, os.path.join(self.path, SETTINGS_NAME)) from error
+        write = partial(write_settings, self.path, self.directory_id, settings)
+        self.change_file(SETTINGS_NAME, write)
         self.settings = settings
         event = Event.CORDON if settings.is_cordoned else Event.UNCORDON
         self.change(event, "its user cordoned it")

@@ -17,6 +17,7 @@ from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.documents import fields
 from logstore.disk.documents.catalog_file import CATALOG_NAME
 from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
+from logstore.disk.documents.facts import FACTS_NAME
 from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME
 from logstore.disk.documents.meta_properties import FILE_NAME
 from logstore.disk.documents.settings import SETTINGS_NAME
@@ -38,6 +39,7 @@ OUR_FILES = frozenset(
     {
         BALLAST_NAME,
         CATALOG_NAME,
+        FACTS_NAME,
         FILE_NAME,
         GENERATION_NAME,
         LOCK_NAME,
