@@ -244,8 +244,21 @@ class LogConfig(_Config):
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
-        """Build a configuration from a dict that `to_dict` of this or an earlier version made."""
-        return cls(**settings)
+        """Build a configuration from a dict that `to_dict` of this or an earlier version made.
+
+        A store has thousands of partitions and few configurations: equal dicts give one object.
+        """
+        written = repr(settings)
+        found = _log_configs.get(written)
+        if found is None:
+            found = cls(**settings)
+            if len(_log_configs) < LOG_CONFIGS_KEPT:
+                _log_configs[written] = found
+        return found
+
+
+LOG_CONFIGS_KEPT = 256
+_log_configs: dict[str, LogConfig] = {}
 
 
 class StoreConfig(_Config):

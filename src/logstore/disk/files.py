@@ -115,9 +115,10 @@ class UnfitError(OSError):
 
 def _kind_of(mode: int) -> str | None:
     """Name the kind of a file that is not regular; None for a regular file."""
+    if stat_module.S_ISREG(mode):
+        return None
     kinds = {"d": "a directory", "l": "a symlink", "p": "a FIFO", "s": "a socket"}
-    letter = stat_module.filemode(mode)[0]
-    return None if letter == "-" else kinds.get(letter, "a device")
+    return kinds.get(stat_module.filemode(mode)[0], "a device")
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -366,7 +367,7 @@ def entries(path: str) -> list[Entry]:
 def entry_of(path: str, name: str) -> Entry | None:
     """Read one name in a directory; None if it vanished."""
     try:
-        facts = lstat(os.path.join(path, name))
+        facts = lstat(f"{path}/{name}")
     except FileNotFoundError:
         return None
     mode = facts.st_mode
