@@ -141,7 +141,9 @@ def test_two_threads_without_room_both_try_again(ballast: Ballast) -> None:
     assert done == ["done", "done"]
 
 
-@pytest.mark.parametrize("content", [b"", b"half", b"x" * (BALLAST_BYTES + 1)])
+@pytest.mark.parametrize(
+    "content", [b"", b"half", b"x" * (BALLAST_BYTES + 1), b"x" * (2 * BALLAST_BYTES - 1)]
+)
 def test_a_part_of_it_is_replaced(tmp_path: Path, content: bytes) -> None:
     """A crash while it was written leaves a part."""
     (tmp_path / BALLAST_NAME).write_bytes(content)
@@ -189,4 +191,82 @@ def test_a_bad_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(files, "pwritev", write)
     with pytest.raises(OSError, match="bad"):
+        Ballast(str(tmp_path)).keep()
+
+
+def test_regression_no_thread_removes_what_another_one_writes(tmp_path: Path) -> None:
+    """Two threads on a full disk wore it away: one removed the file that the other one wrote."""
+    ballast = Ballast(str(tmp_path))
+    ballast.keep()
+    began, go_on = threading.Event(), threading.Event()
+    real = files.sync_file
+
+    def slow(fd: int) -> None:
+        began.set()
+        assert go_on.wait(10)
+        real(fd)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "sync_file", slow)
+        writer = threading.Thread(target=ballast.use, args=[Work(ballast)])
+        writer.start()
+        assert began.wait(10)
+        other = Work(ballast)
+        second = threading.Thread(target=ballast.use, args=[other])
+        second.start()
+        go_on.set()
+        writer.join(10)
+        second.join(10)
+    assert other.tries in (1, 2)
+    assert os.path.getsize(ballast.path) == BALLAST_BYTES and not ballast.missing_bytes
+
+
+def test_what_is_missing_of_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The space that it lacks is not given to records; what is there is never written twice."""
+    ballast, blocks = Ballast(str(tmp_path)), BALLAST_BYTES // BLOCK_BYTES
+    room, real = [3], files.write_fully
+
+    def write(fd: int, buffers: list[bytes], position: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "no room")
+        room[0] -= 1
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(files, "write_fully", write)
+    assert ballast.missing_bytes == BALLAST_BYTES
+    ballast.keep()
+    assert ballast.missing_bytes == (blocks - 3) * BLOCK_BYTES
+    room[0] = 2
+    ballast.keep()
+    assert ballast.missing_bytes == (blocks - 5) * BLOCK_BYTES == BALLAST_BYTES - 5 * BLOCK_BYTES
+    room[0] = blocks
+    ballast.keep()
+    assert ballast.missing_bytes == 0 and room[0] == 5
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES])
+def test_regression_a_file_of_no_use_takes_no_log_dir_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """An immutable file, or another owner's, is a warning, and one only."""
+    warnings: list[str] = []
+    ballast = Ballast(str(tmp_path), warnings=warnings)
+
+    def refuse(path: str) -> int:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(files, "replace_file", refuse)
+    ballast.keep()
+    ballast.keep()
+    assert len(warnings) == 1 and errno.errorcode[code] in warnings[0]
+
+
+def test_a_disk_that_fails_is_no_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is not hidden."""
+
+    def fail(fd: int) -> None:
+        raise files.SyncError(errno.EIO, "broken")
+
+    monkeypatch.setattr(files, "sync_file", fail)
+    with pytest.raises(files.SyncError):
         Ballast(str(tmp_path)).keep()

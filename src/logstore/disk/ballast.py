@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from logstore.disk import files
-from logstore.disk.failures import Verdict, verdict_of
+from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
 # Room for the checkpoints of some 10,000 partitions. XFS also asks for much more than a file needs.
@@ -29,44 +29,78 @@ Result = TypeVar("Result")
 class Ballast:
     """The file of one log dir that gives its space away when the disk is full.
 
-    Threads: `_lock` is held for the removal alone. A thread whose work found no room while another
-    removed the ballast tries again too.
+    Threads: `_lock` is held while the file is written or removed, so that no thread removes a file
+    that another one is writing. A thread that waits for it waits for its own disk. A thread whose
+    work found no room while another removed the ballast tries again too.
 
     Args:
         on_full: called with the error of work that found no room.
+        warnings: gets a line if the file cannot be written for another reason than a full disk.
     """
 
     def __init__(
-        self, dir_path: str, on_full: Callable[[OSError], object] = lambda error: None
+        self,
+        dir_path: str,
+        on_full: Callable[[OSError], object] = lambda error: None,
+        warnings: list[str] | None = None,
     ) -> None:
         self.path = os.path.join(dir_path, BALLAST_NAME)
         self._on_full = on_full
+        self._warnings = [] if warnings is None else warnings
         self._lock = threading.Lock()
-        self._is_whole = False
+        self._missing_bytes = BALLAST_BYTES
         self._removals = 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much of the file is not written: space that is free, but not for records."""
+        return self._missing_bytes
 
     def keep(self) -> None:
         """Write the file, or as much of it as finds room; raises OSError if the disk failed."""
-        if self._is_whole:
+        if not self._missing_bytes:
             return
-        try:
-            if self._size_bytes() != BALLAST_BYTES:
-                self._write()
-            self._is_whole = True
-        except OSError as error:
-            if verdict_of(error) not in (Verdict.FULL, Verdict.PROCESS):
-                raise
+        with self._lock:
+            try:
+                size_bytes = self._size_bytes()
+                if size_bytes > BALLAST_BYTES:
+                    files.unlink(self.path)
+                    size_bytes = 0
+                if size_bytes != BALLAST_BYTES:
+                    self._write(size_bytes)
+                self._missing_bytes = 0
+            except OSError as error:
+                if verdict_of(error) is Verdict.GONE:
+                    raise
+                self._take_failure(error)
 
-    def _write(self) -> None:
-        fd = files.replace_file(self.path)
+    def _take_failure(self, error: OSError) -> None:
+        """Note how much of the file is missing; a file of no use takes no log dir offline."""
+        with suppress(OSError):
+            self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
+        text = f"{self.path} cannot be written, so a full disk may not be emptied: "
+        if verdict_of(error) is Verdict.ASK and text + reason_of(error) not in self._warnings:
+            self._warnings.append(text + reason_of(error))
+
+    def _write(self, size_bytes: int) -> None:
+        """Write the rest of the file; what is there stays, so that no record takes its place."""
+        whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
+        fd = self._open(is_there=whole_bytes > 0)
         try:
             # Linux refuses a large write as a whole where a smaller one still finds room.
             block = _block()
-            for start in range(0, BALLAST_BYTES, BLOCK_BYTES):
+            for start in range(whole_bytes, BALLAST_BYTES, BLOCK_BYTES):
                 files.write_fully(fd, [block], start)
             files.sync_file(fd)
         finally:
             files.close(fd)
+
+    def _open(self, *, is_there: bool) -> int:
+        return (
+            files.open_regular(self.path, files.READ_WRITE)
+            if is_there
+            else (files.replace_file(self.path))
+        )
 
     def use(self, work: Callable[[], Result]) -> Result:
         """Do work that needs little space, a second time without the ballast if it found no room.
@@ -94,7 +128,7 @@ class Ballast:
         with self._lock:
             if self._size_bytes():
                 files.unlink(self.path)
-                self._is_whole = False
+                self._missing_bytes = BALLAST_BYTES
                 self._removals += 1
             return self._removals != seen
 

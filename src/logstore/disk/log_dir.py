@@ -87,7 +87,7 @@ class LogDir(Health):
         self.warnings: list[str] = []
         self.lock = DirLock(path)
         self.spare = Spare()
-        self.ballast = Ballast(path, self._noticed_full)
+        self.ballast = Ballast(path, self._noticed_full, self.warnings)
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings, self.facts = DirSettings(), DirFacts(self)
@@ -343,9 +343,9 @@ class LogDir(Health):
 
         A full disk that has room again accepts records after this. Raises OSError.
         """
-        has_room = self._look_for_room()
-        if has_room and not self.read_only:
+        if not self.read_only:
             self.ballast.keep()
+        has_room = self._look_for_room()
         if self.is_full and has_room:
             self.change(Event.ROOM)
         elif not has_room and not self.usage.usable_bytes and self.usage.total_bytes:
@@ -363,8 +363,9 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """The bytes that must be usable before a full disk accepts records again."""
-        return max(self.usage.total_bytes * RETURN_PERCENT // 100, 1)
+        """The bytes that must be usable before a full disk takes records; the ballast is first."""
+        percent = self.usage.total_bytes * RETURN_PERCENT // 100
+        return max(percent, 1) + self.ballast.missing_bytes
 
     def _return_text(self) -> str:
         return f"appends resume by themselves at {format_size(self.return_bytes)} free"
