@@ -26,7 +26,7 @@ from logstore.spark.write.sink import BatchWriter, WriteOptions
 from logstore.spark.write.staging import StagedFile
 
 VALUE = StructType().add("value", BinaryType())
-FORMAT_ADVICE = ("format_new", "logstore format", "open it for writing")
+FORMAT_ADVICE = ("format_new", "format-new", "logstore format", "open it for writing", "--lost")
 
 
 @pytest.fixture
@@ -110,6 +110,9 @@ def test_regression_a_task_that_misses_a_path_names_its_host(dirs: tuple[str, st
     text = str(caught.value)
     assert dirs[1] in text and f"on host {socket.gethostname()}" in text
     assert not [advice for advice in FORMAT_ADVICE if advice in text], text
+    views.forget(options.place)
+    options = options._replace(fails_on_data_loss=False)
+    assert list(read_piece(piece, options)) == []  # what it cannot see is skipped, as documented
 
 
 def test_regression_a_row_of_verify_names_the_host_that_misses_a_path(
@@ -121,6 +124,7 @@ def test_regression_a_row_of_verify_names_the_host_that_misses_a_path(
     Path(dirs[1]).rename(f"{dirs[1]}-elsewhere")
     (row,) = check_segment(place, "t", 1, 0)
     assert dirs[1] in row[-1] and f"on host {socket.gethostname()}" in row[-1]
+    assert not [advice for advice in FORMAT_ADVICE if advice in row[-1]], row[-1]
 
 
 def test_a_dir_of_the_other_kind_is_told_without_opening_it(

@@ -82,3 +82,23 @@ def test_verify_finds_it_before_anybody_opens_the_store(damaged: Path) -> None:
     assert "lost configuration" in done.stdout
     with pytest.raises((CorruptCheckpointError, AssertionError)):
         assert PartitionMetadata.read(str(damaged / "orders-0")) is not None
+
+
+def test_regression_a_service_starts_again_with_its_own_configuration(damaged: Path) -> None:
+    """It got `PartitionExistsError` at every start, which did not say that one was lost."""
+    week = LogConfig(retention_ms="7d")
+    with LogStore.open(damaged) as store:
+        log = store.create("orders", 0, config=week, exist_ok=True)
+        assert log.config == week and len(log) == 50
+    with LogStore.open(damaged) as store:
+        assert store.recovery_report.is_sound and not store.recovery_report.findings
+        assert store.create("orders", 0, config=week, exist_ok=True).config == week
+
+
+def test_the_default_that_is_asked_for_ends_it_too(damaged: Path) -> None:
+    """The caller says what the configuration is, also if the stand-in equals it."""
+    with LogStore.open(damaged) as store:
+        assert store.create("orders", 0, exist_ok=True).config == LogConfig()
+        assert store["orders", 0].verify()  # nobody has decided anything yet
+        store.create("orders", 0, config=LogConfig(), exist_ok=True)
+        assert not store["orders", 0].verify()

@@ -14,7 +14,7 @@ from logstore import LogStore
 from logstore.disk import files
 from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME, DirGeneration
 from logstore.errors import PartitionExistsError, ReplicaIncompleteError, ReplicaOfflineError
-from logstore.store.dirs import old_copies
+from logstore.store.dirs import farewell, old_copies
 from support.hanging import QUIET
 
 ORDERS, PAYMENTS = ("orders", 0), ("payments", 0)
@@ -302,9 +302,9 @@ def test_regression_log_dirs_that_one_thread_closes_do_not_wait_for_each_other(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other thread could end the wait: it would last as long as it may, for each log dir."""
-    monkeypatch.setattr(old_copies, "FAREWELL_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr(farewell, "SECONDS_MAX", 3600.0)
     with opened(dirs) as store:
-        farewell = old_copies.Farewell(store._replicas.log_dirs, None)
+        farewell = farewell.Farewell(store._replicas.log_dirs, None)
         farewell.wait()
         waiting = threading.Thread(target=farewell.wait)
         waiting.start()

@@ -29,7 +29,7 @@ from logstore.errors import (
 from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
-from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
+from logstore.log.metadata import CONFIG_LOST, DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.dirs.old_copies import settle
 from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas, key_of
@@ -87,6 +87,8 @@ def existing(
 ) -> Log | None:
     """Give the log of a partition that is there, or None; its entry is reserved.
 
+    If the configuration of the log was lost, the caller's takes its place.
+
     Args:
         config, topic_id: what the caller counts on; None takes any.
 
@@ -101,6 +103,8 @@ def existing(
     if topic_id not in (None, replica.log.topic_id):
         reason = f"partition {key} exists with another topic id: {replica.log.topic_id.hex()}"
         raise PartitionExistsError(reason, topic=key.topic, partition=key.partition)
+    if config is not None and host.metadata_of(replica.log).extra.get(CONFIG_LOST):
+        host.set_config(replica.log, lambda _: config)
     stored = replica.log.config.to_dict()
     wanted = stored if config is None else config.to_dict()
     differences = {

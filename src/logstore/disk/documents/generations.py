@@ -6,7 +6,7 @@
     log-dir-witness       {"version", "kind", "directory_id",
                            "seen": {directory_id: [number, id, step, [[topic, partition,
                                                    recovery_point], ...] or null]},
-                           "paths": {directory_id: path}}
+                           "paths": {directory_id: path}, "unsure": [directory_id, ...]}
 
 A log dir's *generation* is the number and the random id of the start that owns it, and a step that
 grows with each checkpoint that changes something and with an orderly close. A log dir writes its
@@ -15,7 +15,8 @@ crash comes, the others have never seen more than the log dir itself holds, and 
 is older than what others have seen is an old copy.
 
 `paths` has the last path of each other log dir, so that a missing one can be named by its path.
-Nothing else depends on it, and a file without it is read.
+Nothing else depends on it, and a file without it is read. `unsure` has the log dirs that are away
+and may hold replicas that no catalog names, because the store was killed while they served.
 
 `doubts` names the replicas of an old copy that are open for reading only until each is promoted.
 While there are any, the generation does not change: the right disk is still recognised.
@@ -82,6 +83,7 @@ class DirGeneration:
         is_readable: False if its own file is missing or damaged, so that nothing can be concluded.
         offsets: the recovery points that were on its disk when its generation was written.
         paths: the last paths of the other log dirs, by their directory ids.
+        unsure: the ids of log dirs that may hold replicas which no catalog names.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class DirGeneration:
         self.is_known_to_process = False
         self.seen: dict[str, Seen] = {}
         self.paths: dict[str, str] = {}
+        self.unsure: frozenset[str] = frozenset()
         self.old = ""
         self.found: dict[TopicPartition, int] = {}
         self.is_readable = False
@@ -155,8 +158,9 @@ class DirGeneration:
             if document is not None:
                 self.seen = {_id(id_): _seen(row) for id_, row in document["seen"].items()}
                 self.paths = _paths(document)
+                self.unsure = _ids(document)
         except _NOT_BELIEVED as error:
-            self.seen, self.paths = {}, {}
+            self.seen, self.paths, self.unsure = {}, {}, frozenset()
             warnings.append(f"{self._witness_path} is not used: {_told(error)}")
         return warnings
 
@@ -238,14 +242,20 @@ class DirGeneration:
         checkpoint.write_document(self._path, document, self._guard)
         self.starts, self.doubts = starts, doubts
 
-    def witness(self, seen: Mapping[str, Seen], paths: Mapping[str, str]) -> None:
+    def witness(
+        self,
+        seen: Mapping[str, Seen],
+        paths: Mapping[str, str],
+        unsure: frozenset[str] = frozenset(),
+    ) -> None:
         """Record what was seen of other log dirs, durably, if that is new; raises OSError.
 
         Args:
             paths: their paths, by their directory ids.
+            unsure: those that may hold replicas which no catalog names.
         """
         with self._lock:
-            if seen == self.seen and paths == self.paths:
+            if (seen, paths, unsure) == (self.seen, self.paths, self.unsure):
                 return
             self._check()
             document = {
@@ -254,9 +264,10 @@ class DirGeneration:
                 "directory_id": self.directory_id,
                 "seen": _seen_rows(seen),
                 "paths": dict(paths),
+                "unsure": sorted(unsure),
             }
             checkpoint.write_document(self._witness_path, document, self._guard)
-            self.seen, self.paths = dict(seen), dict(paths)
+            self.seen, self.paths, self.unsure = dict(seen), dict(paths), unsure
 
 
 _NOT_BELIEVED = (
@@ -280,6 +291,14 @@ def _paths(document: Mapping[str, Any]) -> dict[str, str]:
     """Read the paths of a witness, which version 0.1.0 did not write; raises `fields.WRONG`."""
     paths = document.get("paths", {})
     return {_id(id_): fields.text(path, "a path") for id_, path in paths.items()}
+
+
+def _ids(document: Mapping[str, Any]) -> frozenset[str]:
+    """Read the unsure ids of a witness, which version 0.1.0 did not write."""
+    written = document.get("unsure", [])
+    if not isinstance(written, list):
+        raise ValueError("unsure is not a list")
+    return frozenset(_id(fields.text(one, "an id")) for one in written)
 
 
 def _told(error: Exception) -> str:

@@ -53,8 +53,12 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     columns = ArrowColumns(piece.topic, piece.partition, options.columns)
     batches = _batches(piece, options)
     kept = (each for each in batches if not is_aborted(piece.aborted, each.header))
-    with host_named():
-        yield from columns.stream(kept)
+    try:
+        with host_named():
+            yield from columns.stream(kept)
+    except (LogDirError, ReplicaOfflineError):
+        if options.fails_on_data_loss:
+            raise  # else what this host cannot see is skipped
 
 
 def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:

@@ -31,6 +31,7 @@ from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.spark.options import Place
 from logstore.store.kafka.broker_listing import read_meta
+from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
 # A swap takes milliseconds; on a busy disk, as long as two syncs of a directory.
@@ -196,6 +197,7 @@ def check_all_serve(store: LogStore) -> None:
 def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
     """Create the error for a log dir that this process cannot use, with the dir and the host."""
     advice = "; failOnDataLoss=false reads what is there" if is_any_seen else ""
+    reason = without_remedy(reason)  # the log dir may be healthy, and unseen on this host alone
     return LogDirOfflineError(
         f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "
         f"must see every log dir under the same path{advice}",

@@ -103,6 +103,7 @@ def replace(
         refuse_loss(
             store._replicas,
             old.path,
+            admission.replaces,
             held,
             when="if an empty disk takes its place",
             advice="Mount the old disk if it can be read; to give these replicas up: "

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from logstore.store.replicas import Replicas
 
 
+UNSURE = (
+    "The store was killed while this log dir served, so it may hold replicas that were created or "
+    "moved there just before"
+)
+
+
 def ids_last_at(replicas: Replicas, path: str) -> list[str]:
     """List the missing log dirs that were last at a path, as far as the log dirs here know."""
     return [id_ for id_ in replicas.missing_ids if replicas.last_path_of(id_) == path]
@@ -86,19 +92,29 @@ def replicas_of(
 
 
 def refuse_loss(
-    replicas: Replicas, path: str, held: Sequence[TopicPartition], *, when: str, advice: str
+    replicas: Replicas,
+    path: str,
+    directory_id: str | None,
+    held: Sequence[TopicPartition],
+    *,
+    when: str,
+    advice: str,
 ) -> None:
     """Refuse a change that would lose replicas, and name them.
 
     Raises:
         LogDirError: replicas are lost, or may be; its fact `lost` names the known ones.
     """
+    is_unsure = directory_id in replicas.unsure_ids
     if held:
         names = ", ".join(map(str, held))
         verb = "is" if len(held) == 1 else "are"
         reason = f"it held {format_count(len(held), 'replica')}, which {verb} lost {when}: {names}"
+        reason += f". {UNSURE}, too" if is_unsure else ""
     elif not replicas.catalog.is_known:
         reason = f"no log dir knows which replicas it held; they are lost {when}"
+    elif is_unsure:
+        reason = f"{UNSURE}; these are lost {when}"
     else:
         return
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
@@ -119,7 +135,7 @@ def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[T
     directory_id = log_dir.directory_id or id_to_forget(replicas, log_dir.path)
     held = replicas_of(replicas, directory_id, log_dir)
     if not may_lose and (held or directory_id):
-        _ask(replicas, log_dir.path, held)
+        _ask(replicas, log_dir.path, directory_id, held)
     outlive_deletions(replicas, store._keepers, log_dir)
     if directory_id:
         store._membership.forget(directory_id)
@@ -142,17 +158,20 @@ def give_up_missing(
     replicas = store._replicas
     held = replicas_of(replicas, directory_id)
     if not may_lose:
-        _ask(replicas, directory_id, held)
+        _ask(replicas, directory_id, directory_id, held)
     path = replicas.last_path_of(directory_id)
     store._membership.forget(directory_id)
     store._removed(path)
     return tuple(key for key in held if key not in replicas)
 
 
-def _ask(replicas: Replicas, path: str, held: Sequence[TopicPartition]) -> None:
+def _ask(
+    replicas: Replicas, path: str, directory_id: str | None, held: Sequence[TopicPartition]
+) -> None:
     refuse_loss(
         replicas,
         path,
+        directory_id,
         held,
         when="if it is given up",
         advice=f"Mount the disk if it can be read; if not: logstore remove-dir --lost {path} --yes",

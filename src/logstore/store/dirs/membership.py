@@ -20,7 +20,7 @@ from logstore.store.replicas import Replicas
 from logstore.store.start.identity import check_apart, resolve, write_identity
 from logstore.store.start.nesting import refuse
 from logstore.store.start.open_dirs import look
-from logstore.store.start.refusals import FORMAT_REMEDY
+from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK
 from logstore.store.start.roster import DirFacts, Found, Roll, not_mounted
 
 REPLACE_REMEDY = (
@@ -112,7 +112,7 @@ class Membership:
         if not format_new:
             reason = (
                 f"its directory id {meta.directory_id} is not in the roster of the store: it was "
-                "removed or replaced; pass format_new=True to take it back"
+                f"removed or replaced; {TAKE_BACK}"
             )
             raise LogDirIdentityError(path=facts.path, reason=reason)
         return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)

@@ -3,7 +3,7 @@
     settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
     loading     a log that ends before what was durable is opened as an incomplete one
     conclude    the doubts are written down, or a new generation begins; then the others see it
-    leave       at an orderly close the others see the last generation of each
+    leave       at an orderly close the others see the last generation of each (`farewell`)
 
 `disk/documents/generations` describes the files, and why a crash raises no false alarm. A store of
 one log dir has no witness. Log dirs that are all rolled back to the same moment agree with each
@@ -13,8 +13,6 @@ other, so that is not recognised either.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from logstore.disk.calls import SYNCING, call
@@ -31,9 +29,6 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 
 # The number of other log dirs that keep a log dir's recovery points, to report what is missing.
 WITNESSES = 2
-# How long a log dir that is closed waits for the last generations of the others.
-FAREWELL_SECONDS_MAX = 5.0
-FAREWELL_LOOK_SECONDS = 0.05
 
 REMEDY = (
     "mount the right disk and reopen the log dir; or, if what is missing is gone for good, "
@@ -228,16 +223,33 @@ def note_missing(
 # --- what is written ------------------------------------------------------------------------------
 
 
+def note_unsure(replicas: Replicas) -> None:
+    """Note which log dirs that are away may hold replicas that no catalog names; a start does it.
+
+    Catalogs are written at checkpoints and at a close in order. If the owner was killed before, the
+    last creations and moves are in none of them.
+    """
+    serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_offline]
+    away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_offline}
+    away |= set(replicas.missing_ids)
+    unsure = frozenset[str]().union(*(log_dir.generation.unsure for log_dir in serving))
+    if any(not log_dir.was_clean for log_dir in serving):
+        unsure |= away - {""}
+    replicas.unsure_ids = unsure & away
+
+
 def has_witness(replicas: Replicas) -> bool:
     """Tell whether there is more than one log dir in the store."""
     return len(replicas.log_dirs) + len(replicas.missing_ids) > 1
 
 
-def conclude(replicas: Replicas, loaded: Sequence[LogDir]) -> None:
+def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
     """Write down what the loading of log dirs found, then write it to the others as witnesses.
 
     A log dir whose disk fails here goes offline; a full one stays at its generation.
     """
+    if is_start:
+        note_unsure(replicas)
 
     def begin(log_dir: LogDir) -> None:
         own, last = log_dir.generation, _last_seen(replicas, log_dir)
@@ -251,6 +263,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir]) -> None:
         elif has_witness(replicas) or own.is_frozen:
             own.begin(last, {key_of(log): log.recovery_point for log in replicas.on(log_dir)})
 
+    replicas.unsure_ids -= {log_dir.directory_id for log_dir in loaded if not log_dir.is_offline}
     _each(loaded, begin)
     _each(replicas.log_dirs, lambda log_dir: witness(replicas, log_dir))
 
@@ -303,8 +316,9 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
     paths = {id_: p for id_, p in log_dir.generation.paths.items() if _is_member(replicas, id_)}
     others = [other for other in replicas.log_dirs if other is not log_dir]
     paths |= {o.directory_id: o.path for o in others if o.directory_id and not o.is_offline}
+    unsure = frozenset(id_ for id_ in replicas.unsure_ids if _is_member(replicas, id_))
     if has_witness(replicas):
-        log_dir.generation.witness(seen, paths)
+        log_dir.generation.witness(seen, paths, unsure)
 
 
 def _is_member(replicas: Replicas, directory_id: str) -> bool:
@@ -346,39 +360,3 @@ def give_up(replicas: Replicas, key: TopicPartition) -> bool:
     replicas.remove(key)
     replicas.catalog.note(key, None)
     return True
-
-
-# --- an orderly close -----------------------------------------------------------------------------
-
-
-class Farewell:
-    """Makes log dirs that close together wait a limited time for each other's last generation.
-
-    Without it, an old copy that lacks only what was flushed since the last checkpoint would not be
-    recognised. If one thread closes all of them in turn, because no more threads are available, it
-    does not wait: no other could arrive.
-    """
-
-    def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
-        self._left = set(log_dirs)
-        seconds = FAREWELL_SECONDS_MAX if timeout is None else timeout / 2
-        self._deadline = time.monotonic() + min(seconds, FAREWELL_SECONDS_MAX)
-        self._changed = threading.Condition()
-        self._made_by = threading.get_ident()
-
-    def arrive(self, log_dir: LogDir) -> None:
-        """Report that the last generation of a log dir is on its disk, or will not be."""
-        with self._changed:
-            self._left.discard(log_dir)
-            self._changed.notify_all()
-
-    def wait(self) -> None:
-        """Wait for all log dirs that serve."""
-        if threading.get_ident() == self._made_by:
-            return
-        with self._changed:
-            while any(not log_dir.is_refusing for log_dir in self._left):
-                seconds = self._deadline - time.monotonic()
-                if seconds <= 0:
-                    return
-                self._changed.wait(min(seconds, FAREWELL_LOOK_SECONDS))

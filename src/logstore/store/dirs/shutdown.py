@@ -18,7 +18,8 @@ from logstore.errors import LogDirOfflineError, LogDirSuspectError, LogStoreErro
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.write.flush import unflushed_paths
-from logstore.store.dirs.old_copies import Farewell, witness
+from logstore.store.dirs.farewell import Farewell
+from logstore.store.dirs.old_copies import witness
 from logstore.store.dirs.parallel import Outcome, for_each
 from logstore.store.replicas import Replicas
 from logstore.store.state import CLOSED, StoreState

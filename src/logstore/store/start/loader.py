@@ -134,7 +134,7 @@ class Loader:
         if not self._is_serving:
             report.warnings += old_copies.disagreements(replicas, said)
         report.warnings += old_copies.tell(loaded)
-        old_copies.conclude(replicas, loaded)
+        old_copies.conclude(replicas, loaded, is_start=not self._is_serving)
 
     def _load(self, settled: Settled) -> None:
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]

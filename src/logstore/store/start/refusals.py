@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as a new one"
+TAKE_BACK = (
+    "if none of its partitions was created again, pass format_new=True to take it back with them"
+)
+LAST_HERE = "; log dir "
 READER_REMEDY = "mount the disk, correct the path, or leave it out"
 
 
@@ -22,6 +26,13 @@ def replaced_remedy(path: str) -> str:
     """Say what to do about an empty directory in the place of a log dir of the store."""
     command = f"logstore reopen {path} --format-new"
     return f"mount it, or, if this empty disk replaces it: {command}"
+
+
+def without_remedy(reason: str) -> str:
+    """Give a reason alone, for a process that must not act on it, such as an executor of Spark."""
+    for begin in (LAST_HERE, ": mount "):
+        reason = reason.partition(begin)[0]
+    return reason
 
 
 class Refused(NamedTuple):
@@ -51,6 +62,6 @@ class Refused(NamedTuple):
             remedy = missing_remedy(self.missing_id, is_configured=True)
             if self.is_empty:
                 remedy = replaced_remedy(self.path)
-            return f"{self.reason}; log dir {self.missing_id} was last here: {remedy}"
+            return f"{self.reason}{LAST_HERE}{self.missing_id} was last here: {remedy}"
         remedy = READER_REMEDY if self.remedy and to_reader else self.remedy
         return f"{self.reason}: {remedy}" if remedy else self.reason

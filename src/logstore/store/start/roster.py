@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from logstore.disk.documents.meta_properties import Hint, MetaProperties
 from logstore.errors import LogDirIdentityError
-from logstore.store.start.refusals import FORMAT_REMEDY, Refused
+from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK, Refused
 
 
 class Found(enum.Enum):
@@ -297,7 +297,7 @@ class _Existing:
                 f"its directory id {meta.directory_id} is not in the roster of the store: it was "
                 "removed or replaced"
             )
-            remedy = "leave it out, or pass format_new=True to take it back"
+            remedy = f"leave it out, or {TAKE_BACK}"
         self.refused.append(Refused(fact.path, reason, True, remedy))
 
     def _gaps(self) -> list[str]:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from weakref import ref
 
 from logstore.config import StoreConfig
+from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
-from logstore.disk.failures import reason_of
+from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
@@ -190,6 +191,15 @@ class DirKeeper:
         old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
         old_copies.witness(self._replicas, self.log_dir)
 
+    def _write_catalog(self) -> None:
+        """Bring the catalog up to date; a full disk leaves it to a checkpoint."""
+        try:
+            with call(self.log_dir.path, SYNCING):
+                self.log_dir.ballast.use(partial(self._replicas.catalog.write, self.log_dir))
+        except OSError as error:
+            if verdict_of(error) is not Verdict.FULL or isinstance(error, files.SyncError):
+                raise
+
     def refresh_usage(self) -> None:
         """Read the disk's free space, and record which replicas have grown."""
         figures = self._replicas.figures[self.log_dir.path]
@@ -251,6 +261,7 @@ class DirKeeper:
 
     def _purge(self, purge: Purge) -> None:
         path, then = purge
+        self._write_catalog()  # the copy that is left is then known to this log dir
         try:
             with call(path, WORKING) as work:
                 self.log_dir.check_place()  # in an empty mount point everything seems to be removed

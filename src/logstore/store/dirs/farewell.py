@@ -1,0 +1,46 @@
+"""Let log dirs that close together wait for each other's last generation, for a limited time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from logstore.disk.log_dir import LogDir
+
+# How long a log dir that is closed waits for the last generations of the others.
+SECONDS_MAX = 5.0
+LOOK_SECONDS = 0.05
+
+
+class Farewell:
+    """Makes log dirs that close together wait a limited time for each other's last generation.
+
+    Without it, an old copy that lacks only what was flushed since the last checkpoint would not be
+    recognised. If one thread closes all of them in turn, because no more threads are available, it
+    does not wait: no other could arrive.
+    """
+
+    def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
+        self._left = set(log_dirs)
+        seconds = SECONDS_MAX if timeout is None else timeout / 2
+        self._deadline = time.monotonic() + min(seconds, SECONDS_MAX)
+        self._changed = threading.Condition()
+        self._made_by = threading.get_ident()
+
+    def arrive(self, log_dir: LogDir) -> None:
+        """Report that the last generation of a log dir is on its disk, or will not be."""
+        with self._changed:
+            self._left.discard(log_dir)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait for all log dirs that serve."""
+        if threading.get_ident() == self._made_by:
+            return
+        with self._changed:
+            while any(not log_dir.is_refusing for log_dir in self._left):
+                seconds = self._deadline - time.monotonic()
+                if seconds <= 0:
+                    return
+                self._changed.wait(min(seconds, LOOK_SECONDS))
