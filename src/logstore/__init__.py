@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from logstore.config import LogConfig, StoreConfig
 from logstore.errors import (
+    CoordinatorFencedError,
     CorruptCheckpointError,
     CorruptIndexError,
     CorruptionError,
     CorruptRecordBatchError,
     DuplicateLogError,
+    InvalidTransactionStateError,
     LogClosedError,
     LogDirError,
     LogDirFullError,
@@ -32,7 +34,9 @@ from logstore.errors import (
     LogDirSuspectError,
     LogStoreError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     PartitionExistsError,
+    ProducerFencedError,
     ReadOnlyStoreError,
     RecordExpansionError,
     RecordTooLargeError,
@@ -56,11 +60,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Clock",
+    "CoordinatorFencedError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptRecordBatchError",
     "CorruptionError",
     "DuplicateLogError",
+    "InvalidTransactionStateError",
     "Log",
     "LogClosedError",
     "LogConfig",
@@ -74,7 +80,9 @@ __all__ = [
     "LogStore",
     "LogStoreError",
     "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
     "PartitionExistsError",
+    "ProducerFencedError",
     "ReadOnlyStoreError",
     "Record",
     "RecordBatch",

@@ -16,6 +16,10 @@
     │   ├── ReplicaOfflineError      this replica only; its dir is good
     │   └── ReplicaIncompleteError   readable, not writable, until promoted
     ├── UnsupportedFormatError(path, version)
+    ├── OutOfOrderSequenceError(producer_id, epoch, sequence, expected_sequence)
+    ├── ProducerFencedError(producer_id, epoch, current_epoch)
+    ├── InvalidTransactionStateError(producer_id, epoch, reason)
+    ├── CoordinatorFencedError(producer_id, coordinator_epoch, current_epoch)
     ├── RecordExpansionError(size_bytes, record_expansion_bytes_max)      also a ValueError
     ├── OffsetOutOfRangeError(offset, log_start_offset, log_end_offset, topic, partition)
     │                                                                     also a LookupError
@@ -33,11 +37,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "CoordinatorFencedError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptRecordBatchError",
     "CorruptionError",
     "DuplicateLogError",
+    "InvalidTransactionStateError",
     "LogClosedError",
     "LogDirError",
     "LogDirFullError",
@@ -47,7 +53,9 @@ __all__ = [
     "LogDirSuspectError",
     "LogStoreError",
     "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
     "PartitionExistsError",
+    "ProducerFencedError",
     "ReadOnlyStoreError",
     "RecordExpansionError",
     "RecordTooLargeError",
@@ -197,6 +205,55 @@ class UnsupportedFormatError(LogStoreError):
     reason: str
     _template = "{path}: unsupported format {version!r}. {reason}"
     _defaults: ClassVar[dict[str, Any]] = {"path": "", "version": None, "reason": ""}
+
+
+class OutOfOrderSequenceError(LogStoreError):
+    """Report a batch that does not follow its producer's last one; a batch before it is missing."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    expected_sequence: int
+    _template = (
+        "producer {producer_id} of epoch {epoch} sent sequence {sequence}, and {expected_sequence} "
+        "is next: send the missing batches first, or begin again with a new epoch"
+    )
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+
+class ProducerFencedError(LogStoreError):
+    """Report a producer whose place another one has taken, with a higher epoch."""
+
+    producer_id: int
+    epoch: int
+    current_epoch: int
+    _template = (
+        "producer {producer_id} of epoch {epoch} is fenced: the log has epoch {current_epoch} of it"
+    )
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+
+class InvalidTransactionStateError(LogStoreError):
+    """Report a batch that does not fit the state of its producer's transaction."""
+
+    producer_id: int
+    epoch: int
+    reason: str
+    _template = "producer {producer_id} of epoch {epoch}: {reason}"
+    _defaults: ClassVar[dict[str, Any]] = {"reason": ""}
+
+
+class CoordinatorFencedError(LogStoreError):
+    """Report a transaction marker from a coordinator that another one has replaced."""
+
+    producer_id: int
+    coordinator_epoch: int
+    current_epoch: int
+    _template = (
+        "a coordinator of epoch {coordinator_epoch} cannot end a transaction of producer "
+        "{producer_id}: the log has a marker of epoch {current_epoch}"
+    )
+    _defaults: ClassVar[dict[str, Any]] = {}
 
 
 class RecordExpansionError(LogStoreError, ValueError):

@@ -10,11 +10,13 @@ import pytest
 
 from logstore import errors
 from logstore.errors import (
+    CoordinatorFencedError,
     CorruptCheckpointError,
     CorruptIndexError,
     CorruptionError,
     CorruptRecordBatchError,
     DuplicateLogError,
+    InvalidTransactionStateError,
     LogClosedError,
     LogDirError,
     LogDirFullError,
@@ -24,7 +26,9 @@ from logstore.errors import (
     LogDirSuspectError,
     LogStoreError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     PartitionExistsError,
+    ProducerFencedError,
     ReadOnlyStoreError,
     RecordExpansionError,
     RecordTooLargeError,
@@ -36,6 +40,7 @@ from logstore.errors import (
 )
 
 DAMAGE: dict[str, Any] = {"path": "/d/a-0/1.log", "position": 96, "reason": "zeros"}
+PRODUCER: dict[str, Any] = {"producer_id": 5, "epoch": 3}
 REPLICA: dict[str, Any] = {"topic": "orders", "partition": 3}
 
 EXAMPLES: list[tuple[type[LogStoreError], dict[str, Any]]] = [
@@ -54,6 +59,10 @@ EXAMPLES: list[tuple[type[LogStoreError], dict[str, Any]]] = [
     (ReplicaOfflineError, {**REPLICA, "reason": "its directory is gone"}),
     (ReplicaIncompleteError, {**REPLICA, "reason": "a move was cut short"}),
     (UnsupportedFormatError, {"path": "/d/x", "version": 9, "reason": "made by a later version"}),
+    (OutOfOrderSequenceError, {**PRODUCER, "sequence": 9, "expected_sequence": 7}),
+    (ProducerFencedError, {**PRODUCER, "current_epoch": 4}),
+    (InvalidTransactionStateError, {**PRODUCER, "reason": "its transaction has ended"}),
+    (CoordinatorFencedError, {"producer_id": 5, "coordinator_epoch": 2, "current_epoch": 3}),
     (OffsetOutOfRangeError, {"offset": 7, "log_start_offset": 0, "log_end_offset": 5}),
     (RecordTooLargeError, {"size_bytes": 100, "max_message_bytes": 10}),
     (RecordExpansionError, {"size_bytes": 100, "record_expansion_bytes_max": 10}),
