@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xxhash
 
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.meta_properties import encode_meta
-from logstore.format import prefix
+from logstore.format import prefix, producer_file
 from logstore.format.columnar import columns
 from logstore.format.columnar import payload as payloads
 from logstore.format.columnar import record_batch as columnar
+from logstore.format.kafka import snapshots, transaction_index
 from logstore.log.segments import offset_index, time_index, trailer
 from support import reader
 
@@ -37,6 +40,27 @@ def table(number: int) -> list[tuple[int, int, str, str]]:
     """Read the byte table of a section: at, size, type, field."""
     rows = ROW.findall(section(number))
     return [(int(at), int(size), kind, field) for at, size, kind, field in rows]
+
+
+def tables(number: int) -> list[list[tuple[int, int, str, str]]]:
+    """Read the byte tables of a section that has several; each begins at 0."""
+    found: list[list[tuple[int, int, str, str]]] = []
+    for row in table(number):
+        if row[0] == 0:
+            found.append([])
+        found[-1].append(row)
+    return found
+
+
+def fields_of(kind: np.dtype[np.void]) -> list[tuple[int, int, str, str]]:
+    """Make the table that describes a type of NumPy's, without fields that are arrays."""
+    rows = []
+    for name in kind.names or ():
+        assert kind.fields is not None
+        each, at = kind.fields[name][:2]
+        if not each.subdtype:
+            rows.append((at, each.itemsize, f"{each.kind}{each.itemsize * 8}", name))
+    return rows
 
 
 def struct_of(rows: list[tuple[int, int, str, str]]) -> str:
@@ -69,6 +93,50 @@ def test_the_trailer_is_the_documented_one() -> None:
     names = [field for *_, field in rows if field not in ("magic", "checksum", "reserved_112")]
     assert names == list(trailer.Trailer._fields)
     assert f"`{trailer.MAGIC.decode()}`" in section(5)
+
+
+def test_a_file_of_producers_is_the_documented_one() -> None:
+    """Section 9 has the header, the row and the batch of the code, field by field."""
+    header, row, batch = tables(9)
+    assert struct_of(header) == producer_file.HEADER.format
+    assert f"`{producer_file.MAGIC.decode()}`" in section(9)
+    assert row == fields_of(producer_file.ROW)
+    assert batch == fields_of(producer_file.BATCH)
+    assert f"x {producer_file.ROW_BYTES} bytes" in section(9)
+    assert f"at most {producer_file.PRODUCERS_MAX:,}" in section(9)
+    assert row[-1][0] + row[-1][1] + 5 * (batch[-1][0] + batch[-1][1]) == producer_file.ROW_BYTES
+
+
+def test_a_golden_file_of_producers_is_read_by_the_document_alone() -> None:
+    """Its header, its rows and its pair are where section 9 says."""
+    (path,) = (Path(__file__).parent / "golden" / "v1_producers" / "orders-4").iterdir()
+    data = path.read_bytes()
+    header, row, batch = ["<" + struct_of(each)[1:] for each in tables(9)]
+    kind, topic_id, partition, version, offset, count, pairs = struct.unpack_from(
+        ">" + header[1:], data
+    )
+    assert (kind, topic_id, partition, version) == (b"LSPRODUC", bytes(range(16)), 4, 1)
+    assert f"{offset:020d}.producers" == path.name
+    expected = json.loads((path.parents[1] / "expected.json").read_text())
+    at = struct.calcsize(header)
+    for producer_id, epoch, coordinator_epoch, _, used_ms, open_offset, batches in expected:
+        found = struct.unpack_from(row, data, at)
+        assert found[:2] == (producer_id, open_offset) and found[4:] == (
+            *(coordinator_epoch, epoch, 0, used_ms),
+        )
+        at += struct.calcsize(row)
+        five = [list(struct.unpack_from(batch, data, at + 24 * n)) for n in range(5)]
+        assert [each for each in five if each[0] >= 0] == batches
+        at += 5 * 24
+    assert count == len(expected) and struct.unpack_from("<qq", data, at) == (16, 17) and pairs == 1
+    assert data[at + 16 :] == xxhash.xxh3_64_digest(data[: at + 16])
+
+
+def test_kafkas_files_of_producers_are_the_documented_ones() -> None:
+    """Section 10 has the entries of both files."""
+    of_snapshot, of_index = tables(10)
+    assert of_snapshot == fields_of(snapshots.ENTRY)
+    assert of_index == fields_of(transaction_index.ENTRY)
 
 
 def test_index_entries_have_the_documented_size() -> None:

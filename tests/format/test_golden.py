@@ -16,7 +16,9 @@ from logstore import CorruptRecordBatchError, LogDirOfflineError, LogStore, Topi
 from logstore.disk.documents.catalog_file import CATALOG_NAME, decode_catalog
 from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from logstore.disk.documents.settings import DirSettings, read_settings
+from logstore.format import producer_file
 from logstore.log.epochs import LeaderEpochs
+from logstore.log.producers.producer_state import Producers
 from support.moves import directory_id_of
 from support.places import environment
 from support.reader import read_partition
@@ -120,6 +122,19 @@ def test_v1_named_is_read(tmp_path: Path, read_only: bool) -> None:
                 found = read_offsets(str(place / kind), kind, directory_id_of(place))
                 assert found is not None
                 assert found.topic_ids == {TopicPartition("orders", number): topic_id}
+
+
+def test_v1_producers_are_read() -> None:
+    """Every batch of every producer, and what is undecided; written again, it is the same file."""
+    (path,) = (GOLDEN / "v1_producers" / "orders-4").iterdir()
+    offset, topic_id, data = producer_file.offset_of(path.name), bytes(range(16)), path.read_bytes()
+    assert offset is not None
+    snapshot = producer_file.decode(data, str(path), topic_id, 4, offset)
+    producers = Producers(snapshot)
+    expected = json.loads((GOLDEN / "v1_producers" / "expected.json").read_text())
+    assert json.loads(json.dumps(producers.states())) == expected
+    assert snapshot.undecided == [(16, 17)] and producers.last_stable_offset(17) == 10
+    assert producer_file.encode(producers.snapshot(), topic_id, 4) == data
 
 
 def test_the_writer_overwrites_nothing() -> None:

@@ -19,8 +19,12 @@ from typing import Any
 
 from logstore import LogConfig, LogStore, TopicPartition
 from logstore.disk.documents.settings import DirSettings, write_settings
+from logstore.format import producer_file
 from logstore.format.columnar import record_batch as columnar
+from logstore.format.producers import SEQUENCE_MAX
+from logstore.log.producers.producer_state import Producers
 from support.moves import StagedMove, directory_id_of
+from support.producers import NOW, add, end, header
 
 GOLDEN = Path(__file__).with_name("golden")
 CODECS = ("none", "lz4", "zstd")
@@ -138,6 +142,20 @@ def write_named(root: Path) -> None:
         shutil.copytree(other, root)
 
 
+def write_producers(root: Path) -> None:
+    """A file of producers: some with transactions, one of another epoch, one with seven batches."""
+    producers = Producers()
+    for number in range(7):
+        add(producers, header(3, number, 1 + number % 2, timestamp=NOW + number))
+    add(producers, header(2**62, SEQUENCE_MAX, 2, transactional=True), header(1, 9, 4, epoch=7))
+    add(producers, header(6, 0, epoch=2, transactional=True))
+    end(producers, 6, commit=False, epoch=3, coordinator_epoch=11)
+    (root / "orders-4").mkdir(parents=True)
+    path = root / "orders-4" / producer_file.name_of(producers.end_offset)
+    path.write_bytes(producer_file.encode(producers.snapshot(), bytes(range(16)), 4))
+    (root / "expected.json").write_text(json.dumps(producers.states()))
+
+
 def expect(root: Path, store: LogStore) -> None:
     found = {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store}
     (root / "expected.json").write_text(json.dumps(found))
@@ -149,6 +167,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "v1_corrupt": write_corrupt,
     "v1_dirs": write_dirs,
     "v1_named": write_named,
+    "v1_producers": write_producers,
 }
 
 

@@ -1,0 +1,57 @@
+"""Encode and decode the markers of transactions: control batches with one record (KIP-98).
+
+    key      i16 version 0 | i16 type: 0 abort, 1 commit
+    value    i16 version 0 | i32 coordinator epoch
+
+The batch belongs to the producer whose transaction it ends, and has no sequence number.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from logstore.errors import UnsupportedFormatError
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.format.kafka import record_batch
+from logstore.format.kafka.header import CONTROL, MAGIC, TRANSACTIONAL
+
+KEY = struct.Struct(">hh")
+VALUE = struct.Struct(">hi")
+VERSION, ABORT, COMMIT = 0, 0, 1
+
+
+class Marker(NamedTuple):
+    """Hold what a marker says: how its transaction ends, and which coordinator decided that."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -> bytes:
+    """Encode a marker as a whole batch at offset 0, to be appended at any other."""
+    header = BatchHeader(
+        0, 0, -1, MAGIC, TRANSACTIONAL | CONTROL, 1, 0, 0, timestamp, timestamp, producer_id, epoch,
+        -1, 0,
+    )  # fmt: skip
+    payload = record_batch.build_payload(
+        [VALUE.pack(VERSION, marker.coordinator_epoch)],
+        [KEY.pack(VERSION, COMMIT if marker.is_commit else ABORT)],
+        timestamp,
+        None,
+        header=header,
+    )
+    return b"".join(record_batch.frame(payload, 0, -1))
+
+
+def read_marker(data: Buffer, position: int, header: BatchHeader) -> Marker | None:
+    """Read a control batch; None if it ends no transaction, or its record cannot be read."""
+    try:
+        columns = record_batch.decode_all(data, position, header)
+        key, value = columns.keys.to_list()[0] or b"", columns.values.to_list()[0] or b""
+        kind = KEY.unpack_from(key)[1]
+        coordinator_epoch = VALUE.unpack_from(value)[1]
+    except (ValueError, IndexError, UnsupportedFormatError, struct.error):
+        return None
+    return Marker(kind == COMMIT, coordinator_epoch) if kind in (ABORT, COMMIT) else None

@@ -1,0 +1,124 @@
+"""Know which transactions of a log are open, and how far the log is decided.
+
+Invariant: transactions begin at rising offsets and markers have rising offsets, so the first of
+each list is the oldest. A transaction is undecided until its marker is below the high watermark
+(KIP-98): before that, another leader may lack the marker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from itertools import count
+from typing import NamedTuple
+
+VERIFICATIONS_MAX = 10_000
+
+
+class Ended(NamedTuple):
+    """Describe a transaction that a marker ended; if it was aborted, it goes into the index.
+
+    Attributes:
+        last_offset: of its marker.
+        last_stable_offset: before this offset, no transaction was open after the marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    is_aborted: bool
+
+
+class Verification(NamedTuple):
+    """Permit the first batch of one transaction, once (KIP-890).
+
+    Attributes:
+        token: the number that the batch must come with.
+        lowest_sequence: of the batches that asked for it; a later one must not come first.
+        asked_ms: when it was first asked for.
+    """
+
+    token: int
+    epoch: int
+    lowest_sequence: int
+    asked_ms: int
+
+
+class OpenTransactions:
+    """The open and the undecided transactions of one log.
+
+    Attributes:
+        open: by producer id, the first offset of its open transaction; the oldest comes first.
+    """
+
+    # Of all logs in the process: a token of a state that was rebuilt since then fits nowhere.
+    _tokens = count(1)
+
+    def __init__(
+        self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
+        # First offset and marker; both rise. A transaction is left out if a later one in the list
+        # began before it: that one keeps the log undecided at an earlier offset, and for longer.
+        self._undecided = deque(undecided)
+        self._verifications: dict[int, Verification] = {}
+
+    def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
+        """Give the token for the first batch of a transaction that is not open; see `Producers`."""
+        found = self._verifications.get(producer_id)
+        if found is None or found.epoch < epoch:
+            found = Verification(next(self._tokens), epoch, sequence, now_ms)
+        elif found.epoch == epoch and 0 <= sequence < found.lowest_sequence:
+            found = found._replace(lowest_sequence=sequence)
+        self._verifications[producer_id] = found
+        if len(self._verifications) > VERIFICATIONS_MAX:  # the oldest; its producer asks again
+            del self._verifications[next(iter(self._verifications))]
+        return found.token
+
+    def verified(self, producer_id: int, token: int) -> Verification | None:
+        """Find the verification with this token, if a batch or a marker has not used it up."""
+        found = self._verifications.get(producer_id)
+        return found if found is not None and found.token == token else None
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        """Note a batch of a transaction; the first one begins it."""
+        self._verifications.pop(producer_id, None)
+        self.open.setdefault(producer_id, first_offset)
+
+    def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
+        """Note a marker; None if no transaction was open (KIP-98: such a marker decides nothing).
+
+        It also ends the verification of a transaction without batches: a batch that was on its way
+        cannot come after the marker (KIP-890).
+        """
+        self._verifications.pop(producer_id, None)
+        first = self.open.pop(producer_id, None)
+        if first is None:
+            return None
+        while self._undecided and self._undecided[-1][0] > first:
+            self._undecided.pop()
+        self._undecided.append((first, marker_offset))
+        stable = next(iter(self.open.values()), marker_offset + 1)
+        return Ended(producer_id, first, marker_offset, stable, is_aborted)
+
+    def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
+        """Give the offset from which on nothing is decided; see `Producers`."""
+        undecided = self._undecided
+        while undecided and undecided[0][1] < high_watermark:
+            undecided.popleft()
+        first = next(iter(self.open.values()), high_watermark)
+        if undecided:
+            first = min(first, undecided[0][0])
+        return max(min(first, high_watermark), log_start_offset)
+
+    def expire(self, limit_ms: int) -> None:
+        """Forget verifications that were asked for before a time and not used."""
+        for producer_id, found in list(self._verifications.items()):
+            if found.asked_ms <= limit_ms:
+                del self._verifications[producer_id]
+
+    @property
+    def undecided(self) -> list[tuple[int, int]]:
+        """The first offsets and markers of transactions that ended and may be undecided."""
+        return list(self._undecided)

@@ -1,0 +1,349 @@
+"""Check batches against what their producers sent before, and record what was appended.
+
+`check` comes before a write, `take` after it, both under the log's lock, so a write that fails
+leaves no trace here. There is no I/O, no lock and no clock: times are arguments. Recency is the
+offset of a producer's last batch, so all replicas forget the same producers first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.kafka.header import CONTROL, TRANSACTIONAL
+from logstore.format.layouts import KAFKA_MAGIC
+from logstore.format.producer_file import PRODUCERS_MAX as PRODUCERS_IN_FILE_MAX
+from logstore.format.producer_file import ROW_BYTES, Snapshot
+from logstore.format.producers import SEQUENCE_MAX
+from logstore.log.producers import rules
+from logstore.log.producers.open_transactions import Ended, OpenTransactions
+from logstore.log.producers.rules import Known
+from logstore.log.producers.table import (
+    EPOCH_AND_BATCHES,
+    LAST,
+    MARKER,
+    MARKER_AT,
+    USED_AND_BATCHES,
+    USED_AT,
+    ProducerBatch,
+    ProducerTable,
+)
+
+if TYPE_CHECKING:
+    from logstore.format.kafka.markers import Marker  # needs the extra `kafka`, and a marker too
+
+EXPIRATION_MS = 24 * 3600 * 1000  # Kafka's default of producer.id.expiration.ms
+PRODUCERS_MAX = 100_000
+FORGOTTEN_AT_ONCE = 4096  # so that no append waits more than a few ms
+
+_read_last = LAST.unpack_from
+_read_batches = EPOCH_AND_BATCHES.unpack_from
+_write_batches = USED_AND_BATCHES.pack_into
+
+
+class Duplicate(NamedTuple):
+    """A batch that the log has already, and where.
+
+    Attributes:
+        number: of the batch among those that were checked.
+    """
+
+    number: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerState(NamedTuple):
+    """What a log knows of one producer.
+
+    Attributes:
+        timestamp: of its last batch or marker.
+        open_offset: where its open transaction begins; -1: none is open.
+        batches: the last five, the newest first.
+    """
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    timestamp: int
+    used_ms: int
+    open_offset: int
+    batches: tuple[ProducerBatch, ...]
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record; -1 if there is none in this epoch."""
+        return self.batches[0].last_sequence if self.batches else rules.NO_SEQUENCE
+
+
+class Producers:
+    """The producers of one log; every call is made under the log's lock.
+
+    Attributes:
+        end_offset: every batch below it was taken.
+
+    Args:
+        expiration_ms: a producer that was not used for so long is forgotten (KIP-98).
+        producers_max: from this many on, the least recently used are forgotten. A producer with an
+            open transaction never is, so there may be more.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot | None = None,
+        *,
+        expiration_ms: int = EXPIRATION_MS,
+        producers_max: int = PRODUCERS_MAX,
+    ) -> None:
+        assert 0 < producers_max <= PRODUCERS_IN_FILE_MAX
+        self._expiration_ms, self._producers_max = expiration_ms, producers_max
+        self.end_offset = 0
+        self._table, self._transactions = ProducerTable(), OpenTransactions()
+        if snapshot is not None:
+            rows, self.end_offset = snapshot.rows, snapshot.offset
+            begun = rows[rows["open_offset"] >= 0]
+            ids, offsets = begun["producer_id"].tolist(), begun["open_offset"].tolist()
+            self._table = ProducerTable(rows)
+            self._transactions = OpenTransactions(
+                zip(ids, offsets, strict=True), snapshot.undecided
+            )
+        self._rows, self._places = self._table.rows, self._table.places
+        self._open = self._transactions.open
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._places
+
+    # --- before an append -------------------------------------------------------------------------
+
+    def check(
+        self, headers: Sequence[BatchHeader], token: int | None = None
+    ) -> Sequence[Duplicate]:
+        """Check the batches of one append, all before any is written; return those that are known.
+
+        Args:
+            headers: in the order of the append; their own offsets do not matter, only their spans.
+            token: from `verification`; None: transactions are not verified, because there is no
+                coordinator to ask.
+
+        Raises:
+            OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
+                `rules.after`. No batch may be written.
+        """
+        if len(headers) == 1:  # the usual case, in as few steps as possible
+            _, _, _, magic, attributes, _, _, _, _, _, producer_id, epoch, sequence, _ = headers[0]
+            if producer_id < 0:
+                return ()
+            place = self._places.get(producer_id)
+            if place is not None:
+                known_epoch, last = _read_last(self._rows, place)
+                if epoch == known_epoch and sequence == (last + 1) & SEQUENCE_MAX:
+                    bits = attributes & rules.BITS if magic == KAFKA_MAGIC else 0
+                    if bits == (TRANSACTIONAL if producer_id in self._open else 0):
+                        return ()
+        return self._check_all(headers, token)
+
+    def _check_all(self, headers: Sequence[BatchHeader], token: int | None) -> list[Duplicate]:
+        seen: dict[int, Known] = {}
+        duplicates: list[Duplicate] = []
+        for number, header in enumerate(headers):
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            known = seen.get(producer_id) or self._known(producer_id)
+            found = None if known is None else self._find(number, header, known)
+            if found is not None:
+                duplicates.append(found)
+                continue
+            is_verified = self._is_verified(header, token)
+            seen[producer_id] = rules.after(known, header, is_verified=is_verified)
+        return duplicates
+
+    def _known(self, producer_id: int) -> Known | None:
+        place = self._places.get(producer_id)
+        if place is None:
+            return None
+        epoch, last_sequence = _read_last(self._rows, place)
+        return Known(epoch, last_sequence, producer_id in self._open)
+
+    def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
+        """Find a batch among the last five of its producer, by both ends of it (KIP-98)."""
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        place = self._places.get(header.producer_id, -1)
+        is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
+        if not is_same_epoch or sequence in (known.next_sequence, rules.NO_SEQUENCE):
+            return None
+        delta = header.last_offset - header.base_offset
+        last_sequence = rules.last_sequence_of(sequence, delta)
+        for each in self._table.batches(place):
+            if each.last_sequence == last_sequence and each.offset_delta == delta:
+                last = each.last_offset
+                return Duplicate(number, last - delta, last, each.timestamp)
+        return None
+
+    def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
+        """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
+
+        Without state any sequence would do. So the batch that asked first must come first.
+        """
+        if token is None:
+            return True
+        found = self._transactions.verified(header.producer_id, token)
+        if found is None or found.epoch != header.producer_epoch:
+            return False
+        if header.base_sequence > found.lowest_sequence >= 0:
+            rules.out_of_order(header, found.lowest_sequence)
+        return True
+
+    def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
+        """Give the token for a batch of a transaction, before the coordinator is asked (KIP-890).
+
+        If the coordinator says that the transaction is ongoing with this partition, the batch is
+        appended with the token. If a marker or another batch is appended in between, the token is
+        used up, so the answer of the coordinator cannot be too old. 0: the transaction is open in
+        this log, and nobody need be asked.
+        """
+        known = self._known(producer_id)
+        if known is not None and known.is_open and known.epoch == epoch:
+            return 0
+        return self._transactions.verification(producer_id, epoch, sequence, now_ms)
+
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_epoch_raised: bool = False
+    ) -> None:
+        """Check a marker before it is written; see `rules`.
+
+        Raises:
+            ProducerFencedError, CoordinatorFencedError: it is too old.
+        """
+        known, place = self._known(producer_id), self._places.get(producer_id)
+        if known is None or place is None:
+            return
+        rules.check_marker(producer_id, epoch, known, is_epoch_raised=is_epoch_raised)
+        current = MARKER.unpack_from(self._rows, place + MARKER_AT)[2]
+        rules.check_coordinator(producer_id, coordinator_epoch, current)
+
+    # --- after an append --------------------------------------------------------------------------
+
+    def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Record a batch that was appended, unchecked: a follower has what its leader has.
+
+        Args:
+            header: its own offsets do not matter, only their span. A marker goes to `take_marker`;
+                of a control batch that is none, nothing is recorded.
+            base_offset: where the batch is in the log.
+        """
+        old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \
+            sequence, _ = header  # fmt: skip
+        offset_delta = old_last - old_base
+        last_offset = base_offset + offset_delta
+        self.end_offset = last_offset + 1
+        bits = attributes & rules.BITS if magic == KAFKA_MAGIC else 0
+        if producer_id < 0 or bits & CONTROL:
+            return
+        place, rows = self._places.get(producer_id), self._rows
+        if place is None:
+            place = self._add(producer_id, epoch)
+        known_epoch, older = _read_batches(rows, place)
+        if known_epoch != epoch:
+            older = self._table.begin_epoch(place, epoch)
+        last = (sequence + offset_delta) & SEQUENCE_MAX if sequence >= 0 else -1
+        place += USED_AT
+        _write_batches(rows, place, now_ms, last_offset, timestamp, last, offset_delta, older)
+        if bits:
+            self._transactions.begin(producer_id, base_offset)
+
+    def take_marker(
+        self, header: BatchHeader, offset: int, now_ms: int, marker: Marker
+    ) -> Ended | None:
+        """Record a marker that was appended; None if no transaction of the producer was open.
+
+        A marker of another epoch begins that epoch (KIP-890, part 2).
+        """
+        is_commit, coordinator_epoch = marker
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        self.end_offset = offset + header.last_offset - header.base_offset + 1
+        if producer_id < 0:
+            return None
+        place = self._places.get(producer_id)
+        if place is None:
+            place = self._add(producer_id, epoch)
+        elif _read_last(self._rows, place)[0] != epoch:
+            self._table.begin_epoch(place, epoch)
+        timestamp = header.max_timestamp
+        self._table.note_marker(place, offset, timestamp, coordinator_epoch, now_ms)
+        return self._transactions.end(producer_id, offset, is_aborted=not is_commit)
+
+    def _add(self, producer_id: int, epoch: int) -> int:
+        if len(self._places) >= self._producers_max:
+            count = min(max(self._producers_max // 16, 1), FORGOTTEN_AT_ONCE)
+            self._table.remove(self._table.least_used(self._open, count))
+        place = self._table.add(producer_id)
+        self._table.begin_epoch(place, epoch)
+        return place
+
+    # --- what readers and the log's upkeep ask ----------------------------------------------------
+
+    def last_stable_offset(self, high_watermark: int, log_start_offset: int = 0) -> int:
+        """Give the offset below which everything is decided: the end for committed reads (KIP-98).
+
+        It is the first offset of the oldest transaction that is open, or whose marker is not below
+        the high watermark; else the high watermark. It is never below the log start: if records
+        are deleted, open transactions stay open, because their other records and their markers are
+        still to come. A later call must not have a lower high watermark.
+        """
+        return self._transactions.last_stable_offset(high_watermark, log_start_offset)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that were not used for the expiration time; return how many.
+
+        If it returns FORGOTTEN_AT_ONCE, there may be more: let appends run, then call it again.
+        """
+        limit_ms = now_ms - self._expiration_ms
+        self._transactions.expire(limit_ms)
+        idle = self._table.idle_since(limit_ms, self._open, FORGOTTEN_AT_ONCE)
+        self._table.remove(idle)
+        return len(idle)
+
+    def kept_offsets(self) -> NDArray[np.int64]:
+        """List in order the offsets whose batches compaction must keep, even without records.
+
+        They are the last offset of each producer's last batch, or its marker if there is no batch:
+        from these, a log that lost its snapshots finds epochs and sequences again (KIP-98).
+        """
+        return self._table.last_offsets()
+
+    def state_of(self, producer_id: int) -> ProducerState | None:
+        """Give what is known of one producer."""
+        place = self._places.get(producer_id)
+        if place is None:
+            return None
+        epoch, _ = _read_last(self._rows, place)
+        batches = tuple(self._table.batches(place))
+        marker_offset, marker_timestamp, coordinator_epoch, used_ms = self._table.marker(place)
+        is_marker = not batches or marker_offset > batches[0].last_offset
+        timestamp = marker_timestamp if is_marker else batches[0].timestamp
+        open_offset = self._open.get(producer_id, -1)
+        return ProducerState(
+            producer_id, epoch, coordinator_epoch, timestamp, used_ms, open_offset, batches
+        )
+
+    def states(self) -> list[ProducerState]:
+        """Give what is known of each producer, by their ids."""
+        found = [self.state_of(producer_id) for producer_id in sorted(self._places)]
+        return [state for state in found if state is not None]
+
+    def snapshot(self) -> Snapshot:
+        """Copy the state; the copy can be encoded and written without the lock."""
+        rows = self._table.copy()
+        rows["open_offset"] = -1  # those that were loaded may have ended
+        for producer_id, first_offset in self._open.items():
+            rows["open_offset"][self._places[producer_id] // ROW_BYTES] = first_offset
+        return Snapshot(self.end_offset, rows, self._transactions.undecided)

@@ -1,0 +1,141 @@
+"""Decide whether a batch may follow what a log has of its producer: pure functions.
+
+The rules are those of Kafka: KIP-98 (sequences, epochs, transactions), KIP-360 (a producer that the
+log no longer knows continues with any sequence), KIP-890 (a transaction that the coordinator does
+not know is refused).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logstore.errors import (
+    CoordinatorFencedError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.kafka.header import CONTROL, TRANSACTIONAL
+from logstore.format.layouts import KAFKA_MAGIC
+from logstore.format.producers import SEQUENCE_MAX
+
+NO_SEQUENCE = -1
+BITS = CONTROL | TRANSACTIONAL
+
+
+class Known(NamedTuple):
+    """What a log knows of a producer, as far as it decides about the next batch.
+
+    Attributes:
+        last_sequence: of its last batch in this epoch; -1: there was none.
+        is_open: whether a transaction of it is open.
+    """
+
+    epoch: int
+    last_sequence: int
+    is_open: bool
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that is next in this epoch."""
+        return (self.last_sequence + 1) & SEQUENCE_MAX
+
+
+def bits_of(header: BatchHeader) -> int:
+    """Give the bits TRANSACTIONAL and CONTROL of a batch; only Kafka's layout has them."""
+    return header.attributes & BITS if header.magic == KAFKA_MAGIC else 0
+
+
+def last_sequence_of(sequence: int, offset_delta: int) -> int:
+    """Give the sequence of a batch's last record; after 2^31 - 1 comes 0 (KIP-98).
+
+    The span of offsets counts, not the records: compaction removes records and keeps the span.
+    """
+    return (sequence + offset_delta) & SEQUENCE_MAX if sequence >= 0 else NO_SEQUENCE
+
+
+def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Known:
+    """Check a batch that is no duplicate, and give what is known after it.
+
+    Args:
+        known: None: the log does not know the producer, because it is new or has expired, or its
+            records were deleted. Then any epoch and sequence may follow (KIP-360).
+        is_verified: whether the batch may begin a transaction (KIP-890).
+
+    Raises:
+        ProducerFencedError: the epoch is lower than the known one (KIP-98).
+        OutOfOrderSequenceError: the sequence is not the next one, or a new epoch does not begin
+            at 0 (KIP-98, KIP-360).
+        InvalidTransactionStateError: the batch is outside of its producer's open transaction, or
+            would begin one that is not verified.
+    """
+    bits, epoch, is_open = bits_of(header), header.producer_epoch, False
+    last = last_sequence_of(header.base_sequence, header.last_offset - header.base_offset)
+    if known is not None:
+        check_epoch(header.producer_id, epoch, known.epoch)
+        if bits & CONTROL:
+            return Known(epoch, known.last_sequence if epoch == known.epoch else NO_SEQUENCE, False)
+        _check_sequence(header, known)
+        is_open = known.is_open
+    if is_open and not bits:
+        _refuse(header, "a batch without a transaction cannot come before its transaction ends")
+    is_ongoing = is_open and known is not None and known.epoch == epoch
+    if bits == TRANSACTIONAL and not is_ongoing and not is_verified:
+        _refuse(header, "the batch's transaction has ended, or the coordinator does not know it")
+    return Known(epoch, last, is_open or bits == TRANSACTIONAL)
+
+
+def check_epoch(producer_id: int, epoch: int, current_epoch: int) -> None:
+    """Refuse a producer or marker of a lower epoch (KIP-98)."""
+    if epoch < current_epoch:
+        raise ProducerFencedError(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
+
+
+def _check_sequence(header: BatchHeader, known: Known) -> None:
+    """Refuse a gap; coordinators write batches without sequences, to which none applies."""
+    sequence, epoch = header.base_sequence, header.producer_epoch
+    expected = known.next_sequence if epoch == known.epoch else 0
+    if sequence not in (expected, NO_SEQUENCE):
+        out_of_order(header, expected)
+
+
+def out_of_order(header: BatchHeader, expected: int) -> None:
+    """Refuse a batch with the sequence that is next."""
+    raise OutOfOrderSequenceError(
+        producer_id=header.producer_id,
+        epoch=header.producer_epoch,
+        sequence=header.base_sequence,
+        expected_sequence=expected,
+    )
+
+
+def _refuse(header: BatchHeader, reason: str) -> None:
+    raise InvalidTransactionStateError(
+        producer_id=header.producer_id, epoch=header.producer_epoch, reason=reason
+    )
+
+
+def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised: bool) -> None:
+    """Check that a marker is for the open transaction and not for the one before it.
+
+    Args:
+        is_epoch_raised: the coordinator raises the epoch with each transaction (KIP-890, part 2).
+            Then a marker of the open transaction's own epoch is a late copy of the marker before.
+
+    Raises:
+        ProducerFencedError: the marker is of an earlier epoch or transaction.
+    """
+    check_epoch(producer_id, epoch, known.epoch)
+    if is_epoch_raised and known.is_open and epoch == known.epoch:
+        raise ProducerFencedError(producer_id=producer_id, epoch=epoch, current_epoch=known.epoch)
+
+
+def check_coordinator(producer_id: int, coordinator_epoch: int, current_epoch: int) -> None:
+    """Refuse the marker of a coordinator that another one has replaced (KIP-98)."""
+    if coordinator_epoch < current_epoch:
+        raise CoordinatorFencedError(
+            producer_id=producer_id,
+            coordinator_epoch=coordinator_epoch,
+            current_epoch=current_epoch,
+        )
