@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from logstore import LogStore
+from support.inside import abandon
 from support.small_ballast import use_small_ballast
 
 pytest_plugins = ["support.lanes"]
@@ -43,7 +44,7 @@ def pytest_runtest_makereport(
         # By type: `isinstance` asks the object, and a test's fakes may not stand being asked.
         for store in [found for found in gc.get_objects() if issubclass(type(found), LogStore)]:
             with contextlib.suppress(Exception):
-                store._abandon()
+                abandon(store)
     return report
 
 

@@ -44,7 +44,7 @@ def test_regression_replicas_are_named_and_asked_about_before_they_are_given_up(
     with LogStore.open(orders) as store:
         store.create("audit", 0, log_dir=orders[1]).append(b"x")
         store.create("audit", 1, log_dir=orders[1]).append(b"x")
-        lost = store._replicas.dir_of(orders[1]).directory_id
+        lost = store.host.replicas.dir_of(orders[1]).directory_id
     os.rename(orders[1], orders[1] + ".dead")
     os.mkdir(orders[1])
     monkeypatch.setattr(operating, "is_at_a_terminal", lambda: is_at_a_terminal)
@@ -67,7 +67,7 @@ def test_regression_replicas_are_named_and_asked_about_before_they_are_given_up(
         named = orders if way == "reopen" or not is_owned else orders[:1]
         assert "audit" not in run("topics", "--log-dirs", ",".join(named)).output
     with LogStore.open(orders if way == "reopen" else orders[:1]) as store:
-        assert not store._replicas.missing_ids
+        assert not store.host.replicas.missing_ids
 
 
 def test_a_log_dir_without_replicas_is_given_up_without_a_question(

@@ -66,7 +66,7 @@ def test_log_dirs_come_and_go(run: Run, orders: list[str]) -> None:
 def test_a_missing_disk_is_given_up_by_its_id(run: Run, orders: list[str]) -> None:
     """It has no path any more; until then nothing is created that might be on it."""
     with LogStore.open(orders) as store:
-        lost = store._replicas.dir_of(orders[1]).directory_id
+        lost = store.host.replicas.dir_of(orders[1]).directory_id
         store.create("audit", 0, log_dir=orders[1])
     refused = run("create", "fresh", "--log-dirs", orders[0])
     assert (refused.exit_code, "--is-new" in refused.stderr) == (1, True)

@@ -29,6 +29,7 @@ from logstore import CorruptionError, Log, LogStore, LogStoreError, OffsetOutOfR
 from logstore.names import parse_dir_name
 from mover import MoveState, ReplicaMover
 from support.crash_model import CrashModel, Image, Op
+from support.inside import abandon, keepers_of
 from support.recorder import lay_out
 
 LATE_OPS = 60  # of so many operations before a cut an ordered journal may have lost any suffix
@@ -84,7 +85,7 @@ def is_prefix(found: dict[int, Any], start: int, state: State) -> bool:
 def check_partition(store: LogStore, key: Key, known: Known, *, is_ordered: bool) -> None:
     """Check that a partition is there or not, and its log."""
     possible = known.possible()
-    is_there = key in store._replicas
+    is_there = key in store.host.replicas
     if known.is_left:
         return
     if is_there and all(state is None for state in possible):
@@ -127,7 +128,7 @@ def check_store(root: Path, oracle: Oracle, *, is_ordered: bool, is_thorough: bo
                 _check_opened(store, oracle, is_ordered=is_ordered)
                 ends = _go_on(store, root, names, oracle, is_ordered) if is_thorough else {}
             finally:
-                store._abandon()
+                abandon(store)
             if is_thorough:
                 _check_again(root, names, ends)
     except LogStoreError as error:
@@ -143,8 +144,8 @@ def _check_opened(store: LogStore, oracle: Oracle, *, is_ordered: bool) -> None:
     is_sound = not (report.problems or report.offline or incomplete or report.lost)
     if is_ordered and not (is_sound and (is_half_way or not away)):
         raise PowerCutViolation(f"it is not sound: {report}")
-    if changing is None and store._replicas.missing_ids:
-        raise PowerCutViolation(f"log dirs are missing: {store._replicas.missing_ids}")
+    if changing is None and store.host.replicas.missing_ids:
+        raise PowerCutViolation(f"log dirs are missing: {store.host.replicas.missing_ids}")
     for key, known in oracle.partitions.items():
         check_partition(store, key, known, is_ordered=is_ordered)
 
@@ -155,7 +156,7 @@ def _go_on(
     """Work with what was opened; give where its logs ended."""
     ends: dict[Key, int] = {}
     for key in list(oracle.partitions):
-        if key in store._replicas and store.repair(*key).lost and is_ordered:
+        if key in store.host.replicas and store.repair(*key).lost and is_ordered:
             raise PowerCutViolation(f"{key}: a repair lost something")
     purge_all(store)
     with ReplicaMover(store) as mover:
@@ -163,19 +164,23 @@ def _go_on(
             if move.state is not MoveState.DONE:
                 raise PowerCutViolation(f"{move}: {move.error}")
     for key, known in oracle.partitions.items():
-        if key in store._replicas:
+        if key in store.host.replicas:
             check_partition(store, key, known, is_ordered=is_ordered)
-        log = store.log(*key) if key in store._replicas else store.create(*key, config=CONFIGS[key])
+        log = (
+            store.log(*key)
+            if key in store.host.replicas
+            else store.create(*key, config=CONFIGS[key])
+        )
         ends[key] = log.log_end_offset
         if log.append(b"goes on", durable=True) != ends[key]:
             raise PowerCutViolation(f"{key}: an append left a gap")
         if log.verify():
             raise PowerCutViolation(f"{key}: {log.verify()}")
-    for keeper in store._keepers.values():
+    for keeper in keepers_of(store).values():
         keeper.run_one("checkpoint")
     purge_all(store)
     for key, kinds in copies(root, names).items():
-        left = {one.dir_name for one in store._replicas.superseded.values()}
+        left = {one.dir_name for one in store.host.replicas.superseded.values()}
         if kinds.count("live") != 1 or (len(kinds) > 1 and not left):
             raise PowerCutViolation(f"{key}: its directories are {kinds}")
     return ends
@@ -190,7 +195,7 @@ def _check_again(root: Path, names: Sequence[str], ends: dict[Key, int]) -> None
             if store.log(*key)[end].value != b"goes on":
                 raise PowerCutViolation(f"{key}: opened again, its last record is another")
     finally:
-        store._abandon()
+        abandon(store)
 
 
 class HistoryExplorer:

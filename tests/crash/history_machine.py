@@ -26,6 +26,7 @@ from mover.pool import ReplicaMoveThreadPool
 from support.clock import Clock
 from support.crash_model import Op
 from support.gate import Gate
+from support.inside import abandon, keepers_of
 from support.one_thread import nothing_behind, steps_in_one_thread
 from support.recorder import Recorder
 
@@ -65,8 +66,8 @@ def open_store(root: Path, clock: Clock | None = None, names: Sequence[str] = DI
 
 def purge_all(store: LogStore) -> None:
     """Do what the keepers were asked for, until nobody is asked for more."""
-    while any(keeper._purges for keeper in store._keepers.values()):
-        for keeper in list(store._keepers.values()):
+    while any(keeper._purges for keeper in keepers_of(store).values()):
+        for keeper in list(keepers_of(store).values()):
             keeper.run_due(0.0)
 
 
@@ -139,7 +140,7 @@ class Machine(LogSteps):
         self.is_moving.add(key)
 
         def before() -> None:
-            move = self.store._replicas.running_moves.get(key)  # type: ignore[call-overload]
+            move = self.store.host.replicas.running_moves.get(key)  # type: ignore[call-overload]
             if stop is not None and self.gate.passed >= after and isinstance(move, Move):
                 move.wanted = stop
             elif self.rng.random() < 0.6:
@@ -180,7 +181,7 @@ class Machine(LogSteps):
             self.mover._look_again()
         elif not self.is_moving:
             log_dir = self.rng.choice(self.store.log_dirs)
-            keeper = self.store._keepers[log_dir]
+            keeper = keepers_of(self.store)[log_dir]
             held = [key for key in KEYS if self.where(key) == log_dir]
             self.store.take_offline(log_dir)
             keeper.stop()
@@ -230,7 +231,7 @@ class Machine(LogSteps):
         assert before is not None
         self.lose(os.path.relpath(path, self.root), (key,))
         self.step_close()
-        if key not in self.store._replicas.incomplete:  # nothing was copied yet
+        if key not in self.store.host.replicas.incomplete:  # nothing was copied yet
             self.done(key, None, "durable")
             return
         log = self.store.log(*key)
@@ -248,7 +249,7 @@ class Machine(LogSteps):
         """Give up a log dir; of some replicas a part may be elsewhere."""
         path = str(self.root / name)
         held = [key for key in KEYS if self.where(key) == path]
-        keeper = self.store._keepers[path]
+        keeper = keepers_of(self.store)[path]
         self.store.take_offline(path)
         keeper.stop()
         for key in held:
@@ -292,7 +293,7 @@ class Machine(LogSteps):
         self.recorder.mark(("dirs", dirs, name))
 
     def where(self, key: Key) -> str | None:
-        replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+        replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
         return None if replica is None else replica.log_dir.path
 
     def step_cordon(self) -> None:
@@ -306,7 +307,7 @@ class Machine(LogSteps):
         offline = self.offline()
         self.store.close()
         for key, state in self.states.items():
-            replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+            replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
             if replica is not None and replica.log_dir.path not in offline:
                 self.done(key, state, "durable")
         self.open()
@@ -318,7 +319,7 @@ class Machine(LogSteps):
 
     def end(self) -> None:
         """Let go of everything as a killed process does."""
-        self.store._abandon()
+        abandon(self.store)
 
     # --- all of them ------------------------------------------------------------------------------
 

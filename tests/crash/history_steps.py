@@ -14,6 +14,7 @@ from logstore import Log, LogConfig, LogStore
 from logstore.log.write.appender import Appender
 from logstore.log.write.raw_batches import parse
 from support.clock import Clock
+from support.inside import keepers_of
 from support.recorder import Recorder
 
 SMALL = LogConfig(segment_bytes=700, index_interval_bytes=256, max_message_bytes=4096)
@@ -65,11 +66,11 @@ class LogSteps:
         return key, self.store.log(*key), state
 
     def serves(self, key: Key) -> bool:
-        replica = self.store._replicas.opened.get(key)  # type: ignore[call-overload]
+        replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
         return replica is not None and not replica.log_dir.is_offline
 
     def offline(self) -> list[str]:
-        return [d.path for d in self.store._replicas.log_dirs if d.is_offline]
+        return [d.path for d in self.store.host.replicas.log_dirs if d.is_offline]
 
     def records(self, log: Log, count: int) -> list[Record]:
         made = []
@@ -169,7 +170,7 @@ class LogSteps:
 
     def all_durable(self, log_dir: str | None = None) -> None:
         """Note that the logs that serve, of one log dir or of all, are durable."""
-        for key, replica in list(self.store._replicas.opened.items()):
+        for key, replica in list(self.store.host.replicas.opened.items()):
             if not replica.log_dir.is_offline and log_dir in (None, replica.log_dir.path):
                 self.done(key, self.states[key], "durable")
 
@@ -187,10 +188,10 @@ class LogSteps:
 
     def step_retain(self) -> None:
         """Roll what is old, and let retention remove what is too much."""
-        for path, keeper in list(self.store._keepers.items()):
+        for path, keeper in list(keepers_of(self.store).items()):
             mine = [
                 (key, log, self.states[key])
-                for key, (log, log_dir) in list(self.store._replicas.opened.items())
+                for key, (log, log_dir) in list(self.store.host.replicas.opened.items())
                 if log_dir.path == path and not log_dir.is_offline
             ]
             for key, log, state in mine:
@@ -209,13 +210,13 @@ class LogSteps:
 
     def step_keep_house(self) -> None:
         """Let a keeper do what it does every so often."""
-        path, keeper = self.rng.choice(list(self.store._keepers.items()))
+        path, keeper = self.rng.choice(list(keepers_of(self.store).items()))
         if path not in self.offline():
             keeper.run_one(self.rng.choice(("flush", "checkpoint", "checkpoint", "probe", "usage")))
 
     def step_purge(self) -> None:
         """Let one keeper remove what it was asked to remove by now."""
-        path, keeper = self.rng.choice(list(self.store._keepers.items()))
+        path, keeper = self.rng.choice(list(keepers_of(self.store).items()))
         if path not in self.offline():
             keeper.run_due(0.0)
 

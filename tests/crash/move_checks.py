@@ -29,6 +29,7 @@ from logstore import LogStore, LogStoreError
 from mover import MoveState, ReplicaMover
 from support.crash_model import Image, Op
 from support.gate import SECONDS_MAX
+from support.inside import abandon, keepers_of
 from support.keepers import wait_for_keepers
 from support.one_thread import nothing_behind, steps_in_one_thread
 from support.recorder import lay_out
@@ -51,10 +52,10 @@ def names_of(root: Path, kind: str) -> list[str]:
 
 def leave(store: LogStore) -> None:
     """Let go of a store as a crash does."""
-    for keeper in store._keepers.values():
+    for keeper in keepers_of(store).values():
         keeper.stop()
-    store._abandon()
-    for keeper in store._keepers.values():
+    abandon(store)
+    for keeper in keepers_of(store).values():
         keeper.join(SECONDS_MAX)
 
 
@@ -111,7 +112,7 @@ def end_moves(store: LogStore, root: Path, known: Known) -> None:
     check_opened(store, root, known)
     left = [path for kind in (".move", ".delete", ".stray") for path in names_of(root, kind)]
     # A truncation after the move made the log shorter than what it supersedes: that waits.
-    left = [path for path in left if path not in store._replicas.superseded]
+    left = [path for path in left if path not in store.host.replicas.superseded]
     if left:
         raise PowerCutViolation(f"left behind: {left}")
     end = log.log_end_offset

@@ -25,6 +25,7 @@ from mover.copying.target import Target
 from mover.move import Move, Wanted
 from support.crash_model import Op
 from support.gate import Gate
+from support.inside import abandon, keepers_of
 from support.moving import Alone
 from support.recorder import Recorder
 
@@ -59,7 +60,7 @@ class MovingHistory(History):
         """Move the log, or stop the move after so many chunks."""
         if self.log.log_dir == target:
             return MoveState.DONE
-        replicas = self.store._replicas
+        replicas = self.store.host.replicas
         log_dir = replicas.find_dir(target)
         assert log_dir is not None
         gate = Gate(self.chunk_bytes)
@@ -126,7 +127,9 @@ class MovingHistory(History):
         for _ in range(steps):
             self.step()
         a, b = self.store.log_dirs
-        for keeper in self.store._keepers.values():  # so that a move finds nothing to forget there
+        for keeper in keepers_of(
+            self.store
+        ).values():  # so that a move finds nothing to forget there
             keeper.write_offsets()
         kind = self.rng.randrange(4)
         if self.more:
@@ -175,8 +178,8 @@ def record(
         for name, value in changes.items():
             setattr(history, name, value)
         history.run(steps)
-        store._abandon()
-        for keeper in store._keepers.values():
+        abandon(store)
+        for keeper in keepers_of(store).values():
             keeper.stop()
     assert count_overtaken(recorder.ops) > 0 or not syncs_early, f"seed {seed} syncs nothing early"
     return recorder.ops

@@ -20,6 +20,7 @@ from logstore.log.write import flush
 from mover import MoveState, ReplicaMover
 from support.crash_model import Change, CrashModel
 from support.gate import gated
+from support.inside import abandon, keepers_of
 from support.keepers import SECONDS_MAX, wait_for_keepers
 from support.moves import StagedMove
 from support.places import fast_directory
@@ -41,7 +42,7 @@ def open_store(root: Path) -> LogStore:
 
 def leave(store: LogStore) -> None:
     """Let go of a store as a killed process does."""
-    store._abandon()
+    abandon(store)
 
 
 def cut(recorder: Recorder, root: Path) -> Path:
@@ -335,7 +336,7 @@ def test_the_limit_of_a_truncation_goes_with_the_next_checkpoint(base: Path) -> 
         log.flush()
         path = Path(log.directory) / "partition.metadata"
         assert '"recovery_point_limit": 11' in path.read_text()
-        for keeper in list(store._keepers.values()):
+        for keeper in list(keepers_of(store).values()):
             keeper.checkpoint()
         log.delete_records_before(2)
         assert "recovery_point_limit" not in path.read_text()

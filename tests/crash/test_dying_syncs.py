@@ -22,6 +22,7 @@ from logstore import LogStoreError
 from logstore.disk import files
 from mover import MoveState
 from support.crash_model import CrashModel, Directory, Image, Node, Op
+from support.inside import abandon, keepers_of
 from support.places import fast_directory
 from support.recorder import RECORDED, Recorder
 
@@ -84,8 +85,8 @@ def move_and_die(root: Path, where: str, nth: int) -> tuple[list[Op], bool]:
             history.extend(2, durable=True)
         except (LogStoreError, OSError):
             pass  # the disk is dead, and somebody noticed
-        store._abandon()
-        for keeper in store._keepers.values():
+        abandon(store)
+        for keeper in keepers_of(store).values():
             keeper.stop()
     return disk.ops, disk.is_dead
 

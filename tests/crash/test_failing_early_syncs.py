@@ -23,6 +23,7 @@ from logstore.disk import files
 from mover.copying.copy_segments import SegmentCopy
 from mover.copying.early_sync import EarlySync
 from support.crash_model import CrashModel, Image
+from support.inside import abandon, keepers_of
 from support.places import fast_directory
 from support.recorder import Recorder
 
@@ -47,8 +48,8 @@ def move_and_fail(root: Path, nth: int) -> tuple[Recorder, MovingHistory, bool]:
         history.move(store.log_dirs[1])
         history.purge_all()
         history.extend(2, durable=True)
-        store._abandon()
-        for keeper in store._keepers.values():
+        abandon(store)
+        for keeper in keepers_of(store).values():
             keeper.stop()
     return recorder, history, syncs.count > nth
 

@@ -138,7 +138,7 @@ def test_a_replica_that_the_broker_moves_meanwhile_is_read(
             return found
 
         monkeypatch.setattr(kafka_view, "list_kafka_dir", list_kafka_dir)
-        assert ("stamped", 0) in list(store) and not store._replicas.offline
+        assert ("stamped", 0) in list(store) and not store.host.replicas.offline
         expected = given("stopped")[TopicPartition("stamped", 0)]
         assert [record[:5] for record in store.log("stamped", 0)] == expected.uncommitted
 

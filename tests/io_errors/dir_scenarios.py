@@ -13,6 +13,7 @@ from typing import NamedTuple
 from io_errors.scenarios import CONFIG, Session
 from logstore import LogStore
 from support.expectation import Expectation
+from support.inside import keepers_of
 from support.moves import StagedMove
 
 
@@ -49,13 +50,13 @@ class DirSession(Session):
 
     def keep(self, duty: str) -> None:
         """Do one duty of the keeper of `a`, as its thread would."""
-        keeper = self.serving()._keepers.get(str(self.root / "a"))
+        keeper = keepers_of(self.serving()).get(str(self.root / "a"))
         if keeper is not None:
             keeper.run_one(duty)
 
     def purge(self) -> None:
         """Do what the keepers were asked to remove; no duty of theirs is due at time 0."""
-        for keeper in list(self.serving()._keepers.values()):
+        for keeper in list(keepers_of(self.serving()).values()):
             keeper.run_due(0.0)
 
     def create_fresh(self, name: str, records: int) -> None:
@@ -116,7 +117,7 @@ def reopen(session: DirSession) -> None:
 def add(session: DirSession) -> None:
     if not session.add("c"):
         session.add("c")
-    if session.serving()._replicas.find_dir(str(session.root / "c")) is not None:
+    if session.serving().host.replicas.find_dir(str(session.root / "c")) is not None:
         session.create_fresh("c", 2)
     session.extend(3, durable=True)
 
@@ -141,7 +142,7 @@ def scrub(session: DirSession) -> None:
     session.extend(20)
     session.attempt(session.serving().flush)
     for _ in range(3):
-        keeper = session.serving()._keepers.get(str(session.root / "a"))
+        keeper = keepers_of(session.serving()).get(str(session.root / "a"))
         if keeper is not None:
             keeper.scrubber._quiet_until_ms = keeper.scrubber._rest_until_ms = 0
         session.keep("scrub")

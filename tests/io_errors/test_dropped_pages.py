@@ -14,6 +14,7 @@ from mover.copying import copy_segments
 from mover.copying.early_sync import EarlySync
 from support.dropped_pages import DroppedPages
 from support.gate import SECONDS_MAX, gated
+from support.inside import wait_for_failures
 from support.moving import CONFIG, check_whole, fill
 from support.places import fast_directory
 
@@ -71,7 +72,7 @@ def test_regression_what_a_failed_flush_dropped_is_not_believed(
         store.close()
         store = open_store(base)
     else:
-        store._wait_for_seers(SECONDS_MAX)
+        wait_for_failures(store, SECONDS_MAX)
         store.reopen_dir(base / "b")
     check_acknowledged(store, base, pages)
 
@@ -81,9 +82,9 @@ def test_a_flush_that_fails_behind_the_end_of_its_log_dir_is_not_believed(
 ) -> None:
     """One that hung, and failed when its dir was offline already: its return asks the disk too."""
     store = make(base)
-    log_dir = store._replicas.dir_of(str(base / "b"))
+    log_dir = store.host.replicas.dir_of(str(base / "b"))
     log_dir.take_offline("it hangs")
-    store._wait_for_seers(SECONDS_MAX)
+    wait_for_failures(store, SECONDS_MAX)
     (segment,) = (base / "b" / "orders-0").glob("*.log")
     pages.lose(str(segment))
     store.reopen_dir(base / "b")
@@ -114,7 +115,7 @@ def test_a_copy_that_was_left_is_held_against_the_disk(
             move.pause()
             assert not pages.fails
             assert [one.is_live for one in store.describe_dirs().log_dirs] == [True, False]
-            store._wait_for_seers(SECONDS_MAX)
+            wait_for_failures(store, SECONDS_MAX)
             store.reopen_dir(base / "b")
             gate.open()
             move.resume()

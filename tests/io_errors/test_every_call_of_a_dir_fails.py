@@ -38,6 +38,7 @@ from support.faulty import (
     no_descriptor_leaks,
     no_thread_leaks,
 )
+from support.inside import keepers_of, wait_for_failures
 from support.places import fast_directory
 from support.writer import value_of
 
@@ -115,7 +116,7 @@ def run_once(prepared: Prepared, scenario: DirScenario, fault: Fault, nth: int) 
         with FaultyFiles(str(root / scenario.under), fault, nth) as faulty:
             scenario.run(session)
             if session.store is not None:
-                session.store._wait_for_seers(SECONDS_MAX)
+                wait_for_failures(session.store, SECONDS_MAX)
         if session.store is None:  # only a shortage of the process may keep a store closed
             assert fault.errno in PROCESS_IS_FULL and session.refusals[-1].retriable
             session.open()
@@ -135,7 +136,7 @@ def check_others(
     """The store serves, and only the log dir of the failing call may be offline."""
     store = session.serving()
     failed = str(session.root / scenario.under)
-    offline = [d for d in store._replicas.log_dirs if d.is_offline]
+    offline = [d for d in store.host.replicas.log_dirs if d.is_offline]
     assert [d.path for d in offline if d.path != failed] == [], offline
     assert store.log("orders", 1).append(b"the other dir goes on", durable=True) >= 1
     if fault.errno is None:
@@ -151,7 +152,7 @@ def check_others(
 def heal(session: DirSession, scenario: DirScenario) -> None:
     """With the fault gone the log dir comes back in the running store, and all that is in it."""
     store, path = session.serving(), str(session.root / scenario.under)
-    log_dir = store._replicas.find_dir(path)
+    log_dir = store.host.replicas.find_dir(path)
     if log_dir is None:
         assert session.add(scenario.under), session.refusals
     elif log_dir.is_offline:
@@ -164,7 +165,7 @@ def heal(session: DirSession, scenario: DirScenario) -> None:
 
 def unclean_dirs(store: LogStore) -> set[str]:
     """Name the log dirs that must not be closed as clean."""
-    replicas = store._replicas
+    replicas = store.host.replicas
     bad = {d.path for d in replicas.log_dirs if d.is_offline or not d.is_fully_loaded}
     return bad | {one.log_dir.path for one in replicas.offline.values() if one.log_dir is not None}
 
@@ -202,8 +203,8 @@ def check_reopened(session: DirSession) -> None:
         assert store.log("orders", 1)[0].value == b"the other dir"
         fresh = len(store.log("fresh", 3)) if ("fresh", 3) in store else None
         assert fresh in session.fresh_may_be, (fresh, session.fresh_may_be)
-        assert store._replicas.log_dirs[0].is_cordoned in session.may_be_cordoned
-        for keeper in store._keepers.values():
+        assert store.host.replicas.log_dirs[0].is_cordoned in session.may_be_cordoned
+        for keeper in keepers_of(store).values():
             keeper.run_due(0.0)
     names = [p.name for d in "abc" for p in (session.root / d).glob("orders-0*") if p.is_dir()]
     left = [name for name in names if not name.endswith((".stray", ".move"))]

@@ -142,7 +142,7 @@ def check_after(
     assert state in (MoveState.DONE, MoveState.FAILED), state
     if fault.errno is None:
         assert (state, account.errors) == (MoveState.DONE, []), error
-    assert not store._replicas.running_moves
+    assert not store.host.replicas.running_moves
     assert store.log("orders", 1).append(b"it goes on", durable=True) >= 1
     offline = [d.path for d in store.describe_dirs().log_dirs if not d.is_live]
     if fault.errno in HARMLESS and not fault.name.endswith("sync"):

@@ -65,7 +65,7 @@ def leave_a_copy(
                 assert pages.has_failed.wait(SECONDS_MAX)
     shutil.rmtree(base / "a")
     with LogStore.open(base / "b", admin_socket=False) as store:
-        (missing,) = store._replicas.missing_ids
+        (missing,) = store.host.replicas.missing_ids
         store.remove_dir(missing, lost=True)
 
 

@@ -12,6 +12,7 @@ import pytest
 from logstore import Log, LogConfig, LogStore, LogStoreError
 from logstore.disk.documents import checkpoint
 from support.faulty import FAULTS, FaultyFiles
+from support.inside import abandon
 from support.keepers import wait_for_keepers
 from support.places import fast_directory
 
@@ -83,7 +84,7 @@ def test_regression_a_deletion_without_descriptors_is_whole_or_none(
                 assert seen(log) != before
         now = seen(log)
         assert on_disk(log) == now[0]
-        store._abandon() if is_killed else store.close()
+        abandon(store) if is_killed else store.close()
         with open_store(base) as again:
             assert seen(again["t", 0]) == now
         if not faulty.injected:

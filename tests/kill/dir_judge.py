@@ -98,19 +98,19 @@ def judge(root: Path, ledger: Ledger, nth: int) -> None:
         assert found.get(key) in ledger.may_have(key), (key, found.get(key), ledger.pending)
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         assert set(store) == set(found)
-        assert not store._replicas.offline and not store._replicas.incomplete
+        assert not store.host.replicas.offline and not store.host.replicas.incomplete
         for key, numbers in found.items():
             log = store.log(*key)
             assert [record.value for record in log] == [value(key, n) for n in numbers]
             assert log.append(b"goes on", durable=True) == len(numbers)
-        is_cordoned = store._replicas.dir_of(str(root / "a")).is_cordoned
+        is_cordoned = store.host.replicas.dir_of(str(root / "a")).is_cordoned
         assert is_cordoned in ledger.may_be_cordoned()
 
 
 def settle(dirs: list[Path], ledger: Ledger) -> None:
     """Open the store as its operator would, let it tidy up, and close it."""
     with LogStore.open(dirs, config=QUIET, admin_socket=False, format_new=True) as store:
-        replicas = store._replicas
+        replicas = store.host.replicas
         assert not replicas.offline, replicas.offline
         if any(word in ledger.pending for word in ("promote", "remove", "reopen")):
             for key in list(replicas.incomplete):

@@ -20,6 +20,7 @@ from logstore import LogConfig, LogStore, StoreConfig, TopicPartition
 from logstore.disk import files
 from logstore.store.dirs import parallel
 from logstore.store.upkeep.keeper import DirKeeper
+from support.inside import keepers_of
 from support.moves import StagedMove
 
 CONFIG = LogConfig(segment_bytes=1024, index_interval_bytes=256)
@@ -137,7 +138,7 @@ class Victim:
 
     def purge(self) -> None:
         """Do what the keepers were asked to remove; no duty of theirs is due at time 0."""
-        for keeper in list(self.store._keepers.values()):
+        for keeper in list(keepers_of(self.store).values()):
             keeper.run_due(0.0)
 
 

@@ -112,13 +112,17 @@ class Victim:
 
     def move(self) -> None:
         self.may_begin.wait()
-        target = self.store._replicas.find_dir(str(self.root / "b"))
+        target = self.store.host.replicas.find_dir(str(self.root / "b"))
         assert target is not None
         gate = Gate(1500)
         gate.before = lambda: self.extend() if gate.passed % 4 == 1 else None
         move = Move(Alone(), KEY, "", target.path, gate, 0)  # type: ignore[arg-type]
         job = jobs.Job(
-            move, self.store._replicas, target, lambda _, path: purge_tree(path), is_verified=True
+            move,
+            self.store.host.replicas,
+            target,
+            lambda _, path: purge_tree(path),
+            is_verified=True,
         )
         move.try_begin()
         jobs.run(move, job, Move.go)

@@ -16,6 +16,7 @@ from logstore.disk import files
 from logstore.disk.states import Event
 from mover import MoveState, ReplicaMover
 from support.gate import SECONDS_MAX, gated
+from support.inside import keepers_of
 from support.moving import CONFIG, check_whole, fill, replica_dirs, settle
 
 DIRS = ("a", "b", "c")
@@ -129,11 +130,11 @@ def cordon(store: LogStore, path: str) -> None:
 
 
 def fill_disk(store: LogStore, path: str) -> None:
-    store._replicas.dir_of(path).change(Event.FULL, "not a byte of it is free")
+    store.host.replicas.dir_of(path).change(Event.FULL, "not a byte of it is free")
 
 
 def hang(store: LogStore, path: str) -> None:
-    store._replicas.dir_of(path).change(Event.STUCK, "it hangs")
+    store.host.replicas.dir_of(path).change(Event.STUCK, "it hangs")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_figures_are_live_in_every_state(
         log.extend([b"x" * 100] * 20)
         bring(store, str(tmp_path))
         for free in (3, 5, 2):
-            store._keepers[str(tmp_path)].run_one("usage")
+            keepers_of(store)[str(tmp_path)].run_one("usage")
             (row,) = store.metrics().log_dirs
             (described,) = store.describe_dirs().log_dirs
             assert row.state == described.state == state

@@ -243,6 +243,6 @@ def test_a_cancel_meets_a_retry(
         monkeypatch.setattr(mover._moves, "renew", cancel_first)
         failed.retry()
         assert failed.state is CANCELLED
-        assert not store._replicas.running_moves and not mover._moves.queued()
+        assert not store.host.replicas.running_moves and not mover._moves.queued()
         assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
     check_whole(log, base, "c")

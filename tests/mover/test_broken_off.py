@@ -71,8 +71,8 @@ def test_regression_a_retry_that_is_refused_has_failed_again(
         store.cordon(base / "b")
         move = mover.move("orders", 0, base / "b")
         store.uncordon(base / "b")
-        source = store._replicas.dir_of(str(base / "a"))
-        with store._replicas.reserved(move.key):  # by somebody who hangs in that disk
+        source = store.host.replicas.dir_of(str(base / "a"))
+        with store.host.replicas.reserved(move.key):  # by somebody who hangs in that disk
             source.change(Event.STUCK, "as a test has it")
             with pytest.raises(LogDirSuspectError):
                 move.retry()
@@ -123,7 +123,7 @@ def test_regression_a_pause_meets_a_disk_that_hangs(
 ) -> None:
     """What its user pauses just as a disk holds it up does not go on when that answers."""
     leave, threads, asked = job.Job.leave, list[threading.Thread](), threading.Event()
-    source = store._replicas.dir_of(str(base / "a"))
+    source = store.host.replicas.dir_of(str(base / "a"))
 
     def leave_and_pause(one: job.Job) -> None:
         leave(one)

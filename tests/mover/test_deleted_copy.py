@@ -13,6 +13,7 @@ from logstore.disk import files
 from mover import ReplicaMover
 from mover.state import MoveState
 from mover.swap import Swap
+from support.inside import keepers_of
 
 
 def swaps_wait(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
@@ -64,7 +65,7 @@ def test_regression_a_deletion_cancels_a_move_and_takes_the_copy_along(
         if is_closed:
             store.delete("orders", 0)
         mover.close()
-        for keeper in store._keepers.values():
+        for keeper in keepers_of(store).values():
             assert keeper.wait_idle(60)
     with LogStore.open(dirs, admin_socket=False) as store:
         assert list(store) == []

@@ -117,7 +117,7 @@ def test_a_failed_early_sync_is_told_by_whoever_waits_for_it(
     store: LogStore, log: Log, base: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the log dir says nothing: what could not be written must never be swapped in."""
-    log_dir = store._replicas.log_dirs[1]
+    log_dir = store.host.replicas.log_dirs[1]
     failure = LogDirOfflineError(path=log_dir.path, reason="a flush failed")
     monkeypatch.setattr(log_dir, "failed", lambda *_: failure)
 
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_sync_that_hangs(
     """A move is held up when its target is suspect, and its mover can be closed."""
     answered = threading.Event()
     syncs.before = lambda: answered.wait(SECONDS_MAX)
-    target = store._replicas.log_dirs[1]
+    target = store.host.replicas.log_dirs[1]
     try:
         with gated(store) as (mover, gate):
             gate.hold(after=2)

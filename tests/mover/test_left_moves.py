@@ -219,14 +219,14 @@ def test_a_copy_of_a_hung_source_goes_with_the_next_move(
     store: LogStore, log: Log, base: Path
 ) -> None:
     """A move that is sent elsewhere while its source hangs leaves nothing at its first target."""
-    source = store._replicas.log_dirs[0]
+    source = store.host.replicas.log_dirs[0]
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b").pause()
         gate.open()
         source.change(Event.STUCK, "as a test has it")
         move = mover.move("orders", 0, base / "c")
         source.change(Event.ANSWERED)
-        store._log_dir_answered()
+        store.host.answered()
         assert move.wait(SECONDS_MAX) is DONE
     settle(store)
     assert replica_dirs(base) == ["c/orders-0"]
@@ -253,7 +253,7 @@ def test_a_source_that_hangs_learns_of_a_cancellation_later(
     store: LogStore, log: Log, base: Path
 ) -> None:
     """The copy goes, and the mark, once its disk answers."""
-    source = store._replicas.log_dirs[0]
+    source = store.host.replicas.log_dirs[0]
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
         move.pause()
@@ -262,7 +262,7 @@ def test_a_source_that_hangs_learns_of_a_cancellation_later(
         assert move.state is CANCELLED
         assert log._metadata.moving is not None
         source.change(Event.ANSWERED)
-        store._log_dir_answered()
+        store.host.answered()
         look(mover)
         assert log._metadata.moving is None
         assert mover.moves() == [move]
@@ -276,7 +276,7 @@ def test_a_source_without_room_for_the_note_is_no_reason_to_resume(
     """The mark cannot be taken from a full disk; what it names is gone all the same."""
 
     def full(*_: object) -> None:
-        raise store._replicas.log_dirs[0].failed(OSError(errno.ENOSPC, "no space left"))
+        raise store.host.replicas.log_dirs[0].failed(OSError(errno.ENOSPC, "no space left"))
 
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
@@ -324,7 +324,7 @@ def test_a_source_that_is_away_by_itself_leaves_the_copy(
             gate.open()
             assert move.wait(SECONDS_MAX) is FAILED
             assert temporary(store) == [("b", True)]
-            store._log_dir_answered()
+            store.host.answered()
             look(mover)
             assert mover.moves() == [move]
             move.cancel()

@@ -32,7 +32,7 @@ def test_two_moves_that_fit_singly(
     for log in logs:
         fill(log, 60)
     room = logs[0].size_bytes + (2 << 20)
-    target = store._replicas.find_dir(str(base / "b"))
+    target = store.host.replicas.find_dir(str(base / "b"))
     assert target is not None
     usage = target.refresh_usage()._replace(usable_bytes=room)
     monkeypatch.setattr(target, "refresh_usage", lambda: usage)

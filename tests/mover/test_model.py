@@ -58,7 +58,7 @@ class Moves(RuleBasedStateMachine):
 
     def _where(self) -> str:
         """Say which log dir the replica is in, whether that serves or not."""
-        log_dir = self.store._replicas.dir_holding(next(iter(self.store)))
+        log_dir = self.store.host.replicas.dir_holding(next(iter(self.store)))
         assert log_dir is not None
         return log_dir.path[-1]
 

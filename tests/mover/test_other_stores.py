@@ -111,7 +111,7 @@ def test_a_move_is_cancelled_as_it_is_let_in(
         move = mover.move("orders", 0, base / "b")
         assert move.state is CANCELLED
         assert len(mover._moves.reservations) == 0
-        assert not store._replicas.running_moves
+        assert not store.host.replicas.running_moves
 
 
 # --- two clients at once --------------------------------------------------------------------------

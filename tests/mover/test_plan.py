@@ -154,7 +154,7 @@ def test_a_dir_is_emptied(dirs: list[str], tmp_path: Path) -> None:
 def test_an_offline_dir_takes_no_part(dirs: list[str]) -> None:
     """Nothing goes to it; the others share."""
     with filled(dirs, 4) as store:
-        store._replicas.dir_of(dirs[1]).take_offline("pulled")
+        store.host.replicas.dir_of(dirs[1]).take_offline("pulled")
         plan = plan_moves(store)
     assert {move.target for move in plan.moves} == {dirs[2]}
     assert len(plan.moves) == 2

@@ -57,7 +57,7 @@ def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
         assert isinstance(move.error, MoveCancelledError)
         assert replica_dirs(base) == ["a/orders-0"]
         assert log._metadata.moving is None
-        assert not store._replicas.running_moves
+        assert not store.host.replicas.running_moves
         move.cancel()
         for call in (move.pause, move.resume, move.retry):
             with pytest.raises(IllegalTransitionError):
@@ -135,7 +135,7 @@ def test_a_closed_mover_leaves_moves_for_the_next(
         with pytest.raises(MoveError):
             mover.move("orders", 0, base / "c")
     assert any(".move" in name for name in replica_dirs(base))
-    standing = bytes_standing(store._replicas.log_dirs[1], move.key, move.move_id)
+    standing = bytes_standing(store.host.replicas.log_dirs[1], move.key, move.move_id)
     assert 0 < standing < log.size_bytes
     asked: list[int] = []
 
@@ -179,7 +179,7 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
 @contextmanager
 def held_up(store: LogStore, base: Path, where: str) -> Iterator[tuple[Gate, Move, LogDir]]:
     """Start a move and have a disk hang in the middle of it, until it is paused."""
-    (hanging,) = (d for d in store._replicas.log_dirs if d.path == str(base / where))
+    (hanging,) = (d for d in store.host.replicas.log_dirs if d.path == str(base / where))
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -197,7 +197,7 @@ def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, 
     with held_up(store, base, where) as (gate, move, hanging):
         assert (move.error, gate.passed) == (None, 6)
         hanging.change(Event.ANSWERED)
-        store._log_dir_answered()
+        store.host.answered()
         assert move.wait(SECONDS_MAX) is DONE
         assert gate.passed * gate.chunk_bytes < log.size_bytes + 12 * gate.chunk_bytes
     check_whole(log, base, "b")
@@ -208,7 +208,7 @@ def test_a_user_who_pauses_a_held_up_move_is_obeyed(store: LogStore, log: Log, b
     with held_up(store, base, "a") as (_, move, hanging):
         move.pause()
         hanging.change(Event.ANSWERED)
-        store._log_dir_answered()
+        store.host.answered()
         assert move.state is PAUSED
         move.resume()
         assert move.wait(SECONDS_MAX) is DONE

@@ -26,7 +26,7 @@ KEY, MOVE_ID = TopicPartition("orders", 0), "ab" * 16
 
 def log_dir_of(store: LogStore, path: Path) -> LogDir:
     """Give a log dir of the store."""
-    found = store._replicas.find_dir(str(path))
+    found = store.host.replicas.find_dir(str(path))
     assert found is not None
     return found
 

@@ -79,7 +79,7 @@ def test_regression_a_cancel_withdraws_what_was_wished(
         assert json.loads(again.stdout)["wishes"] == []
         assert "no moves" in run("reassign", "--cancel", file).stdout
     with LogStore.open(log_dirs, read_only=True) as view:
-        settings = [log_dir.settings for log_dir in view._replicas.log_dirs]
+        settings = [log_dir.settings for log_dir in view.host.replicas.log_dirs]
     assert [len(one.preferred) for one in settings[:2]] == [1, 1]  # 79 here, 78 there
 
 

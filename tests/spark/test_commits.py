@@ -16,6 +16,7 @@ from logstore import LogConfig, LogStore, LogStoreError
 from logstore.disk import files
 from logstore.spark.write.commits import CommitLog, commit, read_records
 from logstore.spark.write.staging import Run, Stage
+from support.inside import abandon, keepers_of
 
 CALLS = ("pwritev", "pwrite", "fsync", "fdatasync", "rename", "unlink", "open_file", "mkdir")
 # `make spark-kill` cuts at every call.
@@ -77,10 +78,10 @@ def contents(store: LogStore) -> Counter[bytes | None]:
 
 def die(store: LogStore) -> None:
     """Leave the store as a killed process does."""
-    for keeper in store._keepers.values():
+    for keeper in keepers_of(store).values():
         keeper.stop()
     store._closed = "killed"
-    store._abandon()
+    abandon(store)
 
 
 def values_of(batch: int) -> list[bytes]:

@@ -11,6 +11,7 @@ import pytest
 
 from logstore import LogStore
 from support.crashing import CrashError, crash_at
+from support.inside import abandon, keepers_of
 from support.keepers import wait_for_keepers
 from support.moves import StagedMove
 from support.places import fast_directory
@@ -54,7 +55,7 @@ def settle(disks: list[Path]) -> None:
     """Live through a start, the purges behind it, and an orderly close."""
     store = LogStore.open(disks, admin_socket=False)
     try:
-        for keeper in [*store._keepers.values()] * 2:
+        for keeper in [*keepers_of(store).values()] * 2:
             while keeper._thread.is_alive() and not keeper.wait_idle(0.01):
                 pass
         store.close()
@@ -67,7 +68,7 @@ def promote(disks: list[Path]) -> None:
     """Make a half copy whole."""
     store = LogStore.open(disks, admin_socket=False)
     try:
-        if store._replicas.incomplete:
+        if store.host.replicas.incomplete:
             store.promote(*KEY)
         store.close()
     except BaseException:
@@ -89,10 +90,10 @@ def delete(disks: list[Path]) -> None:
 
 def let_go(store: LogStore) -> None:
     """Let go of what a dead process would not hold."""
-    for keeper in store._keepers.values():
+    for keeper in keepers_of(store).values():
         keeper.stop()
         keeper.join(10)
-    store._abandon()
+    abandon(store)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -141,7 +142,7 @@ def check(disks: list[Path], *, is_deleted: bool, is_done: bool) -> None:
         if KEY in store:
             assert not (is_deleted and is_done)
             assert [record.value for record in store.log(*KEY)] == RECORDS
-            assert not store._replicas.offline
+            assert not store.host.replicas.offline
         else:
             assert is_deleted
             wait_for_keepers(store)

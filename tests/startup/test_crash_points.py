@@ -12,6 +12,7 @@ from logstore.config import LogConfig, StoreConfig
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore
 from support.crashing import CrashError, crash_at
+from support.inside import abandon, keepers_of
 from support.places import fast_directory
 
 CALLS_MAX = 2000
@@ -73,10 +74,10 @@ class Life:
     def end(self) -> None:
         """Let go of what a dead process would not hold."""
         if self.store is not None:
-            for keeper in self.store._keepers.values():
+            for keeper in keepers_of(self.store).values():
                 keeper.stop()
                 keeper.join(10)
-            self.store._abandon()
+            abandon(self.store)
 
 
 def check(dirs: list[str], truth: Truth) -> None:

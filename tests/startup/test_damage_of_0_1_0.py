@@ -6,8 +6,7 @@
     falling epochs           the epochs of truncated records came back; batches of a lower epoch
     resurrected partition    a deletion was forgotten before the removal of a copy was durable
 
-The files are written by hand here, as 0.1.0 wrote them. The records that are left are known from
-outside.
+The files are written by hand here, as 0.1.0 wrote them. The records left are known from outside.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from click.testing import CliRunner, Result
 
 from logstore import CorruptRecordBatchError, Log, LogConfig, LogStore, ReplicaIncompleteError
 from logstore.cli.app import app
+from support.inside import abandon
 from support.moves import StagedMove
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=256)
@@ -355,7 +355,7 @@ def test_what_looks_like_damage_and_is_none(tmp_path: Path) -> None:
     truncated.truncate_to(10)
     fill(store, "moving").flush()
     assert store.verify().is_sound, str(store.verify())
-    store._abandon()
+    abandon(store)
     StagedMove(dirs[0], dirs[1], "moving", 0, 20).name().copy().catch_up()
     for _ in range(2):
         with LogStore.open(dirs, read_only=True) as view:

@@ -179,14 +179,14 @@ def test_a_replica_is_opened_once_while_another_dir_comes_back(
         store.take_offline(dirs[1])
         asking = Caller(lambda: store.log("orders", 0))
         assert inside.wait(60)
-        reserving = type(store._replicas).reserved
+        reserving = type(store.host.replicas).reserved
         coming = threading.Event()
 
         def reserved(replicas: Any, key: Any) -> Any:
             coming.set()
             return reserving(replicas, key)
 
-        monkeypatch.setattr(type(store._replicas), "reserved", reserved)
+        monkeypatch.setattr(type(store.host.replicas), "reserved", reserved)
         returning = Caller(lambda: store.reopen_dir(dirs[1]))
         while not coming.is_set() and not returning.is_back():
             coming.wait(0.01)

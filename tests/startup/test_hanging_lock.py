@@ -20,6 +20,7 @@ from logstore.errors import LogDirError
 from mover import ReplicaMover
 from support.faulty import no_thread_leaks
 from support.hanging import QUIET, Caller, Watch
+from support.inside import failure_threads
 
 # Where a call hangs: in the kernel, so below the gate of its log dir.
 BARE: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -108,8 +109,8 @@ def give_up(store: LogStore, bad: str) -> None:
     watch = Watch(store)
     watch.suspect()
     watch.look(5)
-    store._replicas.dir_of(bad).take_offline("it hangs")
-    for thread in list(store._seers):
+    store.host.replicas.dir_of(bad).take_offline("it hangs")
+    for thread in list(failure_threads(store)):
         thread.join(60)
         assert not thread.is_alive()
 

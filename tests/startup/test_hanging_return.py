@@ -69,9 +69,9 @@ class Scene:
             return
         assert isinstance(outcome, LogDirError), repr(outcome)
         assert store["orders", 0].append(b"x") == store["orders", 2].append(b"x") == 10
-        known = store._replicas.find_dir(self.bad)
+        known = store.host.replicas.find_dir(self.bad)
         assert known is None or known.is_offline
-        name = self.bad if known is not None else store._replicas.missing_ids[0]
+        name = self.bad if known is not None else store.host.replicas.missing_ids[0]
         given_up = Caller(lambda: store.remove_dir(name, lost=True)).outcome()
         assert isinstance(given_up, tuple), repr(given_up)
         assert self.bad not in store.log_dirs

@@ -54,7 +54,7 @@ def open_and_check(dirs: list[str], disk: DeadDisk) -> LogStore:
     assert isinstance(store, LogStore), repr(store)
     assert store["orders", 0].append(b"x") == store["orders", 2].append(b"x") == 10
     if disk.began.is_set():
-        bad = store._replicas.dir_of(dirs[1])
+        bad = store.host.replicas.dir_of(dirs[1])
         if not bad.is_refusing:  # it began when the store was open: housekeeping met it
             Watch(store).look()
         assert bad.is_refusing

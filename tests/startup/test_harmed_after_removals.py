@@ -15,6 +15,7 @@ import pytest
 from logstore import LogConfig, LogStore
 from startup.small_files import OF_A_DIR, OF_A_LOG, fill, value
 from support.hanging import QUIET
+from support.inside import keepers_of
 from support.keepers import wait_for_keepers
 
 CONFIG = LogConfig(segment_bytes=1024, index_interval_bytes=256)
@@ -100,7 +101,7 @@ def test_regression_a_truncated_log_needs_no_single_file(
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         remove(store)
         if is_checkpointed:
-            for keeper in store._keepers.values():
+            for keeper in keepers_of(store).values():
                 keeper.checkpoint()
         start, end = store.log("t", 0).log_start_offset, store.log("t", 0).log_end_offset
         shutil.copytree(live, killed)

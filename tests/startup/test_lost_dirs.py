@@ -44,7 +44,7 @@ def test_regression_the_path_of_a_missing_log_dir_gives_it_up(
     """It was reported as a success, and the store went on missing the log dir."""
     with LogStore.open(disks if is_named else disks[:2], admin_socket=False) as store:
         assert store.remove_dir(disks[2], lost=True) == (KEY,)
-        assert not store._replicas.is_a_dir_bad()
+        assert not store.host.replicas.is_a_dir_bad()
         store.create(*KEY)
     with LogStore.open(disks[:2], admin_socket=False) as store:
         assert store.recovery_report.is_sound and not store.recovery_report.warnings
@@ -69,13 +69,13 @@ def test_a_path_where_no_missing_log_dir_was_is_dropped(disks: list[Path]) -> No
     stray.mkdir()
     with LogStore.open([*disks[:2], stray], admin_socket=False) as store:
         assert store.remove_dir(stray, lost=True) == ()
-        assert store._replicas.missing_ids == (directory_id_of(disks[2].with_name("dead")),)
+        assert store.host.replicas.missing_ids == (directory_id_of(disks[2].with_name("dead")),)
 
 
 def test_replicas_are_given_up_through_the_socket_only_if_that_is_said(disks: list[Path]) -> None:
     """A client of before does not know the question; the answer names the replicas."""
     with LogStore.open(disks, admin_socket=False) as store:
-        for name in (str(disks[2]), store._replicas.missing_ids[0]):
+        for name in (str(disks[2]), store.host.replicas.missing_ids[0]):
             with pytest.raises(LogDirError, match="orders-0") as caught:
                 remove_dir(store, name, lost=True)
             assert caught.value.facts["lost"] == [["orders", 0]]

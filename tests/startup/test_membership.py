@@ -14,6 +14,7 @@ from logstore.disk.documents.meta_properties import MetaProperties, decode_meta
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 from logstore.store.dirs.membership import Admission, Membership
+from support.inside import membership_of
 from support.moves import directory_id_of
 
 
@@ -44,10 +45,10 @@ def test_a_new_dir_joins_when_the_user_says_so(disks: list[Path], tmp_path: Path
     new = tmp_path / "new"
     with LogStore.open(disks) as store:
         with pytest.raises(LogDirIdentityError, match="format_new"):
-            store._membership.admit(str(new))
-        admission = store._membership.admit(str(new), format_new=True)
+            membership_of(store).admit(str(new))
+        admission = membership_of(store).admit(str(new), format_new=True)
         assert admission.is_new and not new.exists()
-        taken(store._membership, admission)
+        taken(membership_of(store), admission)
     metas = [meta_of(path) for path in [*disks, new]]
     assert {meta.roster for meta in metas} == {metas[0].roster}
     assert {meta.roster_epoch for meta in metas} == {2}
@@ -62,12 +63,12 @@ def test_a_new_disk_takes_the_place_of_a_dead_one(disks: list[Path]) -> None:
     disks[2].mkdir()
     with LogStore.open(disks) as store:
         with pytest.raises(LogDirIdentityError, match="not formatted"):
-            store._membership.admit(str(disks[2]))
-        admission = store._membership.admit(str(disks[2]), format_new=True, replaces=dead)
-        taken(store._membership, admission)
-        assert dead not in store._membership.roster
+            membership_of(store).admit(str(disks[2]))
+        admission = membership_of(store).admit(str(disks[2]), format_new=True, replaces=dead)
+        taken(membership_of(store), admission)
+        assert dead not in membership_of(store).roster
     with LogStore.open(disks) as store:
-        assert store.recovery_report.is_sound and not store._replicas.is_a_dir_bad()
+        assert store.recovery_report.is_sound and not store.host.replicas.is_a_dir_bad()
 
 
 def test_a_disk_that_joins_after_a_start_without_another_leaves_that_one_missing(
@@ -80,7 +81,7 @@ def test_a_disk_that_joins_after_a_start_without_another_leaves_that_one_missing
     shutil.rmtree(dead)
     disks[2].mkdir()
     with LogStore.open(disks) as store:
-        (lost_id,) = store._replicas.missing_ids
+        (lost_id,) = store.host.replicas.missing_ids
         assert f"logstore reopen {dead} --format-new" in str(store.recovery_report)
         with pytest.raises(LogDirOfflineError) as raised:
             store.log(*key)
@@ -98,13 +99,13 @@ def test_a_disk_that_joins_after_a_start_without_another_leaves_that_one_missing
 def test_a_forgotten_dir_is_refused_until_it_is_taken_back(disks: list[Path]) -> None:
     """Its disk may come back one day: then the user decides."""
     with LogStore.open(disks[:2]) as store:
-        (lost,) = store._replicas.missing_ids
-        store._membership.forget(lost)
-        store._membership.forget(lost)
-        assert store._replicas.missing_ids == () and not store._replicas.is_a_dir_bad()
+        (lost,) = store.host.replicas.missing_ids
+        membership_of(store).forget(lost)
+        membership_of(store).forget(lost)
+        assert store.host.replicas.missing_ids == () and not store.host.replicas.is_a_dir_bad()
         with pytest.raises(LogDirIdentityError, match="removed or replaced"):
-            store._membership.admit(str(disks[2]))
-        back = store._membership.admit(str(disks[2]), format_new=True)
+            membership_of(store).admit(str(disks[2]))
+        back = membership_of(store).admit(str(disks[2]), format_new=True)
         assert (back.directory_id, back.is_new) == (lost, False)
     with LogStore.open(disks) as store:
         (offline,) = store.recovery_report.offline_dirs
@@ -114,12 +115,12 @@ def test_a_forgotten_dir_is_refused_until_it_is_taken_back(disks: list[Path]) ->
 def test_a_member_that_comes_back_is_known(disks: list[Path]) -> None:
     """By its identity, or by what is left of it; it is told the roster when it missed a change."""
     with LogStore.open(disks[:2]) as store:
-        admission = store._membership.admit(str(disks[2]))
+        admission = membership_of(store).admit(str(disks[2]))
         assert not admission.is_changed and not admission.is_new
         (disks[2] / "meta.properties").write_bytes(b"\0" * 80)
-        damaged = store._membership.admit(str(disks[2]))
+        damaged = membership_of(store).admit(str(disks[2]))
         assert damaged.directory_id == admission.directory_id and damaged.is_changed
-        taken(store._membership, damaged)
+        taken(membership_of(store), damaged)
     assert meta_of(disks[2]) == meta_of(disks[0])._replace(directory_id=admission.directory_id)
 
 
@@ -133,7 +134,7 @@ def test_what_is_not_ours_is_not_admitted(disks: list[Path], tmp_path: Path) -> 
     kafka = b"cluster.id=Zm9vYmFyYmF6cXV4Zm9vYg\nversion=1\n"
     (tmp_path / "kafka" / "meta.properties").write_bytes(kafka)
     with LogStore.open(disks) as store:
-        admit = store._membership.admit
+        admit = membership_of(store).admit
         for name, reason in (("foreign", "another store"), ("copy", "same log dir as")):
             with pytest.raises(LogDirIdentityError, match=reason):
                 admit(str(tmp_path / name), format_new=True)
@@ -180,20 +181,20 @@ class CrashError(BaseException):
 
 def join_new(store: LogStore, disks: list[Path]) -> None:
     """Take a new disk in."""
-    admission = store._membership.admit(str(disks[2].parent / "new"), format_new=True)
-    taken(store._membership, admission)
+    admission = membership_of(store).admit(str(disks[2].parent / "new"), format_new=True)
+    taken(membership_of(store), admission)
 
 
 def replace(store: LogStore, disks: list[Path]) -> None:
     """Put a new disk in the place of the one that was not given."""
-    (dead,) = store._replicas.missing_ids
+    (dead,) = store.host.replicas.missing_ids
     new = str(disks[2].parent / "new")
-    taken(store._membership, store._membership.admit(new, format_new=True, replaces=dead))
+    taken(membership_of(store), membership_of(store).admit(new, format_new=True, replaces=dead))
 
 
 def forget(store: LogStore, disks: list[Path]) -> None:
     """Forget the one that was not given."""
-    store._membership.forget(store._replicas.missing_ids[0])
+    membership_of(store).forget(store.host.replicas.missing_ids[0])
 
 
 @pytest.mark.parametrize("change", [join_new, replace, forget])
@@ -208,7 +209,7 @@ def test_a_crash_at_any_call_leaves_the_old_roster_or_the_new_one(
         disks = [base / f"disk{n}" for n in range(3)]
         LogStore.open(disks).close()
         with LogStore.open(disks[:2]) as store:
-            before = store._membership.roster
+            before = membership_of(store).roster
             with pytest.MonkeyPatch.context() as patch:
                 calls = crash_at(patch, number)
                 try:
@@ -216,14 +217,14 @@ def test_a_crash_at_any_call_leaves_the_old_roster_or_the_new_one(
                     is_whole = True
                 except CrashError:
                     is_whole = False
-            after = store._membership.roster
+            after = membership_of(store).roster
         there = disks[:2] + [path for path in [base / "new"] if (path / "meta.properties").exists()]
         with LogStore.open(there) as store:
             assert not store.recovery_report.offline_dirs
-            assert store._membership.roster in (before, after)
-            outcomes.add(store._membership.roster == after)
-            assert not is_whole or store._membership.roster == after
-        assert {meta_of(path).roster for path in there} == {store._membership.roster}
+            assert membership_of(store).roster in (before, after)
+            outcomes.add(membership_of(store).roster == after)
+            assert not is_whole or membership_of(store).roster == after
+        assert {meta_of(path).roster for path in there} == {membership_of(store).roster}
         if len(calls) < number:
             assert outcomes == {True, False}
             return

@@ -16,6 +16,7 @@ from logstore.disk import files
 from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME
 from logstore.errors import LogStoreError, ReplicaIncompleteError, ReplicaOfflineError
 from support.hanging import QUIET
+from support.inside import abandon, keepers_of
 
 HISTORIES = int(os.environ.get("LOGSTORE_OLD_COPY_HISTORIES", "12"))
 STEPS = 40
@@ -117,12 +118,12 @@ class History:
     # --- what its operator does -------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        keepers = self.store._keepers
-        before = self.store._replicas.dir_of(self.dir).generation.current
+        keepers = keepers_of(self.store)
+        before = self.store.host.replicas.dir_of(self.dir).generation.current
         keepers[self.dir].checkpoint()
         for path in (self.dirs[0], self.dirs[2]):
             keepers[path].checkpoint()
-        if self.store._replicas.dir_of(self.dir).generation.current != before:
+        if self.store.host.replicas.dir_of(self.dir).generation.current != before:
             self.witnessed, self.is_news = self.witnessed + 1, False
 
     def copy(self) -> None:
@@ -134,7 +135,7 @@ class History:
     def stop(self) -> None:
         """Close the store in order, or kill it."""
         if self.random.random() < 0.5:
-            self.store._abandon()
+            abandon(self.store)
             return
         self.store.close()
         self.witnessed, self.is_news = self.witnessed + 1, False
@@ -149,7 +150,7 @@ class History:
                     store = LogStore.open(self.dirs, config=QUIET, admin_socket=False)
                 except Killed:
                     continue
-                store._abandon()
+                abandon(store)
                 self.witnessed, self.is_news = self.witnessed + 1, False
         self.store = self.opened()
 
@@ -184,7 +185,7 @@ class History:
             self.store.take_offline(self.dir)
             self.witnessed += 1
         else:  # its disk failed: what this process has in memory is all that is known
-            self.store._replicas.dir_of(self.dir).take_offline("its disk failed")
+            self.store.host.replicas.dir_of(self.dir).take_offline("its disk failed")
             is_short = any(self.ends[topic] > copy.ends[topic] for topic in TOPICS)
         must_tell = is_short or copy.witnessed < self.witnessed
         os.rename(self.dir, right)
@@ -306,7 +307,7 @@ def test_no_old_copy_is_served_as_the_log_dir_itself(tmp_path: Path, seed: int) 
         try:
             history.store.close()
         except LogStoreError:
-            history.store._abandon()
+            abandon(history.store)
 
 
 def test_the_histories_do_roll_back(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Scarce(Program):
         has_spares = (
             self.kind == "descriptors"
             and self.store_config is QUIET
-            and all(one.spare._fd >= 0 for one in self.store._replicas.log_dirs)
+            and all(one.spare._fd >= 0 for one in self.store.host.replicas.log_dirs)
         )
         with KINDS[self.kind](self.random, self.size):
             try:
@@ -124,7 +124,7 @@ class Scarce(Program):
 
     def open_logs(self) -> list[tuple[LogDir, Log]]:
         """Give the logs that the store has open, and where."""
-        replicas = self.store._replicas
+        replicas = self.store.host.replicas
         return [(one, log) for one in replicas.log_dirs for log in replicas.on(one)]
 
     def check(self, step: Step, is_done: bool) -> None:

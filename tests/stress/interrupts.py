@@ -27,6 +27,7 @@ from logstore import LogStore, LogStoreError
 from stress.model import Finding, Step
 from stress.mutants import MUTANTS, Mutant
 from stress.operations import Program
+from support.inside import abandon
 from support.places import fast_directory
 
 HANG_SECONDS = 40
@@ -174,7 +175,7 @@ def run_world(root: Path, seed: int, count: int, counts: Counter[str]) -> int:
     except BaseException:
         print(f"seed {seed}, step {len(history)}, the last ones: {history[-8:]}", flush=True)
         with contextlib.suppress(LogStoreError):
-            world.store._abandon()
+            abandon(world.store)
         raise
     finally:
         interrupter.sender.close()

@@ -224,7 +224,7 @@ class Program(Appends):
             self.store.reopen_dir(path)
 
         def settle() -> None:  # it is offline by its user's word, and comes back by it
-            if self.store._dir_named(path).is_offline:
+            if self.store.host.dir_named(path).is_offline:
                 self.store.reopen_dir(path)
 
         return Step("offline and back", work, settle=settle)

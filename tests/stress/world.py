@@ -73,7 +73,7 @@ class World:
 
     def check_dirs(self) -> None:
         """See that no log dir is blamed: all disks of this machine are good."""
-        for one in self.store._replicas.log_dirs:
+        for one in self.store.host.replicas.log_dirs:
             if one.is_offline or one.is_suspect:
                 raise Finding(f"{one.path} is blamed: {one.reason}")
 

@@ -17,6 +17,7 @@ from logstore.disk.calls import calls_under_way
 from logstore.store.dirs import parallel, watchdog
 from logstore.store.store import LogStore
 from support.faulty import CALLS, fd_path
+from support.inside import watchdog_of
 
 HOUR_MS = 3_600_000
 LATE = 13.0 * HOUR_MS / 1000
@@ -145,7 +146,7 @@ class Watch:
     """The watchdog of a store, driven by hand: its own thread is stopped."""
 
     def __init__(self, store: LogStore) -> None:
-        self.watchdog = store._watchdog
+        self.watchdog = watchdog_of(store)
         self.watchdog.stop()
 
     def look(self, count: int = 1, *, later: float = 0.0) -> None:

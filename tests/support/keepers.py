@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from logstore import LogStore
+from support.inside import keepers_of
 
 SECONDS_MAX = 60.0
 
 
 def wait_until_idle(store: LogStore) -> None:
     """Wait until no keeper is at work; a removal that failed may be left to be tried again."""
-    for keeper in list(store._keepers.values()):
+    for keeper in list(keepers_of(store).values()):
         assert keeper.wait_idle(SECONDS_MAX)
 
 
@@ -22,4 +23,4 @@ def wait_for_keepers(store: LogStore) -> None:
     is_done = False
     while not is_done:
         wait_until_idle(store)
-        is_done = all(log_dir.is_offline for log_dir in list(store._replicas.doomed.values()))
+        is_done = all(log_dir.is_offline for log_dir in list(store.host.replicas.doomed.values()))

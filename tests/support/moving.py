@@ -71,7 +71,7 @@ def job_of(
     store: LogStore, target: Path, purge: Callable[[LogDir, str], None], move_id: str = ""
 ) -> Job:
     """Make the job of a move of orders-0 whose steps the test takes one by one."""
-    replicas = store._replicas
+    replicas = store.host.replicas
     log_dir = replicas.find_dir(str(target))
     assert log_dir is not None
     key, size_bytes = TopicPartition("orders", 0), store["orders", 0].size_bytes

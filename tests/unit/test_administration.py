@@ -26,6 +26,7 @@ from logstore.names import TopicPartition
 from support.bad_disk import failing, fill
 from support.faulty import open_below
 from support.hanging import QUIET
+from support.inside import wait_for_failures, watchdog_of
 
 
 @pytest.fixture
@@ -51,12 +52,11 @@ def break_disk(store: LogStore, path: str) -> None:
     """Have the disk of one log dir fail at a flush."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "fdatasync", failing("fdatasync", path, errno.EIO))
-        for replica in list(store._replicas.opened.values()):
-            if replica.log_dir.path == path:
-                replica.log.append(b"unflushed")
-                with pytest.raises(LogDirOfflineError):
-                    replica.log.flush()
-    store._wait_for_seers(60)
+        for log in store.host.replicas.on(store.host.dir_of(path)):
+            log.append(b"unflushed")
+            with pytest.raises(LogDirOfflineError):
+                log.flush()
+    wait_for_failures(store, 60)
 
 
 def test_a_failed_dir_comes_back_whole(store: LogStore, dirs: list[str]) -> None:
@@ -77,7 +77,7 @@ def test_a_failed_dir_comes_back_whole(store: LogStore, dirs: list[str]) -> None
         assert store.metrics().OfflineLogDirectoryCount == 0
         assert store.metrics().OfflineReplicaCount == 0
         assert len(store) == 3
-        assert store._replicas.figures[dirs[1]].partition_count == 1
+        assert store.host.replicas.figures[dirs[1]].partition_count == 1
     with pytest.raises(LogDirError, match="not offline"):
         store.reopen_dir(dirs[1])
     store.close()
@@ -94,7 +94,7 @@ def test_a_disk_that_is_still_broken_stays_offline(store: LogStore, dirs: list[s
             patch.setattr(files, name, failing(name, dirs[1], errno.EIO))
             with pytest.raises(LogDirOfflineError):
                 store.reopen_dir(dirs[1])
-        store._wait_for_seers(60)
+        wait_for_failures(store, 60)
         assert states(store) == ["online", "offline", "online"]
         assert not open_below(dirs[1]), name
         with pytest.raises(LogDirOfflineError):
@@ -273,7 +273,7 @@ def test_a_dir_that_was_missing_is_added_with_what_it_holds(dirs: list[str]) -> 
 def test_a_missing_dir_is_given_up_by_its_id(dirs: list[str]) -> None:
     """Nobody knows its path any more."""
     with LogStore.open(dirs[:2]) as store:
-        (missing,) = store._replicas.missing_ids
+        (missing,) = store.host.replicas.missing_ids
         with pytest.raises(LogDirError, match="lost"):
             store.remove_dir(missing)
         assert store.remove_dir(missing, lost=True) == (("orders", 2),)
@@ -378,8 +378,8 @@ def test_a_dir_that_hangs_keeps_nobody_from_administration(
     store: LogStore, dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it touches that disk."""
-    store._watchdog.stop()
-    store._replicas.dir_of(dirs[0]).change(Event.STUCK, "it hangs")
+    watchdog_of(store).stop()
+    store.host.replicas.dir_of(dirs[0]).change(Event.STUCK, "it hangs")
     for name in ("open_file", "scandir", "mkdir", "rename", "lstat"):
         monkeypatch.setattr(files, name, failing(name, dirs[0], errno.EDEADLK))
     store.add_dir(tmp_path / "disk3")

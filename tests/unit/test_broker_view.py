@@ -89,7 +89,7 @@ def test_a_replica_that_the_broker_swaps_is_met_once(
     swap.naps_max = 3
     with LogStore.open_kafka(dirs) if before is None else before as store:
         assert list(store) == [("t", 0), ("t", 1)]
-        assert swap.naps == 3 and not store._replicas.offline
+        assert swap.naps == 3 and not store.host.replicas.offline
         assert store["t", 0].directory == str(dirs[1] / "t-0")
 
 

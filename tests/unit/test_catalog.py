@@ -111,7 +111,7 @@ def test_without_a_disk_what_lives_there_is_missed_by_name(disks: list[Path]) ->
 def test_a_failed_disk_is_missed_by_name_and_no_other(disks: list[Path]) -> None:
     """While the store runs, too."""
     with LogStore.open(disks) as store:
-        store._replicas.log_dirs[2].take_offline("pulled out")
+        store.host.replicas.log_dirs[2].take_offline("pulled out")
         with pytest.raises(LogDirOfflineError):
             store.log("orders", 2)
         with pytest.raises(UnknownPartitionError):
@@ -210,8 +210,8 @@ def test_it_is_compacted(tmp_path: Path) -> None:
 def test_giving_a_missing_dir_up_names_what_it_held(disks: list[Path]) -> None:
     """And from then on nobody knows of it."""
     with LogStore.open(disks[:2]) as store:
-        (lost,) = store._replicas.missing_ids
-        assert store._replicas.catalog.on(lost) == [("orders", 2)]
+        (lost,) = store.host.replicas.missing_ids
+        assert store.host.replicas.catalog.on(lost) == [("orders", 2)]
         assert store.remove_dir(lost, lost=True) == (("orders", 2),)
         assert ("orders", 2) not in store
 

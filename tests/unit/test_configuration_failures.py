@@ -14,6 +14,7 @@ from logstore.log import host
 from logstore.log.metadata import PartitionMetadata
 from support.crashing import CHANGES, CrashError, crash_at
 from support.faulty import MORE_FAULTS, FaultyFiles
+from support.inside import abandon
 
 
 def stored(directory: str) -> LogConfig:
@@ -40,7 +41,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, number: i
             is_done = False
         assert is_done or log.config == LogConfig()
         assert is_done == (len(calls) < number) or len(calls) == number
-    store._abandon()
+    abandon(store)
     with LogStore.open(tmp_path) as store:
         assert store.recovery_report.is_sound
         log = store.log("orders", 0)
@@ -67,7 +68,7 @@ def test_a_suspect_log_dir_refuses_it(tmp_path: Path) -> None:
     """As it does an append: retriable, and nothing was written."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
-        (log_dir,) = store._replicas.log_dirs
+        (log_dir,) = store.host.replicas.log_dirs
         log_dir.change(Event.STUCK, "a call hangs")
         try:
             with pytest.raises(LogDirSuspectError) as caught:

@@ -20,6 +20,7 @@ from logstore.errors import (
 )
 from logstore.store import creation
 from logstore.store.store import LogStore
+from support.inside import abandon, keepers_of
 
 
 def test_a_crash_between_the_note_and_the_renaming_completes_the_deletion(tmp_path: Path) -> None:
@@ -28,10 +29,10 @@ def test_a_crash_between_the_note_and_the_renaming_completes_the_deletion(tmp_pa
     store.create("orders", 0).append(b"x")
     store.create("orders", 1).append(b"y")
     creation._note_deletion(store["orders", 0])
-    store._abandon()
+    abandon(store)
     with LogStore.open(tmp_path) as store:
         assert [key.partition for key in store] == [1]
-        (keeper,) = store._keepers.values()
+        (keeper,) = keepers_of(store).values()
         assert keeper.wait_idle(10)
         assert not list(tmp_path.glob("orders-0*"))
         store.create("orders", 0)
@@ -43,9 +44,9 @@ def test_a_crash_after_the_renaming_completes_the_deletion(tmp_path: Path) -> No
     log = store.create("orders", 0)
     log.append(b"x")
     creation._note_deletion(log)
-    (log_dir,) = store._replicas.log_dirs
+    (log_dir,) = store.host.replicas.log_dirs
     creation.rename_away(log, log_dir, next(iter(store)))
-    store._abandon()
+    abandon(store)
     with LogStore.open(tmp_path) as store:
         assert len(store) == 0
         assert "purged" in str(store.recovery_report)
@@ -118,7 +119,7 @@ def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> No
             thread = threading.Thread(target=work)
             thread.start()
             assert is_started.wait(10)
-            (keeper,) = store._keepers.values()
+            (keeper,) = keepers_of(store).values()
             keeper.retain()
         thread.join()
 
@@ -261,4 +262,4 @@ def test_a_topic_id_of_another_topic_is_refused(tmp_path: Path) -> None:
             ]
             assert sum(one.exception() is None for one in made) <= 1
             assert sum(store[key].topic_id == wanted for key in store) <= 1
-        assert not store._replicas.claimed_ids
+        assert not store.host.replicas.claimed_ids

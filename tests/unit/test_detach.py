@@ -20,6 +20,7 @@ from logstore.log.segments.segment import Segment
 from mover import MoveState, ReplicaMover
 from support.faulty import fd_path, open_below
 from support.gate import SECONDS_MAX
+from support.inside import wait_for_failures
 
 
 def read_all(log: Log) -> None:
@@ -71,7 +72,7 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
         with contextlib.suppress(LogStoreError):
             call(log)
         monkeypatch.undo()
-        store._wait_for_seers(None)
+        wait_for_failures(store, None)
         gc.collect()
         assert detached and open_below(log.directory) == []
 
@@ -93,7 +94,7 @@ def test_regression_what_retention_left_out_is_closed_though_its_files_stay(
         with pytest.raises(LogStoreError):
             log.delete_records_before(9)
         monkeypatch.undo()
-        store._wait_for_seers(None)
+        wait_for_failures(store, None)
         assert open_below(log.directory) == []
 
 

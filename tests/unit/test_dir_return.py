@@ -12,6 +12,7 @@ from logstore import LogStore
 from logstore.store.administration import StoreAdministration
 from logstore.store.dirs import dir_return
 from support.hanging import QUIET
+from support.inside import keepers_of
 from support.interrupts import InterruptAt
 
 
@@ -31,10 +32,10 @@ def test_regression_ctrl_c_at_any_line_leaves_a_dir_that_can_be_reopened(tmp_pat
                 except KeyboardInterrupt:
                     assert interrupt.was_hit
             was_hit = interrupt.was_hit
-            log_dir = store._replicas.find_dir(dirs[1])
-            assert log_dir is not None and not store._replicas.returning, number
+            log_dir = store.host.replicas.find_dir(dirs[1])
+            assert log_dir is not None and not store.host.replicas.returning, number
             if log_dir.is_offline:
                 store.reopen_dir(dirs[1])
-            assert store._keepers[dirs[1]].log_dir is store._replicas.find_dir(dirs[1])
+            assert keepers_of(store)[dirs[1]].log_dir is store.host.replicas.find_dir(dirs[1])
             assert store.log("orders", 0)[0].value == b"x"
         assert number > 20

@@ -21,6 +21,7 @@ from logstore.disk.dir_lock import DirLock
 from logstore.store.dirs.watchdog import LOOK_SECONDS_MAX
 from mover import ReplicaMover
 from support.faulty import no_thread_leaks, open_below
+from support.inside import keepers_of, watchdog_of
 from support.places import fast_directory
 
 RECORDS = [b"record %d" % number for number in range(10)]
@@ -258,7 +259,7 @@ def test_a_dropped_store_of_which_a_dir_has_failed(dirs: list[str]) -> None:
 def test_a_watchful_thread_does_not_end_by_a_collection(dirs: list[str]) -> None:
     """A store in use keeps its threads, however often the collector runs."""
     with LogStore.open(dirs) as store:
-        threads = [store._watchdog._thread, *(one._thread for one in store._keepers.values())]
+        threads = [watchdog_of(store)._thread, *(one._thread for one in keepers_of(store).values())]
         gc.collect()
         for thread in threads:
             thread.join(LOOK_SECONDS_MAX)

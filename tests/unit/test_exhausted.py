@@ -157,7 +157,7 @@ def test_regression_a_creation_without_descriptors_leaves_nothing(
         base = tmp_path / str(left)
         with LogStore.open(base, config=QUIET) as store:
             if is_spare_gone:
-                for one in store._replicas.log_dirs:
+                for one in store.host.replicas.log_dirs:
                     one.spare.empty()
             with no_descriptors(left):
                 try:
@@ -181,7 +181,7 @@ def test_regression_a_creation_without_memory_leaves_nothing(
 
     with LogStore.open(tmp_path, config=QUIET) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(type(store._replicas), "add", fail)
+            patch.setattr(type(store.host.replicas), "add", fail)
             with pytest.raises(MemoryError):
                 store.create("orders", 0)
         store.create("orders", 0)

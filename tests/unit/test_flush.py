@@ -15,6 +15,7 @@ from logstore.disk import files
 from logstore.errors import LogDirError
 from logstore.log.write import flush
 from logstore.log.write.flush import hidden_failure
+from support.inside import abandon
 
 
 def test_regression_appends_after_a_truncation_are_counted_from_its_end(store: LogStore) -> None:
@@ -138,7 +139,7 @@ def test_regression_a_sync_that_failed_under_an_interrupt_is_not_tried_again(
             log.flush()
     with pytest.raises(LogDirOfflineError):
         log.flush()
-    store._abandon()
+    abandon(store)
 
 
 def test_regression_a_truncation_whose_sync_failed_under_an_interrupt_is_not_made_again(
@@ -154,7 +155,7 @@ def test_regression_a_truncation_whose_sync_failed_under_an_interrupt_is_not_mad
             log.truncate_to(5)
     with pytest.raises(LogDirOfflineError):
         log.flush()
-    store._abandon()
+    abandon(store)
 
 
 def test_an_error_that_the_caller_handles_is_not_the_disks(store: LogStore) -> None:

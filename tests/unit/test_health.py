@@ -110,7 +110,7 @@ def test_a_full_dir_serves_everything_but_appends(
         log = store.create("orders", 0, log_dir=tmp_path / "a")
         log.extend([b"x"] * 10)
         disk = Disk(monkeypatch, 0)
-        assert isinstance(store._replicas.dir_of(log.log_dir).failed(NO_ROOM), LogDirFullError)
+        assert isinstance(store.host.replicas.dir_of(log.log_dir).failed(NO_ROOM), LogDirFullError)
         for call in (lambda: log.append(b"y"), lambda: log.extend([b"y"])):
             with pytest.raises(LogDirFullError):
                 call()
@@ -120,7 +120,7 @@ def test_a_full_dir_serves_everything_but_appends(
         disk.free = 500
         assert log.append(b"y") == 8
         disk.free = 0
-        store._replicas.dir_of(log.log_dir).refresh_usage()
+        store.host.replicas.dir_of(log.log_dir).refresh_usage()
         disk.free = 20
         assert store.create("orders", 1).append(b"z") == 0
 
@@ -141,7 +141,7 @@ def test_new_replicas_go_where_there_is_room(
         for number in range(6):
             assert store.create("orders", number).log_dir != dirs[0]
         full.update(dirs)
-        for log_dir in store._replicas.log_dirs:
+        for log_dir in store.host.replicas.log_dirs:
             log_dir.refresh_usage()
         with pytest.raises(LogDirFullError):
             store.create("orders", 6)
@@ -152,12 +152,12 @@ def test_a_cordoned_dir_serves_and_takes_no_new_replicas(tmp_path: Path) -> None
     dirs = [str(tmp_path / name) for name in "ab"]
     with LogStore.open(dirs) as store:
         log = store.create("orders", 0, log_dir=dirs[0])
-        cordoned = store._replicas.dir_of(dirs[0])
+        cordoned = store.host.replicas.dir_of(dirs[0])
         cordoned.change_settings(DirSettings(is_cordoned=True))
         assert state_of(cordoned) == "CORDONED"
         assert log.append(b"x") == 0
     with LogStore.open(dirs) as store:
-        cordoned = store._replicas.dir_of(dirs[0])
+        cordoned = store.host.replicas.dir_of(dirs[0])
         assert state_of(cordoned) == "CORDONED"
         assert store["orders", 0].append(b"y") == 1
         for number in range(1, 5):
@@ -224,10 +224,10 @@ def test_a_wish_is_kept_until_it_comes_true(tmp_path: Path) -> None:
     with LogStore.open(dirs) as store:
         for number, path in enumerate(dirs[1:]):
             wish = DirSettings(preferred={key: number})
-            store._replicas.dir_of(path).change_settings(wish)
+            store.host.replicas.dir_of(path).change_settings(wish)
     with LogStore.open(dirs) as store:
         assert store.create(*key).log_dir == dirs[2]
-        assert not any(d.settings.preferred for d in store._replicas.log_dirs)
+        assert not any(d.settings.preferred for d in store.host.replicas.log_dirs)
 
 
 def test_a_wish_is_withdrawn_wherever_it_stands(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_wish_is_withdrawn_wherever_it_stands(tmp_path: Path) -> None:
         store.prefer_dir("later", 0, dirs[2])
         store.prefer_dir("other", 0, dirs[2])
         store.prefer_dir("later", 0, None)
-        wishes = [list(log_dir.settings.preferred) for log_dir in store._replicas.log_dirs]
+        wishes = [list(log_dir.settings.preferred) for log_dir in store.host.replicas.log_dirs]
         assert wishes == [[], [], [("other", 0)]]
         store.prefer_dir("later", 0, None)  # there is none: that is fine
         store.take_offline(dirs[2])
@@ -250,7 +250,7 @@ def test_a_wish_is_withdrawn_wherever_it_stands(tmp_path: Path) -> None:
 def test_settings_that_do_not_check_out_are_a_warning(tmp_path: Path, data: bytes) -> None:
     """The dir serves, and is not cordoned."""
     with LogStore.open(tmp_path / "a") as store:
-        store._replicas.log_dirs[0].change_settings(DirSettings(is_cordoned=True))
+        store.host.replicas.log_dirs[0].change_settings(DirSettings(is_cordoned=True))
     (tmp_path / "a" / SETTINGS_NAME).write_bytes(data)
     with LogStore.open(tmp_path / "a") as store:
         assert any(SETTINGS_NAME in warning for warning in store.recovery_report.warnings)
@@ -260,11 +260,11 @@ def test_settings_that_do_not_check_out_are_a_warning(tmp_path: Path, data: byte
 def test_settings_of_another_dir_are_not_believed(tmp_path: Path) -> None:
     """A file that was copied along says nothing."""
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
-        store._replicas.log_dirs[0].change_settings(DirSettings(is_cordoned=True))
+        store.host.replicas.log_dirs[0].change_settings(DirSettings(is_cordoned=True))
     data = (tmp_path / "a" / SETTINGS_NAME).read_bytes()
     (tmp_path / "b" / SETTINGS_NAME).write_bytes(data)
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
-        assert [d.is_cordoned for d in store._replicas.log_dirs] == [True, False]
+        assert [d.is_cordoned for d in store.host.replicas.log_dirs] == [True, False]
 
 
 def test_settings_that_cannot_be_written_change_nothing(

@@ -21,6 +21,7 @@ from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
 from logstore.log.write import roll
 from support.hanging import QUIET
+from support.inside import abandon
 from support.interrupts import InterruptAt, in_own_thread
 from support.places import fast_directory
 
@@ -107,7 +108,7 @@ def test_regression_a_roll_that_is_interrupted_twice_loses_no_record(
         patch.setattr(files, "unlink", interrupted)
         log.append(bytes(1_000_000))
     assert log.extend([b"small"] * 2, durable=True) == range(1, 3)
-    store._abandon()  # as after a crash
+    abandon(store)  # as after a crash
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.log("orders", 0)
         assert not log.recovery.problems
@@ -135,7 +136,7 @@ def test_regression_a_truncation_takes_the_file_of_an_interrupted_roll_with_it(
     assert log.append(b"a") == 2
     assert log.extend([b"b", b"c", b"d"]) == range(3, 6)
     log.flush()
-    store._abandon()  # as after a crash
+    abandon(store)  # as after a crash
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.log("orders", 0)
         assert not log.recovery.problems
@@ -162,7 +163,7 @@ def test_regression_a_write_that_is_interrupted_twice_is_cut_off_before_a_roll(
         log.extend([b"never", b"acknowledged"])
     assert log.append(bytes(900)) == 1
     log.flush()
-    store.close() if is_closed else store._abandon()
+    store.close() if is_closed else abandon(store)
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.log("orders", 0)
         assert not log.recovery.problems

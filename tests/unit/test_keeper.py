@@ -15,6 +15,7 @@ from logstore.errors import LogDirOfflineError
 from logstore.names import TopicPartition
 from logstore.store.store import LogStore
 from logstore.store.upkeep.keeper import DirKeeper
+from support.inside import keepers_of
 
 
 class HandClock:
@@ -36,7 +37,7 @@ def clock() -> HandClock:
 
 def keeper_of(store: LogStore) -> DirKeeper:
     """Give the keeper of the only dir."""
-    (keeper,) = store._keepers.values()
+    (keeper,) = keepers_of(store).values()
     return keeper
 
 
@@ -179,4 +180,4 @@ def test_regression_what_could_not_be_removed_is_removed_later(
         for count in (1, 2):
             assert len(refused) == count and os.path.isdir(refused[0])
             keeper.run_one("checkpoint")
-        assert not os.path.exists(refused[0]) and not store._replicas.doomed
+        assert not os.path.exists(refused[0]) and not store.host.replicas.doomed

@@ -17,6 +17,7 @@ from logstore.disk import files
 from logstore.disk.calls import call as registered
 from logstore.disk.gates import Change, LetGoError, gate_of
 from support.bad_disk import failing
+from support.inside import failure_threads
 
 CALLS = ("pwrite", "pwritev", "fdatasync", "pread", "open_file")
 
@@ -85,7 +86,7 @@ def test_regression_a_failed_log_dir_lets_go_at_once(tmp_path: Path, use: str, c
             if not store.metrics().OfflineLogDirectoryCount:
                 return  # this use makes no such call
         heard.wait()
-        for thread in list(store._seers):
+        for thread in list(failure_threads(store)):
             thread.join()
         assert held(dirs[0]) == []
 

@@ -73,7 +73,7 @@ def test_a_dir_is_not_half_added_for_want_of_descriptors(
             with pytest.raises(LogDirError) as raised:
                 store.add_dir(new)
         assert raised.value.retriable
-        assert [entry.path for entry in store._replicas.log_dirs if entry.is_offline] == []
+        assert [entry.path for entry in store.host.replicas.log_dirs if entry.is_offline] == []
         store.add_dir(new)
         assert store.create("fresh", 0, log_dir=new).append(b"x", durable=True) == 0
 

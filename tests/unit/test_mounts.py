@@ -152,7 +152,7 @@ def test_what_is_said_to_be_new_is_formatted(tables: Tables, tmp_path: Path) -> 
         for entry in Path(dirs[1]).iterdir():
             entry.unlink()
         store.reopen_dir(dirs[1], format_new=True)
-        assert not store._replicas.dir_of(dirs[1]).is_offline
+        assert not store.host.replicas.dir_of(dirs[1]).is_offline
 
 
 def test_a_dir_that_is_formatted_asks_for_no_table(

@@ -304,11 +304,11 @@ def test_regression_log_dirs_that_one_thread_closes_do_not_wait_for_each_other(
     """No other thread could end the wait: it would last as long as it may, for each log dir."""
     monkeypatch.setattr(farewell, "SECONDS_MAX", 3600.0)
     with opened(dirs) as store:
-        goodbye = farewell.Farewell(store._replicas.log_dirs, None)
+        goodbye = farewell.Farewell(store.host.replicas.log_dirs, None)
         goodbye.wait()
         waiting = threading.Thread(target=goodbye.wait)
         waiting.start()
-        for log_dir in store._replicas.log_dirs:
+        for log_dir in store.host.replicas.log_dirs:
             assert waiting.is_alive()
             goodbye.arrive(log_dir)
         waiting.join()

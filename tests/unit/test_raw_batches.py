@@ -19,6 +19,7 @@ from logstore.log import write_state, writer
 from logstore.log.write import raw_batches, roll
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
+from support.inside import abandon
 from support.interrupts import InterruptAt
 from support.places import fast_directory
 
@@ -60,7 +61,7 @@ def test_regression_a_follower_begins_behind_a_gap_after_a_kill(tmp_path: Path) 
     source.extend([b"w"] * 2)
     raw = source.read_raw(18, 1)
     store.create("follower", 0, config=CONFIG)
-    store._abandon()
+    abandon(store)
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.log("follower", 0)
         assert log.append_as_follower(raw) == range(18, 20)

@@ -19,6 +19,7 @@ from logstore.store.start import reconcile
 from logstore.store.start.listing import Listing, list_log_dir
 from logstore.store.start.loader import Loader
 from support.hanging import QUIET, Caller
+from support.inside import keepers_of
 
 KEY = TopicPartition("orders", 0)
 MOVE_ID = "1f" * 16
@@ -44,7 +45,7 @@ def store(dirs: list[str]) -> Iterator[LogStore]:
         shutil.copytree(log.directory, copy)
         metadata = PartitionMetadata.read(copy)
         assert metadata is not None
-        record = MoveRecord(MOVE_ID, store._replicas.log_dirs[2].directory_id, COPYING, 1)
+        record = MoveRecord(MOVE_ID, store.host.replicas.log_dirs[2].directory_id, COPYING, 1)
         metadata.with_move_record(record).write(copy)
         log.append(b"second")
         for path in dirs[1:]:
@@ -173,7 +174,7 @@ def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_pat
         assert f"{b}/orders-0: it was deleted once; it is open, so it stays" in report.warnings
         assert log.append(b"second", durable=True) == 1
         assert log.directory == f"{b}/orders-0" and os.path.isdir(log.directory)
-        store._keepers[c].wait_idle(60)
+        keepers_of(store)[c].wait_idle(60)
         assert not [*Path(c).glob("*.delete")]
     # As if a crash had come before it was gone.
     shutil.copytree(tmp_path / "deleted", Path(c) / deletion.name)

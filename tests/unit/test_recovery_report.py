@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 from logstore.store.store import LogStore
+from support.inside import abandon
 
 
 def test_a_torn_tail_is_cut_and_told(tmp_path: Path) -> None:
     """How many bytes, of which log, and why."""
     store = LogStore.open(tmp_path)
     store.create("orders", 0).extend([b"x"] * 10)
-    store._abandon()
+    abandon(store)
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     whole = path.stat().st_size
     with path.open("ab") as file:

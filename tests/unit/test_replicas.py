@@ -44,7 +44,7 @@ def test_regression_an_interrupted_reservation_is_none(
 ) -> None:
     """Right behind the entry, or before the end: nobody could create that replica any more."""
     with LogStore.open([tmp_path / "a"], config=QUIET, admin_socket=False) as store:
-        replicas = store._replicas
+        replicas = store.host.replicas
         with monkeypatch.context() as patch:
             patch.setattr(replicas, "_changing", Interrupting(replicas._changing, 1))
             with pytest.raises(KeyboardInterrupt):
@@ -86,7 +86,7 @@ def test_a_reservation_takes_its_lock_without_a_line_of_python(tmp_path: Path) -
     with LogStore.open([tmp_path / "a"], config=QUIET, admin_socket=False) as store:
         sys.setprofile(note)
         try:
-            with store._replicas.reserved(KEY):
+            with store.host.replicas.reserved(KEY):
                 pass
         finally:
             sys.setprofile(None)

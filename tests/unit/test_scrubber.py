@@ -22,6 +22,7 @@ from logstore.store.upkeep.scrubber import OPEN_BYTES, QUIET_MS
 from mover import ReplicaMover
 from support.clock import Clock
 from support.hanging import QUIET
+from support.inside import keepers_of
 
 HOUR_MS = 3_600_000
 VALUE = b"v" * 1000
@@ -47,8 +48,8 @@ def keeper_of(
     store: LogStore, clock: Clock, number: int = 0, config: StoreConfig = CONFIG
 ) -> DirKeeper:
     """Make a keeper without a thread for one of the log dirs; its quiet minute is over."""
-    log_dir = store._replicas.log_dirs[number]
-    keeper = DirKeeper(log_dir, store._replicas, config, clock)
+    log_dir = store.host.replicas.log_dirs[number]
+    keeper = DirKeeper(log_dir, store.host.replicas, config, clock)
     clock.ms += QUIET_MS
     return keeper
 
@@ -194,7 +195,7 @@ def test_a_segment_that_goes_under_it(
         log.apply_retention()
     elif how == "deleted":
         store.delete("orders", 0)
-        assert store._keepers[store.log_dirs[0]].wait_idle()
+        assert keepers_of(store)[store.log_dirs[0]].wait_idle()
     else:
         os.unlink(check.path)
     for _ in range(3000):

@@ -15,6 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.store.dirs.slow_disks import FACTOR, PROBES_MIN, SECONDS_MIN, judge
 from logstore.store.store import LogStore
 from mover import ReplicaMover, plan_moves
+from support.inside import keepers_of
 
 QUICK, SLOW = 0.002, 0.3
 
@@ -88,12 +89,12 @@ def test_a_slow_dir_serves_and_gets_nothing_new(
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     caplog.set_level(logging.WARNING)
     with LogStore.open(paths, admin_socket=False) as store:
-        slow = store._replicas.dir_of(paths[0])
+        slow = store.host.replicas.dir_of(paths[0])
         log = store.create("old", 0, log_dir=paths[0])
         take_long(monkeypatch, under=paths[0])
         for _ in range(PROBES_MIN + 1):  # the one of the open was quick
             log.append(b"x", durable=True)  # a disk that nobody uses is not asked
-            store._keepers[paths[0]].run_one("pace")
+            keepers_of(store)[paths[0]].run_one("pace")
         assert [one.state for one in store.describe_dirs().log_dirs] == ["slow", "online", "online"]
         (told,) = [record.getMessage() for record in caplog.records]
         assert "is slow: a probe takes" in told and "new replicas go elsewhere" in told
@@ -109,7 +110,7 @@ def test_a_slow_dir_serves_and_gets_nothing_new(
 
         monkeypatch.undo()
         while slow.is_slow:
-            store._keepers[paths[0]].run_one("pace")  # used or not, until it is itself again
+            keepers_of(store)[paths[0]].run_one("pace")  # used or not, until it is itself again
         assert store.describe_dirs().log_dirs[0].state == "online"
 
 
@@ -117,9 +118,9 @@ def test_when_all_that_is_left_is_slow_it_is_taken(tmp_path: Path) -> None:
     """Better there than nowhere."""
     paths = [str(tmp_path / name) for name in ("a", "b")]
     with LogStore.open(paths, admin_socket=False) as store:
-        slow = store._replicas.dir_of(paths[0])
+        slow = store.host.replicas.dir_of(paths[0])
         slow.probe_seconds.extend([SLOW] * 5)
-        judge(slow, [store._replicas.dir_of(paths[1])])
+        judge(slow, [store.host.replicas.dir_of(paths[1])])
         store.cordon(paths[1])
         assert store.create("orders", 0).log_dir == paths[0]
 
@@ -127,7 +128,7 @@ def test_when_all_that_is_left_is_slow_it_is_taken(tmp_path: Path) -> None:
 def test_an_idle_disk_is_left_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has flushed nothing since the last look is not probed for the comparison."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
-        (keeper,) = store._keepers.values()
+        (keeper,) = keepers_of(store).values()
         probes: list[str] = []
         monkeypatch.setattr(keeper.log_dir, "probe", lambda: probes.append("probe"))
         keeper.run_one("pace")

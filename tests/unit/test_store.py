@@ -21,6 +21,7 @@ from logstore.errors import (
 from logstore.names import TopicPartition
 from logstore.store.recovery_report import RecoveryProgress
 from logstore.store.store import LogStore
+from support.inside import abandon, keepers_of
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_a_deleted_partition_is_gone_for_good(dirs: list[str]) -> None:
         assert ("orders", 0) not in store
         with pytest.raises(UnknownPartitionError):
             log.append(b"more")
-        assert store._keepers[dirs[0]].wait_idle(10)
+        assert keepers_of(store)[dirs[0]].wait_idle(10)
         assert not [name for name in os.listdir(dirs[0]) if name.startswith("orders")]
         store.create("orders", 0, log_dir=dirs[0]).append(b"new")
     with LogStore.open(dirs) as store:
@@ -233,7 +234,7 @@ def test_a_deleted_partition_leaves_its_name_without_a_past(dirs: list[str]) -> 
         store.delete("orders", 0)
         log = store.create("orders", 0, log_dir=dirs[0])
         log.extend([b"new"] * 3)
-        store._abandon()
+        abandon(store)
         store._closed = "crashed"
     with LogStore.open(dirs) as store:
         assert [record.value for record in store["orders", 0]] == [b"new"] * 3
@@ -255,7 +256,7 @@ def test_deleting_on_a_full_disk_works(dirs: list[str], monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(files, "pwritev", fail)
             store.delete("orders", 0)
-            assert store._keepers[dirs[0]].wait_idle(10)
+            assert keepers_of(store)[dirs[0]].wait_idle(10)
         assert not [name for name in os.listdir(dirs[0]) if name.startswith("orders")]
 
 
@@ -300,7 +301,7 @@ def test_a_crash_is_told_from_an_orderly_close(dirs: list[str]) -> None:
     store = LogStore.open(dirs)
     store.create("orders", 0).extend([b"x"] * 100)
     store.flush()
-    store._abandon()
+    abandon(store)
     with LogStore.open(dirs) as store:
         assert not store.recovery_report.was_clean
         assert len(store["orders", 0]) == 100

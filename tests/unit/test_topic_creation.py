@@ -18,6 +18,7 @@ from logstore.store.topics import topic_creation
 from support.crash_model import CrashModel
 from support.crashing import CrashError, crash_at
 from support.faulty import FAULTS, Fault, FaultyFiles
+from support.inside import abandon
 from support.places import fast_directory
 from support.recorder import Recorder, lay_out
 
@@ -108,7 +109,7 @@ def test_a_crash_at_any_call_leaves_each_or_nothing(base: Path) -> None:
                 is_done = True
             except CrashError:
                 is_done = False
-        store._abandon()
+        abandon(store)
         with open_store(root) as again:
             assert not is_done or len(again) == 5
             check_rest(again, 5)
@@ -126,7 +127,7 @@ def test_a_power_cut_leaves_each_or_nothing(base: Path) -> None:
         recorder.mark("begun")
         store.create_topic("t", 4, config=CONFIG)
         recorder.mark("done")
-        store._abandon()
+        abandon(store)
     rng = random.Random(1)
     model = CrashModel(recorder.image)
     is_begun = is_done = False
@@ -159,7 +160,7 @@ def test_an_error_of_a_disk_leaves_each_or_nothing(base: Path, fault: Fault) -> 
                 assert len(logs) == 4
             except (LogDirFullError, LogDirOfflineError) as error:
                 pytest.fail(f"the other log dir takes them: {error}")
-        store._abandon()
+        abandon(store)
         with open_store(root) as again:
             assert len(again) == 4
             check_rest(again, 4)

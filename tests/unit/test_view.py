@@ -26,6 +26,7 @@ from logstore.store import view as views
 from logstore.store.start import listing
 from logstore.store.store import LogStore
 from mover import MoveState, ReplicaMover
+from support.inside import abandon
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_a_reader_writes_nothing_and_starts_no_thread(dirs: list[str]) -> None:
     store = LogStore.open(dirs)
     for number in range(4):
         store.create("orders", number).extend([b"x"] * 10)
-    store._abandon()
+    abandon(store)
     Path(dirs[0], "unfinished-0").mkdir()
     Path(dirs[0], "meta.properties.0a1b2c3d.tmp").touch()
     before, threads = tree(dirs), threading.active_count()
@@ -300,7 +301,7 @@ def test_regression_a_view_whose_disk_fails_is_let_go(
         store.create("orders", 1, log_dir=dirs[1]).append(b"x")
     with LogStore.open(dirs, read_only=True) as view:
         logs = [view.log("orders", number) for number in range(2)]
-        dead = view._replicas.dir_of(dirs[1])
+        dead = view.host.replicas.dir_of(dirs[1])
         logs[0].detach(dead.take_offline("it is gone"), of=dead)
         logs[1].detach(dead.offline_error(), of=dead)
         assert logs[0][0].value == b"x"

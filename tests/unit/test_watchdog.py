@@ -14,6 +14,7 @@ from logstore.disk.calls import call, under_way
 from logstore.log.log import Log
 from logstore.store.dirs.watchdog import GOOD_PROBES
 from support.hanging import LATE, QUIET, Caller, Hang, Watch, hang
+from support.inside import keepers_of, watchdog_of
 from support.interrupts import InterruptAt
 
 
@@ -26,7 +27,7 @@ class Scene:
         config = LogConfig(segment_bytes=1024)
         self.log = self.store.create("orders", 0, log_dir=self.dirs[0], config=config)
         self.other = self.store.create("orders", 1, log_dir=self.dirs[1])
-        self.sick = self.store._replicas.dir_of(self.dirs[0])
+        self.sick = self.store.host.replicas.dir_of(self.dirs[0])
         self.watch = Watch(self.store)
 
     def answer(self, *, later: float = 0.0) -> None:
@@ -335,7 +336,7 @@ def test_a_call_to_a_dir_with_a_longer_name_is_not_this_ones(tmp_path: Path) -> 
 
 def test_a_slow_probe_is_not_a_good_one(scene: Scene) -> None:
     """Only probes that come back in good time count, and only in a row."""
-    keeper = scene.store._keepers[scene.dirs[0]]
+    keeper = keepers_of(scene.store)[scene.dirs[0]]
     keeper.run_one("probe")
     keeper.run_one("probe")
     assert scene.sick.good_probes == 2
@@ -362,7 +363,7 @@ def test_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
     """The watchdog goes when the store is closed."""
     before = set(threading.enumerate())
     with LogStore.open(tmp_path, config=QUIET) as store:
-        thread = store._watchdog._thread
+        thread = watchdog_of(store)._thread
         assert thread in threading.enumerate()
     assert thread not in threading.enumerate()
     assert not [t for t in set(threading.enumerate()) - before if "watchdog" in t.name]
