@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 TEXT_SHOWN_MAX = 60
 
 Kind = TypeVar("Kind")
+StrPath = str | os.PathLike[str]
 
 
 def shown(given: object) -> str:

@@ -9,12 +9,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from logstore.arguments import flag, instance, text, whole
+from logstore.arguments import StrPath, flag, instance, text, whole
 from logstore.disk.uninterrupted import uninterruptible
-from logstore.errors import LogDirError, LogStoreError, ReadOnlyStoreError
+from logstore.errors import LogDirError, LogStoreError
 from logstore.names import TopicPartition, partition_named
-from logstore.store.store import LogStore, StrPath
-from logstore.store.view import LogStoreView
+from logstore.store.store import LogStore
 from mover import job as jobs
 from mover.administration import commands_of
 from mover.admission import admit, has_room
@@ -60,8 +59,7 @@ class ReplicaMover:
         moves_per_disk_max: int | None = None,
         verify: bool = True,
     ) -> None:
-        if isinstance(instance(store, LogStore, "store"), LogStoreView):
-            raise ReadOnlyStoreError(path=store.log_dirs[0])
+        instance(store, LogStore, "store").host.check_owner()
         if text(order, "order") not in ORDERS:
             raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
         if moves_per_disk_max is not None:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from logstore.arguments import many, path_of, timeout_of, wrong
+from logstore.arguments import StrPath, many, path_of, timeout_of, wrong
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition, partition_named
-from logstore.store.store import StrPath
 from mover.move import Move
 
 # Kafka's error codes for the result of a partition.

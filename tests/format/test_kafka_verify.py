@@ -29,7 +29,7 @@ def found_in(places: Path | list[Path]) -> set[str]:
     """Give the names of the files in which something is wrong."""
     with LogStore.open_kafka(places) as store:
         problems = [problem for key in store for problem in store[key].verify()]
-        files = [path for path, _ in store.damaged_files]  # type: ignore[attr-defined]
+        files = [path for path, _ in store.recovery_report.damaged_files]
         return {Path(path).name for path in [*(problem.path for problem in problems), *files]}
 
 

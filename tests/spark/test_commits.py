@@ -80,7 +80,6 @@ def die(store: LogStore) -> None:
     """Leave the store as a killed process does."""
     for keeper in keepers_of(store).values():
         keeper.stop()
-    store._closed = "killed"
     abandon(store)
 
 

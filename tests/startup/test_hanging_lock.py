@@ -17,6 +17,7 @@ from logstore import LogDirLockedError, LogDirOfflineError, LogStore
 from logstore.disk import files, gates
 from logstore.disk.dir_lock import DirLock
 from logstore.errors import LogDirError
+from logstore.store.state import OwnerState
 from mover import ReplicaMover
 from support.faulty import no_thread_leaks
 from support.hanging import QUIET, Caller, Watch
@@ -195,7 +196,7 @@ def test_a_hanging_dir_does_not_come_back_before_its_call(
     try:
         assert kernel.began.wait(60)
         give_up(store, bad)
-        monkeypatch.setattr(type(store), "patience_seconds", 0.05)
+        monkeypatch.setattr(OwnerState, "patience_seconds", 0.05)
         with pytest.raises(LogDirError, match="has not returned"):
             store.reopen_dir(bad)
     finally:

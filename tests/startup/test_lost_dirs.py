@@ -12,6 +12,7 @@ from logstore import LogDirError, LogStore, TopicPartition
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.generations import WITNESS_NAME
 from logstore.store.admin.commands import remove_dir
+from support.inside import state_of
 from support.moves import directory_id_of
 
 KEY = TopicPartition("orders", 0)
@@ -77,10 +78,10 @@ def test_replicas_are_given_up_through_the_socket_only_if_that_is_said(disks: li
     with LogStore.open(disks, admin_socket=False) as store:
         for name in (str(disks[2]), store.host.replicas.missing_ids[0]):
             with pytest.raises(LogDirError, match="orders-0") as caught:
-                remove_dir(store, name, lost=True)
+                remove_dir(state_of(store), name, lost=True)
             assert caught.value.facts["lost"] == [["orders", 0]]
             assert KEY in store
-        row = remove_dir(store, str(disks[2]), lost=True, may_lose=True)
+        row = remove_dir(state_of(store), str(disks[2]), lost=True, may_lose=True)
         assert row["lost"] == [["orders", 0]]
 
 

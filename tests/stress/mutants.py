@@ -9,7 +9,7 @@ from logstore.disk import files, uninterrupted
 from logstore.log.removal import retention, truncation
 from logstore.log.write import batch_group, flush, roll
 from logstore.log.writer import LogWriter
-from logstore.store.dirs import shutdown
+from logstore.store.dirs import closing
 
 
 class Mutant(NamedTuple):
@@ -47,15 +47,15 @@ def _a_truncation_stays_half_done() -> None:
 
 def _a_close_is_never_made_up_for() -> None:
     _work_in_the_main_thread()
-    real = shutdown.Closing._close
+    real = closing.Closing._close
 
-    def close(self: shutdown.Closing, store: Any, timeout: float | None) -> None:
+    def close(self: closing.Closing, timeout: float | None) -> None:
         try:
-            real(self, store, timeout)
+            real(self, timeout)
         finally:
             self._left = self._left or ()
 
-    shutdown.Closing._close = close  # type: ignore[method-assign]
+    closing.Closing._close = close  # type: ignore[method-assign]
 
 
 def _a_deletion_is_half_done() -> None:

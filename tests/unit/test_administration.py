@@ -26,7 +26,7 @@ from logstore.names import TopicPartition
 from support.bad_disk import failing, fill
 from support.faulty import open_below
 from support.hanging import QUIET
-from support.inside import wait_for_failures, watchdog_of
+from support.inside import state_of, wait_for_failures, watchdog_of
 
 
 @pytest.fixture
@@ -395,6 +395,6 @@ def test_a_dir_that_hangs_keeps_nobody_from_administration(
 
 def test_two_changes_of_one_dir_do_not_meet(store: LogStore, dirs: list[str]) -> None:
     """The second is told to try again."""
-    with store._change_of(dirs[0]), pytest.raises(LogDirError, match="under way"):
+    with state_of(store).claims.change_of(dirs[0]), pytest.raises(LogDirError, match="under way"):
         store.cordon(dirs[0])
     store.cordon(dirs[0])

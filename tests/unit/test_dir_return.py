@@ -1,7 +1,7 @@
 """Ctrl-C at any line of a return leaves a log dir that can be brought back.
 
-`reopen_dir` completes in a thread that no interrupt reaches. If no thread can be had it runs in the
-caller's, as here: `__wrapped__` is the call without that thread.
+`dir_changes.reopen` completes in a thread that no interrupt reaches. If no thread can be had it
+runs in the caller's, as here: `__wrapped__` is the call without that thread.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from logstore import LogStore
-from logstore.store.administration import StoreAdministration
-from logstore.store.dirs import dir_return
+from logstore.store.dirs import dir_changes, dir_return
 from support.hanging import QUIET
-from support.inside import keepers_of
+from support.inside import keepers_of, state_of
 from support.interrupts import InterruptAt
 
 
 def test_regression_ctrl_c_at_any_line_leaves_a_dir_that_can_be_reopened(tmp_path: Path) -> None:
     """It is unlocked and offline then, or serves; nothing waits for it to be opened for ever."""
-    reopen_here = vars(StoreAdministration)["reopen_dir"].__wrapped__
+    reopen_here = vars(dir_changes)["reopen"].__wrapped__
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         store.create("orders", 0, log_dir=dirs[1]).append(b"x")
@@ -28,7 +27,7 @@ def test_regression_ctrl_c_at_any_line_leaves_a_dir_that_can_be_reopened(tmp_pat
             store.take_offline(dirs[1])
             with InterruptAt(number, dir_return) as interrupt:
                 try:
-                    reopen_here(store, dirs[1])
+                    reopen_here(state_of(store), dirs[1], format_new=False)
                 except KeyboardInterrupt:
                     assert interrupt.was_hit
             was_hit = interrupt.was_hit

@@ -14,6 +14,7 @@ from logstore import LogStore
 from logstore.disk import calls
 from logstore.disk.calls import NAP_SECONDS_MIN, awake_seconds, call, longest_seconds, wait_awake
 from logstore.store.dirs import dir_return
+from logstore.store.state import OwnerState
 from support.hanging import LATE, QUIET, Caller, Watch, hang
 
 
@@ -107,10 +108,10 @@ def test_a_return_that_was_stopped_goes_on_waiting(
     looks = iter([True, True, False])
     monkeypatch.setattr(dir_return, "calls_to", lambda path: next(looks))
     store = SimpleNamespace(
-        patience_seconds=10.0, _replicas=SimpleNamespace(find_dir=lambda path: None)
+        patience_seconds=10.0, replicas=SimpleNamespace(find_dir=lambda path: None)
     )
     clock.late = 100.0
-    dir_return._wait_until_quiet(cast(LogStore, store), "/disk")
+    dir_return._wait_until_quiet(cast(OwnerState, store), "/disk")
     assert next(looks, None) is None
 
 

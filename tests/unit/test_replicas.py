@@ -14,6 +14,7 @@ from logstore import LogStore
 from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 from support.hanging import QUIET
+from support.inside import state_of
 
 KEY = TopicPartition("orders", 0)
 
@@ -67,9 +68,10 @@ def test_regression_an_interrupted_claim_is_none(
     """Every later change of that log dir was refused: another one was said to be under way."""
     path = str(tmp_path / "a")
     with LogStore.open([path], config=QUIET, admin_socket=False) as store:
+        claims = state_of(store).claims
         for at in (1, 2):
             with monkeypatch.context() as patch:
-                patch.setattr(store, "_changing", Interrupting(store._changing, at))
+                patch.setattr(claims, "_changing", Interrupting(claims._changing, at))
                 with pytest.raises(KeyboardInterrupt):
                     store.cordon(path)
             store.uncordon(path)

@@ -235,7 +235,6 @@ def test_a_deleted_partition_leaves_its_name_without_a_past(dirs: list[str]) -> 
         log = store.create("orders", 0, log_dir=dirs[0])
         log.extend([b"new"] * 3)
         abandon(store)
-        store._closed = "crashed"
     with LogStore.open(dirs) as store:
         assert [record.value for record in store["orders", 0]] == [b"new"] * 3
         assert store.recovery_report.problems == []

@@ -26,7 +26,7 @@ from logstore.store import view as views
 from logstore.store.start import listing
 from logstore.store.store import LogStore
 from mover import MoveState, ReplicaMover
-from support.inside import abandon
+from support.inside import abandon, view_of
 
 
 @pytest.fixture
@@ -121,8 +121,7 @@ def test_a_replica_that_moves_while_the_log_dirs_are_listed_is_there(
             lambda: [record.value for record in view.log("orders", 0)] == [b"a", b"b"],
         ]
         for look in looks:
-            assert isinstance(view, views.LogStoreView)
-            view._seen.clear()
+            view_of(view)._seen.clear()
             assert look()
             listed.clear()
             source = 1 - source

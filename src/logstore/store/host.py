@@ -33,7 +33,8 @@ class StoreHost:
 
     Args:
         check: raises LogClosedError if the store is closed, or was opened before a fork.
-        replicas: gives the store's replicas.
+        check_owner: raises what `check` does, and ReadOnlyStoreError for a view.
+        replicas: the store's replicas: which are open and where, reserved, moving, or to be purged.
         dir_named: finds a log dir by any path that leads to it.
         keepers: by the path of the log dir; the store adds and removes entries.
     """
@@ -41,12 +42,14 @@ class StoreHost:
     def __init__(
         self,
         check: Callable[[], None],
-        replicas: Callable[[], Replicas],
+        check_owner: Callable[[], object],
+        replicas: Replicas,
         dir_named: Callable[[str | os.PathLike[str]], LogDir],
         keepers: Mapping[str, Keeper],
     ) -> None:
+        self.replicas = replicas
         self._check = check
-        self._replicas = replicas
+        self._check_owner = check_owner
         self._dir_named = dir_named
         self._keepers = keepers
         self._before_close: list[Callback] = []
@@ -58,12 +61,11 @@ class StoreHost:
         """Raise LogClosedError if the store is closed, or was opened before a fork."""
         self._check()
 
-    # --- log dirs and replicas --------------------------------------------------------------------
+    def check_owner(self) -> None:
+        """Raise ReadOnlyStoreError unless this process may change the store; and as `check`."""
+        self._check_owner()
 
-    @property
-    def replicas(self) -> Replicas:
-        """The store's replicas: which are open and where, reserved, moving, or to be purged."""
-        return self._replicas()
+    # --- log dirs and replicas --------------------------------------------------------------------
 
     @property
     def log_dirs(self) -> tuple[LogDir, ...]:

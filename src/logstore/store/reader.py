@@ -1,45 +1,56 @@
-"""Give the reading half of a store: look up, iterate, describe, measure, verify."""
+"""Give the half of `LogStore` that its owner and its readers in other processes share."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-from logstore.arguments import callback, known_as, many, path_of, text, wrong
-from logstore.disk import files
-from logstore.disk.log_dir import LogDir
-from logstore.errors import LogClosedError, LogDirError, LogStoreError
+from logstore.arguments import StrPath, known_as, timeout_of, wrong
+from logstore.errors import LogStoreError
 from logstore.log.log import Log
-from logstore.names import TopicPartition, key_or_none, validate_partition, validate_topic
-from logstore.store.state import StoreState
+from logstore.names import TopicPartition
+from logstore.store.partitions import Partitions, Progress
+from logstore.store.state import CLOSED, StoreState
 
 if TYPE_CHECKING:
-    from logstore.store.describe import (
-        DescribeDirsResponse,
-        LogDirDescription,
-        StoreMetrics,
-    )
-    from logstore.store.recovery_report import VerifiedLog, VerifyReport
+    from logstore.store.describe import DescribeDirsResponse, StoreMetrics
+    from logstore.store.dirs.dropped_store import Dropping
+    from logstore.store.recovery_report import VerifyReport
+
+Close = Callable[[float | None], tuple[str, ...]]
 
 
 @known_as("LogStore")
-class StoreReader(StoreState):
-    """The part of a store that its owner and its readers in other processes share."""
+class StoreReader:
+    """What every open store can do: look up, iterate, describe, measure, verify, close.
 
-    def _check(self) -> None:
-        """Raise LogClosedError if the store was closed, or opened before a fork."""
-        if self._closed is not None:
-            raise LogClosedError(reason=self._closed)
-        self._environment.check_process()
+    Args:
+        close: closes everything in order; called with the timeout, and again by a second close.
+    """
 
-    def _refresh(self) -> None:
-        """Read what another process has changed; the owner knows it already."""
+    def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
+        """Use `LogStore.open`."""
+        self._state = state
+        self._partitions = partitions
+        self._close = close
+        self._dropping: Dropping | None = None  # None: no owner, or the opening failed
+        self.config = state.config
+        self.admin = state.admin
+        self.host = state.host
+        self.recovery_report = state.recovery_report
+
+    def __repr__(self) -> str:
+        """Show the log dirs, and how many partitions are in them."""
+        state = ", closed" if self._state.closed else ""
+        count = self._partitions.known_count()
+        return f"<LogStore {count} partitions in {list(self.log_dirs)}{state}>"
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
         """The configured log dirs, resolved, offline ones included."""
-        return tuple(log_dir.path for log_dir in self._replicas.log_dirs)
+        return self._state.log_dirs
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -52,8 +63,7 @@ class StoreReader(StoreState):
                 offline.
             ReplicaOfflineError: its log dir is good, but this replica cannot be used.
         """
-        self._check()
-        return self._replicas.lookup(topic, partition).log
+        return self._partitions.log(topic, partition)
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
         """Find a partition's log: `store["orders", 0]`."""
@@ -63,18 +73,11 @@ class StoreReader(StoreState):
 
     def __contains__(self, key: object) -> bool:
         """Check whether a partition is known, even if it is offline."""
-        self._check()
-        return key_or_none(key) in self._replicas
+        return key in self._partitions
 
     def __len__(self) -> int:
         """Count the partitions, offline ones included."""
-        self._check()
-        self._refresh()
-        return len(self._replicas)
-
-    def _count(self) -> int:
-        """Count the known partitions without touching the disks."""
-        return len(self._replicas)
+        return len(self._partitions)
 
     def __bool__(self) -> bool:
         """Return True, also for an empty store."""
@@ -82,57 +85,22 @@ class StoreReader(StoreState):
 
     def __iter__(self) -> Iterator[TopicPartition]:
         """Iterate over the partitions in order, offline ones included."""
-        self._check()
-        self._refresh()
-        return iter(self._replicas.names())
+        return iter(self._partitions)
 
     # --- figures, all from memory -----------------------------------------------------------------
 
     def describe_dirs(
-        self, log_dirs: Collection[str | os.PathLike[str]] = (), topics: Collection[str] = ()
+        self, log_dirs: Collection[StrPath] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
         """Describe log dirs and their replicas as KIP-113's DescribeDirsRequest; empty: all.
 
         A path that is no log dir of the store gets an entry with an error.
         """
-        from logstore.store.describe import DescribeDirsResponse, describe_stranger
-
-        self._check()
-        names = [path_of(one, "log_dirs") for one in many(log_dirs, "log_dirs", "paths")]
-        topics = [text(one, "topics") for one in many(topics, "topics", "text")]
-        names = names or list(self.log_dirs)
-        found = [(name, self._find_dir(name)) for name in names]
-        return DescribeDirsResponse(
-            tuple(
-                describe_stranger(name) if log_dir is None else self._describe(log_dir, topics)
-                for name, log_dir in found
-            )
-        )
-
-    def _dir_named(self, path: str | os.PathLike[str]) -> LogDir:
-        """Find a log dir of this store by any path that leads to it."""
-        name = path_of(path, "a log dir")
-        found = self._find_dir(name)
-        if found is None:
-            reason = f"it is not one of the log dirs of this store: {', '.join(self.log_dirs)}"
-            raise LogDirError(path=name, reason=reason)
-        return found
-
-    def _find_dir(self, name: str) -> LogDir | None:
-        """Find a log dir; the disk is read only if the name may be a symlink to one."""
-        found = self._replicas.find_dir(os.path.abspath(name))
-        return found or self._replicas.find_dir(files.real_path(name))
-
-    def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        from logstore.store.describe import describe_dir
-
-        return describe_dir(self._replicas, log_dir, topics)
+        return self._partitions.describe_dirs(log_dirs, topics)
 
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""
-        from logstore.store.describe import measure
-
-        return measure(self._replicas, self.describe_dirs().log_dirs)
+        return self._partitions.metrics()
 
     # --- verification -----------------------------------------------------------------------------
 
@@ -141,42 +109,56 @@ class StoreReader(StoreState):
         topic: str | None = None,
         partition: int | None = None,
         *,
-        progress: Callable[[TopicPartition, int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> VerifyReport:
         """Read every batch of some or all logs and check it; changes nothing.
 
         Args:
             progress: called before each log with the log, its number, and the number of logs.
         """
-        from logstore.store.recovery_report import VerifyReport
+        return self._partitions.verify(topic, partition, progress)
 
-        topic = None if topic is None else validate_topic(topic)
-        partition = None if partition is None else validate_partition(partition)
-        callback(progress, "progress")
-        self._check()
-        self._refresh()
-        keys = [
-            key for key in self if topic in (None, key.topic) and partition in (None, key.partition)
-        ]
-        if not keys and topic is not None and partition is not None:
-            self.log(topic, partition)
-        return VerifyReport(tuple(self._verify(keys, progress)))
+    # --- the end ----------------------------------------------------------------------------------
 
-    def _verify(
+    def close(self, timeout: float | None = None) -> tuple[str, ...]:
+        """Flush and close all logs, then the log dirs; closing twice is allowed.
+
+        Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
+        hanging after `timeout` seconds. Their logs are recovered at the next start. A second call
+        returns the same, and completes a close that Ctrl-C interrupted.
+
+        Raises:
+            LogDirOfflineError: a log dir failed during this call; the others are closed in order.
+                Only the first call raises it.
+        """
+        timeout = timeout_of(timeout)
+        # After an opening that failed nothing is open; in a forked child everything is the
+        # parent's.
+        return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
+
+    def __enter__(self) -> Self:
+        """Give the store itself; raises LogClosedError if it is closed."""
+        self._state.check()
+        return self
+
+    def __exit__(
         self,
-        keys: Sequence[TopicPartition],
-        progress: Callable[[TopicPartition, int, int], None] | None,
-    ) -> Iterator[VerifiedLog]:
-        from logstore.store.recovery_report import VerifiedLog
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the store; an error of the close does not hide an earlier one."""
+        try:
+            self.close()
+        except LogStoreError as failure:
+            if error is None:
+                raise
+            from logstore.store.upkeep.keeper import warn
 
-        for number, key in enumerate(keys):
-            if progress is not None:
-                progress(key, number, len(keys))
-            log_dir = ""
-            try:
-                log = self.log(*key)
-                log_dir = log.log_dir
-                problems = tuple(log.verify())
-                yield VerifiedLog(key, log_dir, problems, is_repairable=log.is_repairable)
-            except LogStoreError as error:
-                yield VerifiedLog(key, log_dir, (), error)
+            warn("closing the store failed: %s", failure)
+
+    def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Release a store that was not closed; if the process is ending, only warn."""
+        dropping = getattr(self, "_dropping", None)
+        if dropping is not None and self._state.closed is None:
+            dropping.dropped(is_exiting=_is_exiting())

@@ -43,6 +43,7 @@ class RecoveryReport:
         incomplete: the replicas that may lack records, open for reading only, and what is missing.
         offline_dirs: the log dirs that do not serve.
         lost: the replicas that were on a disk which an empty one has replaced.
+        damaged_files: of a broker's log dirs: damaged files that belong to no partition, and how.
         warnings: names that are not the store's, checkpoints that were not used, and everything
             else unexpected.
         was_clean: whether every serving log dir had been closed in order.
@@ -54,6 +55,7 @@ class RecoveryReport:
         self.incomplete: list[OfflineEntry] = []
         self.offline_dirs: list[OfflineDir] = []
         self.lost: list[TopicPartition] = []
+        self.damaged_files: list[tuple[str, str]] = []
         self.warnings: list[str] = []
         self.was_clean = True
         self.seconds = 0.0

@@ -1,92 +1,178 @@
-"""Hold what the parts of a store share: its fields, and the objects made from them.
+"""Hold the fields of an open store, which its parts share.
 
-`LogStore` is built from its parts in layers: state, reader, dir_failures, administration,
-partitions, store. A room that needs only the fields takes a `StoreState`.
+    StoreState      what its owner and its readers in other processes have
+    OwnerState      and what only its owner has
+
+The parts are functions and classes that take one of the two. A part that changes a store takes an
+`OwnerState`, which a view has not. A state refers to its `LogStore` through its environment alone:
+so a log in use keeps its store open.
 """
 
 from __future__ import annotations
 
-import threading
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from logstore.arguments import path_of
 from logstore.config import StoreConfig
+from logstore.disk import files
 from logstore.disk.calls import SYNCING
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogClosedError, LogDirError, ReadOnlyStoreError
 from logstore.log.environment import LogEnvironment
-from logstore.store.host import StoreHost
+from logstore.store.host import Keeper, StoreHost
 from logstore.store.replicas import Replicas
 
 # Modules that only opening and closing need are imported there, so that `import logstore` stays
 # cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
+    from logstore.store.dirs.dir_failures import DirFailures
     from logstore.store.dirs.membership import Membership
-    from logstore.store.dirs.watchdog import Watchdog
-    from logstore.store.recovery_report import RecoveryReport
-    from logstore.store.start.loader import Loader
-    from logstore.store.upkeep.events import Events
     from logstore.store.upkeep.keeper import DirKeeper
 
 CLOSED = "the store was closed"
 
 
+def patience_of(config: StoreConfig) -> float:
+    """Give the seconds after which a log dir that has not ended a step of an opening is offline."""
+    return SYNCING * config.log_dir_suspect_ms / 1000
+
+
 class StoreState:
-    """The fields of a store.
+    """The fields that a store's owner and its readers have.
+
+    A field is set as the store opens and never replaced, except `closed`.
 
     Attributes:
-        admin: the commands for callers outside, served through its socket.
+        config: as the user gave it.
+        environment: the clock and the caches of the logs.
+        replicas: which partitions there are, and where. It has a lock of its own.
+        admin: the commands for callers outside, served through its socket; a view has none.
+        failures: handles log dirs that fail. It has a lock of its own.
+        events: the listeners of the store; a view has none. It has a lock of its own.
+        recovery_report: what opening the store found and did. Only the opening writes it.
         host: the access of packages above the store, such as a mover.
-        recovery_report: what opening the store found and did.
+        closed: why no call is served any more; None while the store is open. It is written once: by
+            the close under `Closing._lock`, in a forked child, or as the store is dropped or could
+            not be opened. Readers take no lock: a call that passed the check finds closed logs.
     """
 
-    config: StoreConfig
-    admin: Admin
-    recovery_report: RecoveryReport
-    host: StoreHost
-    _events: Events
-    _lifecycle: threading.Lock
-    _replicas: Replicas
-    _environment: LogEnvironment
-    _keepers: dict[str, DirKeeper]  # by the path of the log dir
-    _membership: Membership
-    _watchdog: Watchdog
-    _closed: str | None = None  # why no call is served any more; None while the store is open
-    _is_armed: bool  # whether a failure of a log dir is handled; under the lifecycle lock
+    def __init__(
+        self,
+        config: StoreConfig,
+        environment: LogEnvironment,
+        replicas: Replicas,
+        failures: DirFailures,
+        admin: Admin,
+        keepers: Mapping[str, Keeper],
+    ) -> None:
+        from logstore.store.recovery_report import RecoveryReport
+        from logstore.store.upkeep.events import Events
+
+        self.config = config
+        self.environment = environment
+        self.replicas = replicas
+        self.failures = failures
+        self.admin = admin
+        self.events = Events()
+        self.recovery_report = RecoveryReport()
+        self.host = StoreHost(self.check, self.owned, replicas, self.dir_named, keepers)
+        self.closed: str | None = None
 
     @property
     def patience_seconds(self) -> float:
         """If a log dir takes longer for one step of an opening, or of its return, it is offline."""
-        return SYNCING * self.config.log_dir_suspect_ms / 1000
+        return patience_of(self.config)
 
-    def _drop_dir(self, log_dir: LogDir) -> None:
-        """Forget a log dir that was taken out of the store."""
-        self._keepers.pop(log_dir.path, None)
-        self._replicas.drop_dir(log_dir)
-        log_dir.leave()
-        self._membership.note_missing()
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The paths of the log dirs, offline ones included."""
+        return tuple(log_dir.path for log_dir in self.replicas.log_dirs)
 
-    def _removed(self, path: str | None) -> None:
-        """Tell listeners that a log dir is none of the store's any more."""
-        from logstore.store.upkeep.events import StoreEvent, StoreEventKind
+    def check(self) -> None:
+        """Raise LogClosedError if the store was closed, or opened before a fork."""
+        if self.closed is not None:
+            raise LogClosedError(reason=self.closed)
+        self.environment.check_process()
 
-        self._events.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
+    def owned(self) -> OwnerState:
+        """Give the state to a part that changes the store.
 
-    def _keep(self, log_dir: LogDir) -> DirKeeper:
+        Raises:
+            ReadOnlyStoreError: another process may own the store.
+            LogClosedError: as `check` does.
+        """
+        self.check()
+        raise ReadOnlyStoreError(path=self.log_dirs[0])
+
+    def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
+        """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
+        name = path_of(path, "a log dir")
+        found = self.find_dir(name)
+        if found is None:
+            reason = f"it is not one of the log dirs of this store: {', '.join(self.log_dirs)}"
+            raise LogDirError(path=name, reason=reason)
+        return found
+
+    def find_dir(self, name: str) -> LogDir | None:
+        """Find a log dir; the disk is read only if the name may be a symlink to one."""
+        found = self.replicas.find_dir(os.path.abspath(name))
+        return found or self.replicas.find_dir(files.real_path(name))
+
+
+class OwnerState(StoreState):
+    """The fields that only the owner of a store has.
+
+    Attributes:
+        keepers: the housekeeping of each log dir, by its path. Written by the thread that opens the
+            store, and then by the one that has claimed the log dir. Others iterate over a copy.
+        membership: the roster. It has a lock of its own.
+        claims: which log dirs are being changed. It has a lock of its own.
+        watchdog: finds the log dirs that hang.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        environment: LogEnvironment,
+        replicas: Replicas,
+        failures: DirFailures,
+        admin: Admin,
+        keepers: dict[str, DirKeeper],
+        membership: Membership,
+    ) -> None:
+        from logstore.store.dirs.claims import DirClaims
+        from logstore.store.dirs.watchdog import Watchdog
+
+        super().__init__(config, environment, replicas, failures, admin, keepers)
+        self.keepers = keepers
+        self.membership = membership
+        self.claims = DirClaims()
+        self.watchdog = Watchdog(
+            replicas, config.log_dir_suspect_ms / 1000, failures.hangs, self.host.answered
+        )
+
+    def owned(self) -> OwnerState:
+        """Give the state to a part that changes the store; raises LogClosedError."""
+        self.check()
+        return self
+
+    def keep(self, log_dir: LogDir) -> DirKeeper:
         """Make the keeper of a log dir; other threads may use it from now on."""
         from logstore.store.upkeep.keeper import DirKeeper
 
-        keeper = DirKeeper(log_dir, self._replicas, self.config, self._environment.clock)
-        self._replicas.figures[log_dir.path].weigh(self._replicas.on(log_dir))
-        self._keepers[log_dir.path] = keeper
+        assert self.replicas.find_dir(log_dir.path) is log_dir, log_dir.path
+        keeper = DirKeeper(log_dir, self.replicas, self.config, self.environment.clock)
+        self.replicas.figures[log_dir.path].weigh(self.replicas.on(log_dir))
+        self.keepers[log_dir.path] = keeper
         return keeper
 
-    def _loader(self, report: RecoveryReport) -> Loader:
-        """Make the loader that opens logs."""
-        from logstore.store.start.loader import Loader
-
-        return Loader(
-            self._replicas,
-            self._environment,
-            report,
-            threads_per_dir=self.config.num_recovery_threads_per_data_dir,
-        )
+    def drop_dir(self, log_dir: LogDir) -> None:
+        """Forget a log dir that was taken out of the store."""
+        self.keepers.pop(log_dir.path, None)
+        self.replicas.drop_dir(log_dir)
+        log_dir.leave()
+        self.membership.note_missing()
+        assert self.replicas.find_dir(log_dir.path) is not log_dir, log_dir.path

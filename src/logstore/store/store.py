@@ -1,46 +1,36 @@
-"""Open several log dirs as one store of partitions, and close them in order.
+"""Offer a store of partitions over several log dirs: `LogStore`, the public face.
 
-    open    resolve, identity, lock, drop the clean-shutdown markers, probe, list, start-up table,
-            recovery in parallel per dir, then a keeper thread per dir
-    close   per dir: flush and close its logs, write its checkpoints, and only then, if all of that
-            went well and everything in it had been opened, the marker
-
-A log dir that fails affects only its own replicas.
+A store's fields are in its state (`store/state`), the work is in the parts. What changes a store
+takes an `OwnerState`; `StoreState.owned` refuses that to a view.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import callback, flag, instance, timeout_of
-from logstore.config import StoreConfig
-from logstore.errors import LogStoreError
-from logstore.log.environment import Clock, LogEnvironment, check_clock
-from logstore.store.dir_failures import FailureCallback
-from logstore.store.partitions import StorePartitions
-from logstore.store.replicas import Replicas
-from logstore.store.state import CLOSED
+from logstore.arguments import StrPath, callback, flag, function, instance
+from logstore.config import LogConfig, StoreConfig
+from logstore.log.environment import Clock, check_clock
+from logstore.log.log import Log
+from logstore.names import TopicPartition
+from logstore.store.dirs import dir_changes
+from logstore.store.partitions import Partitions
+from logstore.store.reader import StoreReader
+from logstore.store.state import OwnerState
+from logstore.store.topics import partition_changes
 
 # Modules that only opening and closing need are imported there, so that `import logstore` stays
 # cheap.
 if TYPE_CHECKING:
-    from logstore.disk.log_dir import LogDir
-    from logstore.store.dirs.dropped_store import Place
-    from logstore.store.recovery_report import RecoveryProgress
-    from logstore.store.start.loader import Loader
-    from logstore.store.start.open_dirs import OpenedDirs
-
-StrPath = str | os.PathLike[str]
+    from logstore.log.recovery.repair import RepairReport
+    from logstore.store.dirs.dir_failures import FailureCallback
+    from logstore.store.recovery_report import RecoveryProgress, RecoveryReport
+    from logstore.store.upkeep.events import StoreEvent
+    from logstore.store.view import StoreView
 
 
-class LogStore(StorePartitions):
+class LogStore(StoreReader):
     """Partition logs over several log dirs, each on its own disk.
 
     Thread-safe. Not usable in a forked child: every call there raises LogClosedError.
@@ -52,20 +42,6 @@ class LogStore(StorePartitions):
     Attributes:
         admin: the commands for callers outside, served through its socket.
     """
-
-    def __init__(self, config: StoreConfig, on_log_dir_failure: FailureCallback | None) -> None:
-        """Use `LogStore.open`."""
-        from logstore.store.admin.admin import Admin
-        from logstore.store.dirs.shutdown import Closing
-        from logstore.store.recovery_report import RecoveryReport
-
-        super().__init__(on_log_dir_failure)
-        self.admin = Admin()
-        self._closing = Closing(self._wait_for_seers)
-        self.config = config
-        self.recovery_report = RecoveryReport()
-        self._replicas = Replicas((), ())
-        self._opened_at: Place | None = None
 
     @classmethod
     def open(
@@ -98,18 +74,10 @@ class LogStore(StorePartitions):
             LogDirOfflineError: no log dir works.
             LogDirError: retriable; this process is short of descriptors or memory.
         """
-        if config is None:
-            config = StoreConfig()
-        instance(config, StoreConfig, "config")
-        from logstore.store.dirs.dropped_store import calling_place
-        from logstore.store.start.fork import watch
-
-        for given, name in (
-            (read_only, "read_only"),
-            (format_new, "format_new"),
-            (admin_socket, "admin_socket"),
-        ):
-            flag(given, name)
+        config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
+        flag(read_only, "read_only")
+        flag(format_new, "format_new")
+        flag(admin_socket, "admin_socket")
         callback(on_log_dir_failure, "on_log_dir_failure")
         callback(progress, "progress")
         if clock is not None:
@@ -117,17 +85,21 @@ class LogStore(StorePartitions):
         if read_only and format_new:
             raise ValueError("a store that is opened with read_only=True formats nothing")
         if read_only:
-            from logstore.store.view import LogStoreView
+            from logstore.store.view import open_view
 
-            view = LogStoreView(config, on_log_dir_failure)
-            watch(view)
-            view._open_view(log_dirs, clock)
-            return view
-        store = cls(config, on_log_dir_failure)
-        watch(store)
-        store._open(log_dirs, format_new, admin_socket, progress, clock)
-        store._opened_at = calling_place()
-        return store
+            return cls._of_view(open_view(log_dirs, config, clock, on_log_dir_failure))
+        from logstore.store.start.opening import open_owned
+
+        return open_owned(
+            cls._of_owner,
+            log_dirs,
+            config,
+            format_new=format_new,
+            admin_socket=admin_socket,
+            on_log_dir_failure=on_log_dir_failure,
+            progress=progress,
+            clock=clock,
+        )
 
     @classmethod
     def open_kafka(
@@ -146,130 +118,23 @@ class LogStore(StorePartitions):
             LogDirOfflineError: none of them can be read.
             ImportError: the extra is not installed.
         """
-        from logstore.store.kafka.broker_view import KafkaStoreView
-        from logstore.store.start.fork import watch
+        from logstore.store.kafka.broker_view import open_broker_view
 
         config = StoreConfig() if config is None else instance(config, StoreConfig, "config")
-        view = KafkaStoreView(config, None)
-        watch(view)
-        view._open_view(log_dirs, None)
-        return view
+        return cls._of_view(open_broker_view(log_dirs, config))
 
-    def __repr__(self) -> str:
-        """Show the log dirs, and how many partitions are in them."""
-        state = ", closed" if self._closed else ""
-        return f"<LogStore {self._count()} partitions in {list(self.log_dirs)}{state}>"
+    @classmethod
+    def _of_owner(cls, state: OwnerState) -> Self:
+        from logstore.store.dirs.closing import Closing
+        from logstore.store.dirs.dropped_store import Dropping, calling_place
 
-    def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a store that was not closed; if the process is ending, only warn."""
-        opened_at = getattr(self, "_opened_at", None)  # None: no owner, or the opening failed
-        if opened_at is not None and self._closed is None:
-            opened_at.dropped(self, _is_exiting())
+        store = cls(state, Partitions(state), Closing(state).wait)
+        store._dropping = Dropping(state, calling_place())
+        return store
 
-    # --- opening ----------------------------------------------------------------------------------
-
-    def _open(
-        self,
-        log_dirs: StrPath | Iterable[StrPath],
-        format_new: bool,
-        admin_socket: bool,
-        progress: Callable[[RecoveryProgress], None] | None,
-        clock: Clock | None,
-    ) -> None:
-        """Take possession of the log dirs and load what is in them."""
-        from logstore.store.admin.commands import register_all
-        from logstore.store.dirs.dropped_store import weakly
-        from logstore.store.dirs.membership import Membership
-        from logstore.store.dirs.watchdog import Watchdog
-        from logstore.store.start import preload  # noqa: F401 - what is needed later, now
-        from logstore.store.start.identity import resolve
-        from logstore.store.start.open_dirs import open_log_dirs
-        from logstore.store.upkeep.purge import purge_in_order
-
-        register_all(self.admin, self)
-        began = time.monotonic()
-        patience_seconds = self.patience_seconds
-        opened = open_log_dirs(
-            resolve(log_dirs, patience_seconds),
-            broker_id=self.config.broker_id,
-            format_new=format_new,
-            on_failure=weakly(self._log_dir_failed),
-            admin_socket=self.admin.choose_place() if admin_socket else None,
-            patience_seconds=patience_seconds,
-        )
-        self._environment = LogEnvironment(self.config, clock)
-        self._environment.owner = self
-        self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
-        self._membership = Membership(self._replicas, opened.roll, patience_seconds)
-        self._replicas.purge = partial(purge_in_order, self._replicas, self._keepers)
-        self._events.follow(self._replicas)
-        self._watchdog = Watchdog(
-            self._replicas,
-            self.config.log_dir_suspect_ms / 1000,
-            self._log_dir_hangs,
-            self._log_dir_answered,
-        )
-        try:
-            self._watchdog.start()
-            loader = self._load(opened, progress)
-            self.admin.listen()
-            self.recovery_report.seconds = time.monotonic() - began
-            keepers = [self._keep(log_dir) for log_dir in opened.good()]
-            for keeper in keepers:  # a keeper may use any other: all exist before the first starts
-                keeper.start()
-            for doomed in loader.purges:
-                self._replicas.purge(doomed)
-            self._is_armed = True
-            for log_dir in opened.log_dirs:
-                if log_dir.is_offline:
-                    self._log_dir_failed(log_dir)
-            self.admin.start()
-        except BaseException:
-            self._closed = "opening the store failed"
-            self._abandon()
-            raise
-
-    def _load(
-        self, opened: OpenedDirs, progress: Callable[[RecoveryProgress], None] | None
-    ) -> Loader:
-        from logstore.store.start.loader import Loader
-        from logstore.store.start.open_dirs import check_one_serves
-        from logstore.store.start.resurrected import tell
-
-        self.recovery_report.warnings += opened.warnings
-        loader = Loader(
-            self._replicas,
-            self._environment,
-            self.recovery_report,
-            threads_per_dir=self.config.num_recovery_threads_per_data_dir,
-            progress=progress,
-        )
-        loader.load()
-        tell(self._replicas, self.recovery_report)
-        check_one_serves(opened.log_dirs)
-        return loader
-
-    def _abandon(self) -> None:
-        """Release everything without writing to the disks, as after a crash."""
-        from logstore.store.dirs.parallel import in_time
-        from logstore.store.dirs.takeover import release_all
-
-        def close_all(log_dir: LogDir) -> None:
-            keeper = self._keepers.get(log_dir.path)
-            if keeper is not None:  # it may be about to remove a directory
-                keeper.join(None)
-            for log in self._replicas.on(log_dir):
-                with suppress(LogStoreError):
-                    log.close(flush=False)
-
-        self._is_armed, self._opened_at = False, None  # so nothing is left to be released
-        for keeper in self._keepers.values():
-            keeper.stop()
-        self.admin.stop()
-        self._watchdog.stop()
-        dirs, patience_seconds = self._replicas.log_dirs, self.patience_seconds
-        in_time(dirs, close_all, lambda d: d.path, patience_seconds, name="logstore-abandon")
-        release_all(dirs, patience_seconds)
+    @classmethod
+    def _of_view(cls, view: StoreView) -> Self:
+        return cls(view.state, view, view.close)
 
     # --- durability -------------------------------------------------------------------------------
 
@@ -285,42 +150,236 @@ class LogStore(StorePartitions):
         """
         from logstore.store.dirs.shutdown import flush_dirs
 
-        self._check_owner()
-        return flush_dirs(self._replicas)
+        return flush_dirs(self._state.owned().replicas)
 
-    def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Flush and close all logs, then the log dirs; closing twice is allowed.
+    # --- partitions -------------------------------------------------------------------------------
 
-        Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
-        hanging after `timeout` seconds. Their logs are recovered at the next start. A second call
-        returns the same, and completes a close that Ctrl-C interrupted.
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        log_dir: StrPath | None = None,
+        config: LogConfig | None = None,
+        is_new: bool = False,
+        exist_ok: bool = False,
+        topic_id: bytes | str | None = None,
+    ) -> Log:
+        """Create a partition, on the disk with the most space unless `log_dir` is given.
+
+        Args:
+            config: stored with the partition; the store's `log_config` if None.
+            is_new: the partition is known not to exist, so it is created even while a log dir that
+                might hold it is offline (KIP-112).
+            exist_ok: give the log that is there, wherever it is; a `config` and a `topic_id` have
+                to equal its own.
+            topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
+                Kafka writes it. Partitions of one topic may share it. A random one if None.
 
         Raises:
-            LogDirOfflineError: a log dir failed during this call; the others are closed in order.
-                Only the first call raises it.
+            ValueError: the topic id is wrong, or a partition of another topic has it.
+            PartitionExistsError: it is there already, or has another configuration.
+            LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
+            LogDirFullError: every disk is full.
         """
-        timeout = timeout_of(timeout)
-        # After an opening that failed nothing is open; in a forked child everything is the
-        # parent's.
-        return self._closing.wait(self, timeout) if self._closed in (None, CLOSED) else ()
+        return partition_changes.create(
+            self._state.owned(),
+            topic,
+            partition,
+            log_dir=log_dir,
+            config=config,
+            is_new=is_new,
+            exist_ok=exist_ok,
+            topic_id=topic_id,
+        )
 
-    def __enter__(self) -> Self:
-        """Give the store itself; raises LogClosedError if it is closed."""
-        self._check()
-        return self
-
-    def __exit__(
+    def create_topic(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the store; an error of the close does not hide an earlier one."""
-        try:
-            self.close()
-        except LogStoreError as failure:
-            if error is None:
-                raise
-            from logstore.store.upkeep.keeper import warn
+        topic: str,
+        partitions: int,
+        *,
+        config: LogConfig | None = None,
+        exist_ok: bool = False,
+    ) -> list[Log]:
+        """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
 
-            warn("closing the store failed: %s", failure)
+        They share their syncs, many are created much faster than one by one. All are durable on
+        return. Each is created or not, also after a crash; an error in between leaves those before
+        it, and `exist_ok=True` continues later.
+
+        Args:
+            partitions: how many, at least 1.
+            config: stored with each new partition; the store's `log_config` if None.
+            exist_ok: give the logs of those that are there, wherever they are, and create the
+                others; a `config` has to equal that of each.
+
+        Returns:
+            The logs, in order of their partition.
+
+        Raises:
+            PartitionExistsError: one is there already, or has another configuration; nothing was
+                created.
+            LogDirOfflineError: one may be on a log dir that is offline, or no log dir works.
+            LogDirFullError: every disk is full.
+        """
+        return partition_changes.create_topic(
+            self._state.owned(), topic, partitions, config=config, exist_ok=exist_ok
+        )
+
+    def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
+        """Change the configuration of a partition while it is in use; durable on return.
+
+        The change is all or nothing, also after a crash. The next append sees it, and the next
+        check of retention. Appends wait meanwhile for one write to the disk; a batch that was
+        encoded before is stored as it is. A change of `record_format` begins a new segment at the
+        next append; the records before it keep their layout.
+
+        Args:
+            changes: values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`; sizes in bytes,
+                durations in ms, or text with a unit. None resets a key to the store's default
+                (`StoreConfig.log_config`); -1 means no limit.
+
+        Returns:
+            The new configuration, which `Log.config` gives from now on.
+
+        Raises:
+            TypeError: a key is unknown (the error names the nearest one), or a value is of the
+                wrong type.
+            ValueError: a value is out of range, or two values do not fit together.
+            UnknownPartitionError: there is no such partition.
+            LogDirFullError: retriable; the old configuration stays in force.
+            LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
+                an append does.
+            UnsupportedFormatError: a library that the new configuration needs is not installed.
+        """
+        return partition_changes.set_config(self._state.owned(), topic, partition, changes)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition; its files are removed in the background.
+
+        Raises:
+            UnknownPartitionError: there is none.
+            LogDirOfflineError: its log dir is offline; nothing is deleted.
+        """
+        partition_changes.delete(self._state.owned(), topic, partition)
+
+    def promote(self, topic: str, partition: int) -> bool:
+        """Make an incomplete replica whole, durably; the records that it lacks are given up.
+
+        A replica that is whole already is unchanged, and the result is False.
+
+        Raises:
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
+            LogDirFullError: retriable; it stays incomplete.
+        """
+        return partition_changes.promote(self._state.owned(), topic, partition)
+
+    def repair(self, topic: str, partition: int) -> RepairReport:
+        """Take damaged bytes out of a log (kept as `*.quarantine`) to make it writable again."""
+        return partition_changes.repair(self._state.owned(), topic, partition)
+
+    # --- log dirs ---------------------------------------------------------------------------------
+
+    def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
+        """Take a further log dir into the store, or one of its own that was missing.
+
+        Args:
+            format_new: give an identity to a directory without one; with False it is refused.
+
+        Raises:
+            LogDirIdentityError: it is foreign, the same as another one, or new although a disk that
+                /etc/fstab names is not mounted.
+            LogDirLockedError: another process has it open.
+            LogDirOfflineError: its disk failed on the way; the store is unchanged.
+            LogDirError: retriable: this process is short of descriptors or memory.
+        """
+        return dir_changes.add(self._state.owned(), path, format_new=format_new)
+
+    def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
+        """Bring an offline log dir back, with its replicas, while the others serve.
+
+        Args:
+            format_new: the disk was replaced by an empty one, which takes its place. What the old
+                disk held is lost, unless it is elsewhere; `lost` of the report names it.
+
+        Raises:
+            LogDirIdentityError: the directory there is not this log dir.
+            LogDirOfflineError: it does not work yet.
+            DuplicateLogError: a copy that comes back outranks an open one; everything else serves.
+        """
+        return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
+
+    def take_offline(self, path: StrPath) -> None:
+        """Flush a log dir and release it, so that its disk can be unmounted; see `reopen_dir`."""
+        dir_changes.take_offline(self._state.owned(), path)
+
+    def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
+        """Take a log dir out of the store, durably; returns the replicas that are lost with it.
+
+        Args:
+            path: of the log dir; for a missing log dir, its last path or its directory id.
+            lost: its disk is gone for good, with everything on it (KIP-112, scenario 4). Otherwise
+                it must hold nothing that is still needed.
+
+        Raises:
+            LogDirError: it holds replicas, or deletions that other dirs have not learned yet; or it
+                serves although `lost` is given; or it is the only log dir; or it is missing, and
+                its path does not identify it.
+        """
+        return dir_changes.remove(self._state.owned(), path, lost=lost)
+
+    def cordon(self, path: StrPath) -> None:
+        """Place no new replicas on a log dir until `uncordon`, also after restarts."""
+        dir_changes.cordon(self._state.owned(), path, True)
+
+    def uncordon(self, path: StrPath) -> None:
+        """Allow new replicas on a log dir again."""
+        dir_changes.cordon(self._state.owned(), path, False)
+
+    def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
+        """Remember where a partition is to be created later (KIP-113), also after restarts.
+
+        Args:
+            path: None withdraws the last preference.
+
+        Raises:
+            PartitionExistsError: the partition exists already; move it.
+        """
+        dir_changes.prefer(self._state.owned(), topic, partition, path)
+
+    # --- listeners --------------------------------------------------------------------------------
+
+    def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
+        """Call a function for each event of the store: log dirs, and replicas as wholes.
+
+        Each event is delivered once, and all in order, by a thread of the listener's own. The
+        function may block: events wait for it, without a bound, and none is dropped. What it raises
+        is logged. Nothing is reported before this call: after it, look at `describe_dirs`. A close
+        waits up to 5 s, or its timeout, for the last events. Adding it again changes nothing.
+
+        Raises:
+            LogDirError: retriable; the process can have no further thread.
+        """
+        function(listener, "listener")
+        self._state.owned().events.add(listener, self.log_dirs[0])
+
+    def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
+        """Call a listener no more, not even for events that wait; twice is fine.
+
+        A call that runs in its thread may still end.
+        """
+        function(listener, "listener")
+        self._state.events.remove(listener)
+
+    def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function once, before the store closes its logs; the newest is called first.
+
+        The store still serves then, and `close` waits for the function. What it raises is logged,
+        and the store is closed nevertheless. If the store is dropped without a close, it is not
+        called.
+
+        Returns:
+            A function that withdraws the callback; calling it twice is fine.
+        """
+        function(callback, "callback")
+        return self._state.owned().host.on_close(callback)

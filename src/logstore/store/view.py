@@ -1,5 +1,9 @@
 """Read a store that another process may own, without a lock, a thread or a write.
 
+    StoreView     which partitions there are, and their logs; opened again if they changed
+    StoreDirs     lists the log dirs of a store, and opens a log in them; those of a Kafka broker
+                  are in `kafka/broker_view`
+
 The start-up table is applied without its changes: what it would open is readable, nothing else is
 done. The log dirs are listed again if a partition is not found and when the store is iterated over,
 so partitions that the owner creates and deletes appear and disappear.
@@ -12,135 +16,93 @@ import threading
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import NamedTuple, Protocol, cast
 
-from logstore.arguments import timeout_of
+from logstore.arguments import StrPath
+from logstore.config import StoreConfig
 from logstore.disk import files
-from logstore.disk.calls import SYNCING
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
-from logstore.errors import (
-    LogStoreError,
-    ReadOnlyStoreError,
-    UnknownPartitionError,
-)
+from logstore.errors import LogStoreError, UnknownPartitionError
 from logstore.log import host
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
 from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
+from logstore.store.admin.admin import Admin
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
+from logstore.store.dirs.dir_failures import DirFailures, FailureCallback
+from logstore.store.partitions import Partitions
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
 from logstore.store.start import resurrected
+from logstore.store.start.fork import watch
 from logstore.store.start.identity import resolve
 from logstore.store.start.listing import LISTINGS_MAX, list_at_rest, list_log_dir
 from logstore.store.start.open_dirs import check_one_serves, view_log_dirs
 from logstore.store.start.replica_facts import complete
 from logstore.store.start.startup_table import Act, ReplicaFacts, decide
-from logstore.store.store import LogStore, StrPath
+from logstore.store.state import CLOSED, StoreState, patience_of
 
 Inode = tuple[int, int]
 
 
-class LogStoreView(LogStore):
-    """A store opened with `read_only=True`."""
+class Found(NamedTuple):
+    """What a listing found: the replicas that can be opened, and those that are offline."""
 
-    def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
-        """Read the log dirs and list what is in them."""
-        patience_seconds = SYNCING * self.config.log_dir_suspect_ms / 1000
-        opened = view_log_dirs(
-            resolve(log_dirs, patience_seconds),
-            on_failure=self._log_dir_failed,
-            patience_seconds=patience_seconds,
-        )
-        self._environment = LogEnvironment(self.config, clock)
-        self._replicas = Replicas(opened.log_dirs, opened.missing_ids)
+    seen: dict[TopicPartition, ReplicaFacts]
+    offline: dict[TopicPartition, OfflineReplica]
+
+
+class ViewedDirs(Protocol):
+    """Log dirs that another process may write."""
+
+    def look(self, before: Collection[ReplicaFacts]) -> Found:
+        """List them; for one that is offline, keep what was found before."""
+
+    def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
+        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
+
+
+class StoreView(Partitions):
+    """The partitions that a reader finds in log dirs that another process may own.
+
+    Threads: `_listing` is held as the log dirs are listed, and as a log is opened. `_seen` is
+    replaced as a whole, so lookups take no lock.
+    """
+
+    def __init__(self, state: StoreState, dirs: ViewedDirs) -> None:
+        super().__init__(state)
+        self.state = state
+        self._dirs = dirs
+        self._replicas = state.replicas
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
         self._inodes: dict[TopicPartition, Inode] = {}
-        # Replicas of which only one copy was found at the last listing.
-        self._alone: set[TopicPartition] = set()
         self._listing = threading.Lock()
-        for log_dir in opened.log_dirs:
-            if not log_dir.is_offline:
-                with suppress(OSError):  # the listing meets the same error and reports it
-                    log_dir.load_settings()
-        self._refresh()
-        check_one_serves(opened.log_dirs)
-        report = self.recovery_report
-        report.warnings += opened.warnings
-        for log_dir in opened.log_dirs:
+
+    def refresh(self) -> None:
+        """List the log dirs again; drop each log that is gone or was replaced."""
+        self._state.check()
+        with self._listing:
+            self._take(self._dirs.look(self._seen.values()))
+
+    def _take(self, found: Found) -> None:
+        """Drop the opened logs that changed, and keep the new listing."""
+        for key in list(self._replicas.opened):
+            if found.seen.get(key) != self._seen.get(key):
+                self._drop(key)
+        self._seen, self._replicas.offline = found
+
+    def report(self) -> None:
+        """Report the log dirs and the replicas that are offline, at the end of the opening."""
+        report = self.state.recovery_report
+        for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:
                 report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
         for key, replica in self._replicas.offline.items():
             report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
-        self._is_armed = True
-
-    # --- partitions -------------------------------------------------------------------------------
-
-    def _refresh(self) -> None:
-        """List the log dirs again; drop each log that is gone or was replaced."""
-        with self._listing:
-            self._list_again()
-
-    def _list_again(self) -> None:
-        found = list_at_rest(self._replicas.log_dirs, self._list_all)
-        seen: dict[TopicPartition, ReplicaFacts] = {}
-        offline: dict[TopicPartition, OfflineReplica] = {}
-        moves: dict[TopicPartition, MoveFound] = {}
-        alone: set[TopicPartition] = set()
-        found = complete(found, self._replicas.log_dirs, self._environment)
-        for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
-            key, first = decision.topic_partition, decision.replicas[0]
-            if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
-                seen[key] = first
-                alone |= {key} if len(decision.replicas) == 1 else set()
-            elif decision.act is Act.OFFLINE:
-                log_dir = self._replicas.dir_of(first.log_dir)
-                offline[key] = OfflineReplica(decision.error(), log_dir)
-            elif decision.act is Act.RESUME:
-                log_dir = self._replicas.dir_of(first.log_dir)
-                moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
-        self._take(seen, offline)
-        self._replicas.moves, self._alone = moves, alone
-        self._look_for_absent()
-
-    def _take(
-        self,
-        seen: dict[TopicPartition, ReplicaFacts],
-        offline: dict[TopicPartition, OfflineReplica],
-    ) -> None:
-        """Drop the opened logs that changed, and keep the new listing."""
-        for key in list(self._replicas.opened):
-            if seen.get(key) != self._seen.get(key):
-                self._drop(key)
-        self._seen, self._replicas.offline = seen, offline
-
-    def _list_all(self) -> list[ReplicaFacts]:
-        """List each log dir; for one that is offline, give its last listing."""
-        found: list[ReplicaFacts] = []
-        for log_dir in self._replicas.log_dirs:
-            if not log_dir.is_offline:
-                try:
-                    log_dir.check_place()
-                    found += list_log_dir(log_dir).replicas
-                    log_dir.checkpoints.load()
-                    log_dir.refresh_usage()
-                    continue
-                except OSError as error:
-                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
-            found += [facts for facts in self._seen.values() if facts.log_dir == log_dir.path]
-        return found
-
-    def _look_for_absent(self) -> None:
-        """Learn from the catalogs of the good log dirs what the other dirs hold."""
-        self._replicas.catalog = Catalog()
-        if self._replicas.is_a_dir_bad():
-            good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
-            self._replicas.catalog.load(good, is_a_dir_bad=True)
-            self._replicas.catalog.is_known = False  # the owner may know more than it has written
 
     def _drop(self, key: TopicPartition) -> None:
         """Forget an opened log; its readers continue with the files that they have open."""
@@ -149,13 +111,13 @@ class LogStoreView(LogStore):
 
     def log(self, topic: str, partition: int) -> Log:
         """Find a partition's log, for reading."""
-        self._check()
+        self._state.check()
         key = partition_named(topic, partition)
         log = self._find(key)
         for _ in range(LISTINGS_MAX):
             if log is not None:
                 return log
-            self._refresh()
+            self.refresh()
             log = self._find(key)
             if key not in self._seen:
                 break  # else it was there a moment ago: a move is swapping it
@@ -186,7 +148,7 @@ class LogStoreView(LogStore):
                 return replica.log
             self._drop(key)
             try:
-                log = self._open_log(log_dir, facts)
+                log = self._dirs.open_log(log_dir, facts)
             except UnknownPartitionError:
                 return None
             except OSError as error:
@@ -203,43 +165,26 @@ class LogStoreView(LogStore):
         except UnknownPartitionError:
             return None
 
-    def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
-        checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
-        # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
-        start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
-        checkpointed = Checkpointed(None, start, topic_ids)
-        log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
-        if key in self._alone:
-            resurrected.judge(self._replicas, key, cast(Log, log))
-        return cast(Log, log)
-
     def __contains__(self, key: object) -> bool:
-        """Check whether a partition exists now."""
-        self._check()
+        self._state.check()
         key = key_or_none(key)
         if key is None:
             return False
         if key in self._seen or key in self._replicas:
             return True
-        self._refresh()
+        self.refresh()
         return key in self._seen or key in self._replicas
 
-    def __len__(self) -> int:
-        """Count the partitions that exist now, offline ones included."""
-        return len(list(iter(self)))
+    def known(self) -> list[TopicPartition]:
+        """List the known partitions in order, offline ones included, without touching the disks."""
+        return sorted(self._known())
 
-    def __iter__(self) -> Any:
-        """Iterate over the partitions that exist now, offline ones included, in order."""
-        self._check()
-        self._refresh()
-        return iter(sorted(self._known()))
+    def known_count(self) -> int:
+        """Count the known partitions, without touching the disks."""
+        return len(self._known())
 
     def _known(self) -> set[TopicPartition]:
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
-
-    def _count(self) -> int:
-        return len(self._known())
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
         """Describe one log dir; its logs are opened, because only they know their sizes."""
@@ -251,18 +196,112 @@ class LogStoreView(LogStore):
                     self._replicas.offline[key] = OfflineReplica(error, log_dir)
         return super()._describe(log_dir, topics)
 
-    # --- what only the owner may do ---------------------------------------------------------------
-
-    def _check_owner(self) -> None:
-        self._check()
-        raise ReadOnlyStoreError(path=self.log_dirs[0])
-
-    def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Release all descriptors."""
-        timeout_of(timeout)
-        if self._closed is None:
-            self._closed = "the store was closed"
-            self._is_armed = False
+    def close(self, timeout: float | None) -> tuple[str, ...]:
+        """Release all descriptors; nothing is written, so nothing is waited for."""
+        if self._state.closed is None:
+            self._state.closed = CLOSED
+            self._state.failures.disarm()
             for replica in list(self._replicas.opened.values()):
                 replica.log.close()
         return ()
+
+
+class StoreDirs:
+    """The log dirs of a store, as a reader sees them: what the start-up table would open.
+
+    Threads: the view lists in one thread at a time, and opens in none meanwhile.
+    """
+
+    def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
+        self._replicas = replicas
+        self._environment = environment
+        # Replicas of which only one copy was found at the last listing.
+        self._alone: set[TopicPartition] = set()
+
+    def look(self, before: Collection[ReplicaFacts]) -> Found:
+        """List the log dirs; for one that is offline, keep what was found before."""
+        found = list_at_rest(self._replicas.log_dirs, partial(self._list_all, before))
+        seen: dict[TopicPartition, ReplicaFacts] = {}
+        offline: dict[TopicPartition, OfflineReplica] = {}
+        moves: dict[TopicPartition, MoveFound] = {}
+        alone: set[TopicPartition] = set()
+        found = complete(found, self._replicas.log_dirs, self._environment)
+        for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
+            key, first = decision.topic_partition, decision.replicas[0]
+            if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
+                seen[key] = first
+                alone |= {key} if len(decision.replicas) == 1 else set()
+            elif decision.act is Act.OFFLINE:
+                log_dir = self._replicas.dir_of(first.log_dir)
+                offline[key] = OfflineReplica(decision.error(), log_dir)
+            elif decision.act is Act.RESUME:
+                log_dir = self._replicas.dir_of(first.log_dir)
+                moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
+        self._replicas.moves, self._alone = moves, alone
+        self._look_for_absent()
+        return Found(seen, offline)
+
+    def _list_all(self, before: Collection[ReplicaFacts]) -> list[ReplicaFacts]:
+        """List each log dir; for one that is offline, give its last listing."""
+        found: list[ReplicaFacts] = []
+        for log_dir in self._replicas.log_dirs:
+            if not log_dir.is_offline:
+                try:
+                    log_dir.check_place()
+                    found += list_log_dir(log_dir).replicas
+                    log_dir.checkpoints.load()
+                    log_dir.refresh_usage()
+                    continue
+                except OSError as error:
+                    log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
+            found += [facts for facts in before if facts.log_dir == log_dir.path]
+        return found
+
+    def _look_for_absent(self) -> None:
+        """Learn from the catalogs of the good log dirs what the other dirs hold."""
+        self._replicas.catalog = Catalog()
+        if self._replicas.is_a_dir_bad():
+            good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
+            self._replicas.catalog.load(good, is_a_dir_bad=True)
+            self._replicas.catalog.is_known = False  # the owner may know more than it has written
+
+    def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
+        """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
+        checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
+        # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
+        start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
+        checkpointed = Checkpointed(None, start, topic_ids)
+        log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
+        if key in self._alone:
+            resurrected.judge(self._replicas, key, cast(Log, log))
+        return cast(Log, log)
+
+
+def open_view(
+    log_dirs: StrPath | Iterable[StrPath],
+    config: StoreConfig,
+    clock: Clock | None,
+    on_log_dir_failure: FailureCallback | None,
+) -> StoreView:
+    """Read the log dirs of a store and list what is in them; see `LogStore.open`."""
+    failures = DirFailures(on_log_dir_failure, {})
+    opened = view_log_dirs(
+        resolve(log_dirs, patience_of(config)),
+        on_failure=failures.failed,
+        patience_seconds=patience_of(config),
+    )
+    replicas = Replicas(opened.log_dirs, opened.missing_ids)
+    environment = LogEnvironment(config, clock)
+    state = StoreState(config, environment, replicas, failures, Admin(), {})
+    watch(state)
+    view = StoreView(state, StoreDirs(replicas, environment))
+    for log_dir in opened.log_dirs:
+        if not log_dir.is_offline:
+            with suppress(OSError):  # the listing meets the same error and reports it
+                log_dir.load_settings()
+    view.refresh()
+    check_one_serves(opened.log_dirs)
+    state.recovery_report.warnings += opened.warnings
+    view.report()
+    failures.arm(replicas)
+    return view

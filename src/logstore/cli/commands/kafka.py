@@ -37,7 +37,6 @@ from logstore.format import layouts
 from logstore.format.compression import CODEC_NAMES
 from logstore.log.log import Log
 from logstore.store.kafka.broker_listing import read_meta
-from logstore.store.kafka.broker_view import KafkaStoreView
 from logstore.units import format_count
 
 LS_COLUMNS = [
@@ -50,10 +49,9 @@ LS_COLUMNS = [
 
 
 @contextmanager
-def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[KafkaStoreView]:
+def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
     """Open the log dirs of a broker, and print warnings about them on stderr."""
     with LogStore.open_kafka(named_log_dirs(log_dirs)) as store:
-        assert isinstance(store, KafkaStoreView)
         for warning in store.recovery_report.warnings:
             note(f"warning: {warning}")
         for bad in store.recovery_report.offline_dirs:
@@ -182,7 +180,7 @@ def verify(
     with kafka_store(log_dirs) as store:
         names = partitions_of(store, topic, partition)
         rows = verify_rows(store, names)
-        rows += [failure_row("-", None, *damage) for damage in store.damaged_files]
+        rows += [failure_row("-", None, *damage) for damage in store.recovery_report.damaged_files]
     print_problems(ctx, store, names, rows, output_format)
 
 

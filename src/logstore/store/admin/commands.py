@@ -1,4 +1,4 @@
-"""Define the commands that every store has: its methods, with JSON's types.
+"""Define the commands that every store has: what `LogStore` does, with JSON's types.
 
 A request's keys, other than the command's name, are the arguments of the function; an unknown key
 is a TypeError.
@@ -13,10 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from logstore.config import LogConfig
+from logstore.store.dirs import dir_changes
+from logstore.store.partitions import Partitions
+from logstore.store.topics import partition_changes
 
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin, Arguments, Request
-    from logstore.store.partitions import StorePartitions
+    from logstore.store.state import OwnerState
 
 Row = dict[str, Any]
 
@@ -24,25 +27,25 @@ Row = dict[str, Any]
 ELSEWHERE = {"move.": "mover.registration"}
 
 
-def ping(store: StorePartitions) -> Row:
+def ping(state: OwnerState) -> Row:
     """Give the identity of the process that answers."""
-    return {"pid": os.getpid(), "log_dirs": list(store.log_dirs)}
+    return {"pid": os.getpid(), "log_dirs": list(state.log_dirs)}
 
 
 def describe_dirs(
-    store: StorePartitions, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
+    state: OwnerState, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
 ) -> Row:
     """Give KIP-113's document."""
-    return store.describe_dirs(log_dirs, topics).to_dict()
+    return Partitions(state).describe_dirs(log_dirs, topics).to_dict()
 
 
-def metrics(store: StorePartitions) -> Row:
+def metrics(state: OwnerState) -> Row:
     """Give the gauges."""
-    return store.metrics().to_dict()
+    return Partitions(state).metrics().to_dict()
 
 
 def create(
-    store: StorePartitions,
+    state: OwnerState,
     topic: str,
     partition: int,
     log_dir: str | None = None,
@@ -52,16 +55,22 @@ def create(
 ) -> Row:
     """Create a partition and say where it is."""
     settings = None if config is None else LogConfig(**config)
-    existed = (topic, partition) in store
-    log = store.create(
-        topic, partition, log_dir=log_dir, config=settings, is_new=is_new, exist_ok=exist_ok
+    existed = (topic, partition) in state.replicas
+    log = partition_changes.create(
+        state,
+        topic,
+        partition,
+        log_dir=log_dir,
+        config=settings,
+        is_new=is_new,
+        exist_ok=exist_ok,
     )
     row: Row = {"topic": topic, "partition": partition, "log_dir": log.log_dir}
     return row | {"existed": True} if existed else row
 
 
 def create_topic(
-    store: StorePartitions,
+    state: OwnerState,
     topic: str,
     partitions: int,
     config: Row | None = None,
@@ -69,8 +78,10 @@ def create_topic(
 ) -> Row:
     """Create partitions 0 to `partitions` - 1 of a topic and say where they are."""
     settings = None if config is None else LogConfig(**config)
-    known = {key.partition for key in store if key.topic == topic}
-    logs = store.create_topic(topic, partitions, config=settings, exist_ok=exist_ok)
+    known = {key.partition for key in state.replicas.names() if key.topic == topic}
+    logs = partition_changes.create_topic(
+        state, topic, partitions, config=settings, exist_ok=exist_ok
+    )
     rows: list[Row] = []
     for log in logs:
         row: Row = {"topic": topic, "partition": log.partition, "log_dir": log.log_dir}
@@ -78,22 +89,22 @@ def create_topic(
     return {"partitions": rows}
 
 
-def set_config(store: StorePartitions, topic: str, partition: int, changes: Row) -> Row:
+def set_config(state: OwnerState, topic: str, partition: int, changes: Row) -> Row:
     """Change the configuration of a partition and give the old one and the new one."""
-    old = store.log(topic, partition).config
-    new = store.set_config(topic, partition, changes)
+    old = state.replicas.lookup(topic, partition).log.config
+    new = partition_changes.set_config(state, topic, partition, changes)
     return {"topic": topic, "partition": partition, "old": old.to_dict(), "new": new.to_dict()}
 
 
-def delete(store: StorePartitions, topic: str, partition: int) -> Row:
+def delete(state: OwnerState, topic: str, partition: int) -> Row:
     """Delete a partition."""
-    store.delete(topic, partition)
+    partition_changes.delete(state, topic, partition)
     return {"topic": topic, "partition": partition}
 
 
-def repair(store: StorePartitions, topic: str, partition: int) -> Row:
+def repair(state: OwnerState, topic: str, partition: int) -> Row:
     """Repair a partition and say what was taken out of it."""
-    report = store.repair(topic, partition)
+    report = partition_changes.repair(state, topic, partition)
     return {
         "topic": topic,
         "partition": partition,
@@ -103,54 +114,52 @@ def repair(store: StorePartitions, topic: str, partition: int) -> Row:
     }
 
 
-def add_dir(store: StorePartitions, path: str, format_new: bool = True) -> Row:
+def add_dir(state: OwnerState, path: str, format_new: bool = True) -> Row:
     """Take a further log dir into the store."""
-    return {"path": path, "report": str(store.add_dir(path, format_new=format_new))}
+    return {"path": path, "report": str(dir_changes.add(state, path, format_new=format_new))}
 
 
 def reopen_dir(
-    store: StorePartitions, path: str, format_new: bool = False, may_lose: bool = False
+    state: OwnerState, path: str, format_new: bool = False, may_lose: bool = False
 ) -> Row:
     """Bring an offline log dir back; name the replicas that are lost if its disk was replaced."""
-    report = store._reopen_dir(path, format_new=format_new, may_lose=may_lose)
+    report = dir_changes.reopen(state, path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
 
-def take_offline(store: StorePartitions, path: str) -> Row:
+def take_offline(state: OwnerState, path: str) -> Row:
     """Flush a log dir and release it."""
-    store.take_offline(path)
+    dir_changes.take_offline(state, path)
     return {"path": path}
 
 
-def remove_dir(
-    store: StorePartitions, path: str, lost: bool = False, may_lose: bool = False
-) -> Row:
+def remove_dir(state: OwnerState, path: str, lost: bool = False, may_lose: bool = False) -> Row:
     """Take a log dir out of the store and name the replicas that are lost with it."""
-    gone = store._remove_dir(path, lost=lost, may_lose=may_lose)
+    gone = dir_changes.remove(state, path, lost=lost, may_lose=may_lose)
     return {"path": path, "lost": [list(key) for key in gone]}
 
 
-def cordon(store: StorePartitions, path: str) -> Row:
+def cordon(state: OwnerState, path: str) -> Row:
     """Place no new replicas on a log dir."""
-    store.cordon(path)
+    dir_changes.cordon(state, path, True)
     return {"path": path}
 
 
-def uncordon(store: StorePartitions, path: str) -> Row:
+def uncordon(state: OwnerState, path: str) -> Row:
     """Allow new replicas on a log dir again."""
-    store.uncordon(path)
+    dir_changes.cordon(state, path, False)
     return {"path": path}
 
 
-def prefer_dir(store: StorePartitions, topic: str, partition: int, path: str | None) -> Row:
+def prefer_dir(state: OwnerState, topic: str, partition: int, path: str | None) -> Row:
     """Remember where a partition is to be created, or withdraw that."""
-    store.prefer_dir(topic, partition, path)
+    dir_changes.prefer(state, topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 
 
-def promote(store: StorePartitions, topic: str, partition: int) -> Row:
+def promote(state: OwnerState, topic: str, partition: int) -> Row:
     """Make an incomplete replica the live one, and say whether it was incomplete."""
-    was_incomplete = store.promote(topic, partition)
+    was_incomplete = partition_changes.promote(state, topic, partition)
     return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
 
 
@@ -161,21 +170,27 @@ SLOW: tuple[Callable[..., Row], ...] = (
 )  # fmt: skip
 
 
-def register_all(admin: Admin, store: StorePartitions) -> None:
-    """Give a store its commands."""
+def register_all(admin: Admin, state: OwnerState, store: object) -> None:
+    """Give a store its commands.
+
+    Args:
+        store: the `LogStore`, for the commands of other packages.
+    """
     for function in (*QUICK, *SLOW):
         admin.register(
-            function.__name__, partial(_call, function, store), is_quick=function in QUICK
+            function.__name__, partial(_call, function, state), is_quick=function in QUICK
         )
     for prefix, module in ELSEWHERE.items():
         admin.register_elsewhere(prefix, partial(_load, module, store))
 
 
-def _load(module: str, store: StorePartitions) -> None:
+def _load(module: str, store: object) -> None:
     importlib.import_module(module).commands_of(store)
 
 
 def _call(
-    function: Callable[..., Row], store: StorePartitions, arguments: Arguments, request: Request
+    function: Callable[..., Row], state: OwnerState, arguments: Arguments, request: Request
 ) -> Row:
-    return function(store, **arguments)
+    if function is not ping:  # a store that is being closed still says who it is
+        state.check()
+    return function(state, **arguments)

@@ -1,1 +1,1 @@
-"""Follow the log dirs of a running store: join, fail, hang, slow down, return, close."""
+"""Change and follow the log dirs of a running store: join, fail, hang, return, close."""

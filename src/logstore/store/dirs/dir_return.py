@@ -24,17 +24,18 @@ from logstore.store.dirs.dropped_store import weakly
 from logstore.store.dirs.lost_dirs import refuse_loss, replicas_of
 from logstore.store.recovery_report import RecoveryReport
 from logstore.store.replicas import last_at
+from logstore.store.start.loader import Loader
 from logstore.store.start.refusals import missing_remedy
 from logstore.store.upkeep.events import StoreEvent, StoreEventKind
 from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
 from logstore.units import format_count
 
 if TYPE_CHECKING:
-    from logstore.store.dir_failures import StoreFailures
     from logstore.store.dirs.membership import Admission
+    from logstore.store.state import OwnerState
 
 
-def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
+def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
     """Take possession of a log dir, load what is in it, and look after it from now on.
 
     Raises:
@@ -42,54 +43,59 @@ def bring_in(store: StoreFailures, admission: Admission) -> RecoveryReport:
         LogDirOfflineError: its disk failed on the way; the store is unchanged.
         DuplicateLogError: a copy in it outranks one that is open; the rest of the dir serves.
     """
-    _wait_until_quiet(store, admission.path)
+    _wait_until_quiet(state, admission.path)
     log_dir = LogDir(admission.path)
     log_dir.is_back = True
-    before = store._replicas.find_dir(admission.path)
+    before = state.replicas.find_dir(admission.path)
     if before is not None and before.directory_id == admission.directory_id:
         log_dir.generation.hold(before.generation)
-    replicas, report = store._replicas, RecoveryReport()
+    replicas, report = state.replicas, RecoveryReport()
     try:
-        _take_possession(store, admission, log_dir)
+        _take_possession(state, admission, log_dir)
         replicas.put_dir(log_dir)
-        log_dir.report_to(weakly(store._log_dir_failed))
-        store._events.watch(log_dir)
+        log_dir.report_to(weakly(state.failures.failed))
+        state.events.watch(log_dir)
         if log_dir.is_offline:  # it failed before any observer heard of failures
-            store._log_dir_failed(log_dir)
-        store._membership.note_missing()
-        loader = store._loader(report)
+            state.failures.failed(log_dir)
+        state.membership.note_missing()
+        loader = Loader(
+            replicas,
+            state.environment,
+            report,
+            threads_per_dir=state.config.num_recovery_threads_per_data_dir,
+        )
         loader.load_dir(log_dir)
         log_dir.check()
-        store._keep(log_dir).start()
+        state.keep(log_dir).start()
         replicas.returning.discard(log_dir)
         forget_postponed(replicas, loader.purges)
         for doomed in loader.purges:
             replicas.purge(doomed)
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
-        store._events.post(StoreEvent(kind, log_dir.path))
-        store._log_dir_answered()
+        state.events.post(StoreEvent(kind, log_dir.path))
+        state.host.answered()
     # Ctrl-C too: otherwise the dir would serve with half of its logs
     except BaseException as error:
-        _break_off(store, log_dir, error)
+        _break_off(state, log_dir, error)
         raise
     for entry in report.offline:
         if isinstance(entry.error, DuplicateLogError):
             raise entry.error
-    report.warnings += still_missing(store)
+    report.warnings += still_missing(state)
     return report
 
 
-def still_missing(store: StoreFailures) -> Iterator[str]:
+def still_missing(state: OwnerState) -> Iterator[str]:
     """Describe each log dir that the store misses, and its replicas."""
-    for id_ in store._replicas.missing_ids:
-        held = store._replicas.catalog.on(id_)
+    for id_ in state.replicas.missing_ids:
+        held = state.replicas.catalog.on(id_)
         names = f", with {', '.join(map(str, held))}" if held else ""
-        path = last_at(store._replicas.last_path_of(id_))
+        path = last_at(state.replicas.last_path_of(id_))
         yield f"log dir {id_}{path} is still missing{names}: {missing_remedy(id_)}"
 
 
 def replace(
-    store: StoreFailures, old: LogDir, admission: Admission, *, may_lose: bool
+    state: OwnerState, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
     """Put an empty disk in the place of one that is gone, and name the replicas that it held.
 
@@ -98,10 +104,10 @@ def replace(
     """
     from logstore.store.upkeep.keeper import warn
 
-    held = replicas_of(store._replicas, admission.replaces, old)
+    held = replicas_of(state.replicas, admission.replaces, old)
     if not may_lose:
         refuse_loss(
-            store._replicas,
+            state.replicas,
             old.path,
             admission.replaces,
             held,
@@ -109,9 +115,9 @@ def replace(
             advice="Mount the old disk if it can be read; to give these replicas up: "
             f"logstore reopen {old.path} --format-new --yes",
         )
-    outlive_deletions(store._replicas, store._keepers, old)
-    report = bring_in(store, admission)
-    known = set(store._replicas.names())
+    outlive_deletions(state.replicas, state.keepers, old)
+    report = bring_in(state, admission)
+    known = set(state.replicas.names())
     report.lost += [key for key in held if key not in known]
     if report.lost:
         names = ", ".join(map(str, report.lost))
@@ -119,27 +125,27 @@ def replace(
     return report
 
 
-def _break_off(store: StoreFailures, log_dir: LogDir, error: BaseException) -> None:
+def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
     """Leave a log dir offline if bringing it in failed, or alone if the store does not have it."""
-    store._replicas.returning.discard(log_dir)
-    known = store._replicas.find_dir(log_dir.path)
+    state.replicas.returning.discard(log_dir)
+    known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
         log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
-        store._log_dir_failed(log_dir)
+        state.failures.failed(log_dir)
     elif not log_dir.is_offline:  # else the thread that failed or hangs gives it back itself
         log_dir.release()
     if known is None:
         log_dir.leave()
 
 
-def _take_possession(store: StoreFailures, admission: Admission, log_dir: LogDir) -> None:
+def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
     """Lock, begin, probe, and write the identity last; if this fails, the caller unlocks the dir.
 
     So the store lists no member that does not work. A step that hangs is abandoned: once its thread
     returns, it gives the lock back and does nothing else.
     """
-    log_dir.belong(store._membership.cluster_id, admission.directory_id)
-    log_dir.lock.admin_socket = store.admin.path
+    log_dir.belong(state.membership.cluster_id, admission.directory_id)
+    log_dir.lock.admin_socket = state.admin.path
     is_new, start_id = admission.is_new, new_id()
     steps: tuple[Callable[[LogDir], None], ...] = (
         partial(takeover.lock, is_new=is_new),
@@ -147,13 +153,13 @@ def _take_possession(store: StoreFailures, admission: Admission, log_dir: LogDir
         takeover.probe,
     )
     for step in steps:
-        takeover.each([log_dir], step, store.patience_seconds, when="as it is brought in")
+        takeover.each([log_dir], step, state.patience_seconds, when="as it is brought in")
         if log_dir.is_offline:
             raise takeover.does_not_work(log_dir.path, log_dir.offline_reason)
-    store._membership.join(log_dir, admission)
+    state.membership.join(log_dir, admission)
 
 
-def _wait_until_quiet(store: StoreFailures, path: str) -> None:
+def _wait_until_quiet(state: OwnerState, path: str) -> None:
     """Wait until no earlier call is under way to a log dir that does not serve.
 
     Such a call may still write at a place that a recovery has read already.
@@ -162,22 +168,22 @@ def _wait_until_quiet(store: StoreFailures, path: str) -> None:
         LogDirOfflineError: an earlier call hangs.
     """
     began = time.monotonic()
-    before = store._replicas.find_dir(path)
-    logs = [] if before is None else store._replicas.on(before)
+    before = state.replicas.find_dir(path)
+    logs = [] if before is None else state.replicas.on(before)
     while calls_to(path) or any(host.is_writing(log) for log in logs):
         seconds = longest_seconds(path)
         waited = awake_seconds(began, time.monotonic())
-        if max(seconds, waited) > store.patience_seconds:
+        if max(seconds, waited) > state.patience_seconds:
             reason = f"an earlier call to it has not returned for {seconds:.0f} s: it hangs"
             raise LogDirOfflineError(path=path, reason=reason)
         wait_awake(time.sleep, parallel.LOOK_SECONDS)
 
 
-def refuse_unless_empty(store: StoreFailures, log_dir: LogDir) -> None:
+def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
     """Raise LogDirError if something in a log dir is still needed; raises OSError too."""
     from logstore.store.start.listing import list_log_dir
 
-    replicas = store._replicas
+    replicas = state.replicas
     held = sorted(str(key) for key in replicas.names() if replicas.dir_holding(key) is log_dir)
     if held:
         reason = f"it holds {format_count(len(held), 'replica')}: {', '.join(held[:20])}"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec
 from weakref import WeakMethod
 
 if TYPE_CHECKING:
-    from logstore.store.state import StoreState
+    from logstore.store.state import OwnerState
 
 Arguments = ParamSpec("Arguments")
 DROPPED = "the store was dropped without a close"
@@ -36,13 +36,26 @@ class Place(NamedTuple):
     path: str
     line: int
 
-    def dropped(self, store: StoreState, is_exiting: bool) -> None:
-        """Handle a store that was opened here; uses no global that an exit may have cleared."""
+
+class Dropping:
+    """What is done if a store is dropped; the store itself must not be referred to.
+
+    Args:
+        opened_at: the line of the user's code that the warning names.
+    """
+
+    def __init__(self, state: OwnerState, opened_at: Place) -> None:
+        self._state = state
+        self._opened_at = opened_at
+
+    def dropped(self, *, is_exiting: bool) -> None:
+        """Handle an open store; while the process ends, globals may be gone."""
         if not is_exiting:
-            let_go(store, self)
+            let_go(self._state, self._opened_at)
             return
         with suppress(AttributeError, TypeError):  # so late in the exit that modules are gone
-            _warn(store, self, "was still open when the process ended: the next open recovers it")
+            text = "was still open when the process ended: the next open recovers it"
+            _warn(self._state, self._opened_at, text)
 
 
 def calling_place() -> Place:
@@ -67,28 +80,27 @@ def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
     return call
 
 
-def let_go(store: StoreState, opened_at: Place) -> None:
+def let_go(state: OwnerState, opened_at: Place) -> None:
     """Give the locks back, end the threads, then warn."""
-    log_dirs = store._replicas.log_dirs
-    store._closed, store._is_armed = DROPPED, False
-    for log_dir in log_dirs:
+    state.closed, state.failures.is_armed = DROPPED, False
+    for log_dir in state.replicas.log_dirs:
         log_dir.release()
         log_dir.leave()
-    for keeper in list(store._keepers.values()):
+    for keeper in list(state.keepers.values()):
         keeper.stop()
-    store._watchdog.leave()
-    store.admin.leave()
+    state.watchdog.leave()
+    state.admin.leave()
     text = "was dropped without a close: its log dirs are unlocked, and the next open recovers them"
-    _warn(store, opened_at, text)
+    _warn(state, opened_at, text)
 
 
-def _warn(store: StoreState, opened_at: Place, what: str) -> None:
-    paths = ", ".join(log_dir.path for log_dir in store._replicas.log_dirs)
+def _warn(state: OwnerState, opened_at: Place, what: str) -> None:
+    paths = ", ".join(state.log_dirs)
     warnings.warn_explicit(
         f"the store of {paths}, opened at {opened_at.path}:{opened_at.line}, {what}; "
         "call close(), or open it in a with statement",
         ResourceWarning,
         opened_at.path,
         opened_at.line,
-        source=store,
+        source=state,
     )

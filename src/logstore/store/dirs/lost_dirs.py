@@ -20,8 +20,8 @@ from logstore.units import format_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logstore.store.dir_failures import StoreFailures
     from logstore.store.replicas import Replicas
+    from logstore.store.state import OwnerState
 
 
 UNSURE = (
@@ -120,13 +120,13 @@ def refuse_loss(
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
 
 
-def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
+def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
     """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
 
     Raises:
         LogDirError: it serves, its id is not known, or replicas would be lost without permission.
     """
-    replicas = store._replicas
+    replicas = state.replicas
     if not log_dir.is_offline:
         reason = "it serves: it is not lost"
         here = ids_last_at(replicas, log_dir.path)
@@ -136,32 +136,32 @@ def give_up(store: StoreFailures, log_dir: LogDir, *, may_lose: bool) -> tuple[T
     held = replicas_of(replicas, directory_id, log_dir)
     if not may_lose and (held or directory_id):
         _ask(replicas, log_dir.path, directory_id, held)
-    outlive_deletions(replicas, store._keepers, log_dir)
+    outlive_deletions(replicas, state.keepers, log_dir)
     if directory_id:
-        store._membership.forget(directory_id)
+        state.membership.forget(directory_id)
     for key in held:
         if replicas.dir_holding(key) is log_dir:
             replicas.remove(key)
-    store._drop_dir(log_dir)
-    store._removed(log_dir.path)
+    state.drop_dir(log_dir)
+    state.events.removed(log_dir.path)
     return tuple(key for key in held if key not in replicas)
 
 
 def give_up_missing(
-    store: StoreFailures, directory_id: str, *, may_lose: bool
+    state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
     """Forget a missing log dir by its id, and its replicas; return the replicas that are lost.
 
     Raises:
         LogDirError: replicas would be lost without permission.
     """
-    replicas = store._replicas
+    replicas = state.replicas
     held = replicas_of(replicas, directory_id)
     if not may_lose:
         _ask(replicas, directory_id, directory_id, held)
     path = replicas.last_path_of(directory_id)
-    store._membership.forget(directory_id)
-    store._removed(path)
+    state.membership.forget(directory_id)
+    state.events.removed(path)
     return tuple(key for key in held if key not in replicas)
 
 

@@ -1,8 +1,7 @@
-"""Flush, close and drop the logs of one log dir; the store does it for all of them at once."""
+"""Flush, close and drop the logs of log dirs, or let go of a log dir that hangs."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -13,8 +12,7 @@ from logstore.disk.documents.meta_properties import new_id
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
-from logstore.disk.uninterrupted import uninterrupted
-from logstore.errors import LogDirOfflineError, LogDirSuspectError, LogStoreError
+from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.write.flush import unflushed_paths
@@ -22,7 +20,6 @@ from logstore.store.dirs.farewell import Farewell
 from logstore.store.dirs.old_copies import witness
 from logstore.store.dirs.parallel import Outcome, for_each
 from logstore.store.replicas import Replicas
-from logstore.store.state import CLOSED, StoreState
 from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
@@ -38,91 +35,6 @@ def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
         if not outcome.is_finished:
             raise outcome.item.suspect_error()
     return skipped
-
-
-class Closing:
-    """The close of a store, which every call of `LogStore.close` completes or waits for.
-
-    Threads: the thread that holds `_lock` does the work. `_left` is set once all of it is done.
-
-    Args:
-        wait_for_seers: waits, at most for a timeout, until the failures of log dirs are handled.
-    """
-
-    def __init__(self, wait_for_seers: Callable[[float | None], None]) -> None:
-        self._wait_for_seers = wait_for_seers
-        self._lock = threading.Lock()
-        self._ended: dict[LogDir, Outcome[LogDir]] = {}
-        self._left: tuple[str, ...] | None = None
-        self._errors: list[LogStoreError] = []  # raised once
-
-    def wait(self, store: StoreState, timeout: float | None) -> tuple[str, ...]:
-        """Close the whole store in order; returns the log dirs that were not closed so."""
-        if self._left is None:
-            uninterrupted(lambda _: self._close(store, timeout))
-        if self._errors:
-            raise self._errors.pop()
-        assert self._left is not None
-        return self._left
-
-    def _close(self, store: StoreState, timeout: float | None) -> None:
-        """Stop a store's background work, then close its log dirs, unless another call does."""
-        store.host.closing()
-        with self._lock:
-            if self._left is not None:
-                return
-            with store._lifecycle:
-                store._closed = CLOSED
-                store._is_armed = False
-            self._close_dirs(store, timeout)
-        self._wait_for_seers(timeout)
-        store._watchdog.stop()
-        store._events.close(timeout)
-
-    def _close_dirs(self, store: StoreState, timeout: float | None) -> None:
-        replicas, keepers = store._replicas, store._keepers
-        store.admin.stop()
-        for keeper in keepers.values():
-            keeper.stop()
-        serving = [one for one in replicas.log_dirs if one not in self._ended]
-        left = [log_dir.path for log_dir in serving if log_dir.is_offline]
-        hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
-        let_go(replicas, hanging)
-        farewell = Farewell((one for one in serving if one not in hanging), timeout)
-
-        def close_one(log_dir: LogDir) -> None:
-            try:
-                close_dir(replicas, keepers.get(log_dir.path), log_dir, farewell)
-                self._ended[log_dir] = Outcome(log_dir, None, True)
-            except Exception as error:
-                self._ended[log_dir] = Outcome(log_dir, error, True)
-                raise
-
-        outcomes = for_each(
-            [log_dir for log_dir in serving if log_dir not in hanging],
-            close_one,
-            timeout=timeout,
-            name="logstore-close",
-            is_given_up=is_suspect,
-            on_break=_wait_for_all,
-        )
-        outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
-        before = [one for one in replicas.log_dirs if one not in serving]
-        outcomes += [self._ended[log_dir] for log_dir in before]
-        for outcome in outcomes:
-            if outcome.error is not None or not outcome.is_finished:
-                left.append(outcome.item.path)
-                why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
-                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
-        try:
-            raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
-        except LogStoreError as error:
-            self._errors = [error]
-        self._left = tuple(left)
-
-
-def _wait_for_all() -> None:
-    """Make an interrupted close wait for its threads: the next call continues where they end."""
 
 
 def flush_dir(replicas: Replicas, log_dir: LogDir) -> None:

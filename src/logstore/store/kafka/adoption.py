@@ -68,7 +68,7 @@ def adopt(
         LogStoreError: the source cannot be read, or a disk failed.
     """
     log = source.log(*name)
-    replicas = store._replicas
+    replicas = store.host.replicas
     with replicas.reserved(name):
         creation.check_absent(replicas, name, is_new=False)
         good, failure = creation.candidates(replicas)
@@ -192,11 +192,11 @@ def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -
     log = Log.open(
         log_dir,
         dir_name(*name),
-        store._environment,
+        store._state.environment,
         recovery_point=source.log_end_offset,
         log_start_offset=None,
         is_clean=False,
     )
     log.flush()
-    store._replicas.add(name, log, log_dir)
+    store.host.replicas.add(name, log, log_dir)
     return log

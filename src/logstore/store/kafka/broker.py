@@ -22,7 +22,7 @@ from logstore.format.prefix import walk
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.store.reader import StoreReader
+    from logstore.store.partitions import Partitions
 
 METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
 REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
@@ -31,13 +31,13 @@ SNAPSHOT_BYTES_MAX = 256 << 20
 SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # offset and leader epoch
 
 
-def missing_dirs(store: StoreReader, given: Collection[str], node_id: str) -> list[str]:
+def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -> list[str]:
     """Give a sentence for each log dir that a broker registered and that is not given."""
-    if METADATA_TOPIC not in store:
+    if METADATA_TOPIC not in partitions:
         return []
     registered: list[str] = []
     try:
-        log = store.log(*METADATA_TOPIC)
+        log = partitions.log(*METADATA_TOPIC)
         for batch in log.read_batches():
             for value in batch.values.to_list():
                 registered = registered_dirs(value or b"", node_id) or registered

@@ -12,12 +12,13 @@ limited time.
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from time import monotonic, sleep
 from typing import cast
 
+from logstore.arguments import StrPath
+from logstore.config import StoreConfig
 from logstore.disk.failures import reason_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -28,11 +29,13 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.log import host
-from logstore.log.environment import Clock, LogEnvironment
+from logstore.log.environment import LogEnvironment
 from logstore.log.kafka.partition_view import KafkaLogView, read_topic_id
 from logstore.log.log import Log
 from logstore.log.metadata import PartitionMetadata
 from logstore.names import TopicPartition
+from logstore.store.admin.admin import Admin
+from logstore.store.dirs.dir_failures import DirFailures
 from logstore.store.kafka.broker import missing_dirs
 from logstore.store.kafka.broker_listing import (
     KafkaListing,
@@ -41,74 +44,45 @@ from logstore.store.kafka.broker_listing import (
     list_kafka_dir,
     read_meta,
 )
-from logstore.store.recovery_report import OfflineDir, OfflineEntry
 from logstore.store.replicas import OfflineReplica, Replicas
+from logstore.store.start.fork import watch
 from logstore.store.start.identity import resolve
 from logstore.store.start.listing import list_at_rest
 from logstore.store.start.open_dirs import check_one_serves
 from logstore.store.start.startup_table import ReplicaFacts
-from logstore.store.store import StrPath
-from logstore.store.view import LogStoreView
+from logstore.store.state import StoreState
+from logstore.store.view import Found, StoreView
 
 # A swap takes as long as a sync of a directory: milliseconds, more on a busy disk.
 SWAP_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 
 
-class KafkaStoreView(LogStoreView):
-    """The log dirs of a Kafka broker, opened with `LogStore.open_kafka`."""
+class BrokerDirs:
+    """The log dirs of a Kafka broker, as a reader sees them.
 
-    def _open_view(self, log_dirs: StrPath | Iterable[StrPath], clock: Clock | None) -> None:
-        """Find out which broker the log dirs belong to, and list what is in them."""
-        configured = resolve(log_dirs)
-        self._environment = LogEnvironment(self.config, clock, read_only=True)
-        opened, metas = [], {}
-        for path in configured.paths:
-            log_dir = LogDir(path, read_only=True)
-            opened.append(log_dir)
-            try:
-                metas[path] = read_meta(path)
-            except OSError as error:
-                log_dir.take_offline(f"it cannot be read: {reason_of(error)}")
-        check_one_serves(opened)
-        for log_dir in opened:
-            log_dir.report_to(self._log_dir_failed)
-            meta = metas.get(log_dir.path)
-            if meta is not None:
-                log_dir.belong(meta.cluster_id, meta.directory_id)
-        report = self.recovery_report
-        report.warnings += check_one_broker(metas)
-        self._seen: dict[TopicPartition, ReplicaFacts] = {}
-        self._inodes: dict[TopicPartition, tuple[int, int]] = {}
-        self._listings: dict[str, KafkaListing] = {}
+    Threads: the view lists in one thread at a time, and opens in none meanwhile.
+
+    Attributes:
+        listings: the last listing of each log dir, by its path.
+    """
+
+    def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
+        self.listings: dict[str, KafkaListing] = {}
+        self._replicas = replicas
+        self._environment = environment
         self._twice: set[TopicPartition] = set()
-        self._listing = threading.Lock()
-        self._replicas = Replicas(opened, ())
-        self._refresh()
-        report.warnings += self.dir_warnings
-        known = [meta for meta in metas.values() if meta is not None]
-        if known:
-            ids = {meta.directory_id for meta in known}
-            report.warnings += missing_dirs(self, ids, max(meta.node_id for meta in known))
-        for log_dir in opened:
-            if log_dir.is_offline:
-                report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
-        for key, replica in self._replicas.offline.items():
-            report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
-        self._is_armed = True
 
-    def _list_again(self) -> None:
-        found: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
-        self.dir_warnings: list[str] = []
+    def look(self, before: Collection[ReplicaFacts]) -> Found:
+        """List the log dirs that can be listed."""
+        replicas: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
         for listing in self._list_swapped():
-            self.dir_warnings += listing.warnings
             for replica in listing.replicas:
-                found[replica.key].append(replica)
-        seen: dict[TopicPartition, ReplicaFacts] = {}
-        offline: dict[TopicPartition, OfflineReplica] = {}
-        for key, replicas in found.items():
-            self._decide(key, replicas, seen, offline)
-        self._take(seen, offline)
+                replicas[replica.key].append(replica)
+        found = Found({}, {})
+        for key, copies in replicas.items():
+            self._decide(key, copies, found)
+        return found
 
     def _list_swapped(self) -> list[KafkaListing]:
         """List the log dirs once no swap is under way; a replica found twice is waited for once."""
@@ -135,29 +109,18 @@ class KafkaStoreView(LogStoreView):
             except OSError as error:
                 log_dir.take_offline(f"it cannot be listed: {reason_of(error)}")
                 continue
-            self._listings[log_dir.path] = listing
+            self.listings[log_dir.path] = listing
             found.append(listing)
         return found
 
-    @property
-    def damaged_files(self) -> list[tuple[str, str]]:
-        """List the damaged files of the log dirs themselves, with the damage."""
-        return [row for listing in self._listings.values() for row in listing.damage]
-
-    def _decide(
-        self,
-        key: TopicPartition,
-        replicas: list[KafkaReplica],
-        seen: dict[TopicPartition, ReplicaFacts],
-        offline: dict[TopicPartition, OfflineReplica],
-    ) -> None:
+    def _decide(self, key: TopicPartition, replicas: Sequence[KafkaReplica], found: Found) -> None:
         """Choose the one live directory, as the broker does."""
         live = [replica.path for replica in replicas if replica.kind == "live"]
         future = [replica.path for replica in replicas if replica.kind == "future"]
         error: LogStoreError
         if len(live) == 1:
             parent, name = os.path.split(live[0])
-            seen[key] = ReplicaFacts(parent, name, *key, "live")
+            found.seen[key] = ReplicaFacts(parent, name, *key, "live")
             return
         if live:
             error = DuplicateLogError(path=live[0], paths=live, **key._asdict())
@@ -167,9 +130,9 @@ class KafkaStoreView(LogStoreView):
         else:
             return
         log_dir = self._replicas.dir_of(os.path.dirname((live or future)[0]))
-        offline[key] = OfflineReplica(error, log_dir)
+        found.offline[key] = OfflineReplica(error, log_dir)
 
-    def _open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
+    def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log in place; raises OSError, LogStoreError."""
         directory = os.path.join(log_dir.path, facts.dir_name)
         key = TopicPartition(facts.topic, facts.partition)
@@ -179,13 +142,54 @@ class KafkaStoreView(LogStoreView):
             view.relist()
         except FileNotFoundError as error:
             raise UnknownPartitionError(**key._asdict()) from error
-        listing = self._listings[log_dir.path]
+        listing = self.listings[log_dir.path]
         view.was_stopped = listing.was_stopped
         view.known_end = listing.known_ends.get(key, (0, ""))
         start = listing.start_offsets.get(key, 0)
         if host.start_at(view, start):
             view.known_start = start
         return cast(Log, view)
+
+
+def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig) -> StoreView:
+    """Find out which broker log dirs belong to, and list what is in them.
+
+    See `LogStore.open_kafka`.
+    """
+    failures = DirFailures(None, {})
+    environment = LogEnvironment(config, read_only=True)
+    opened, metas = [], {}
+    for path in resolve(log_dirs).paths:
+        log_dir = LogDir(path, read_only=True)
+        opened.append(log_dir)
+        try:
+            metas[path] = read_meta(path)
+        except OSError as error:
+            log_dir.take_offline(f"it cannot be read: {reason_of(error)}")
+    check_one_serves(opened)
+    for log_dir in opened:
+        log_dir.report_to(failures.failed)
+        meta = metas.get(log_dir.path)
+        if meta is not None:
+            log_dir.belong(meta.cluster_id, meta.directory_id)
+    warnings = check_one_broker(metas)
+    replicas = Replicas(opened, ())
+    state = StoreState(config, environment, replicas, failures, Admin(), {})
+    watch(state)
+    dirs = BrokerDirs(replicas, environment)
+    view = StoreView(state, dirs)
+    view.refresh()
+    for listing in dirs.listings.values():
+        warnings += listing.warnings
+        state.recovery_report.damaged_files += listing.damage
+    known = [meta for meta in metas.values() if meta is not None]
+    if known:
+        ids = {meta.directory_id for meta in known}
+        warnings += missing_dirs(view, ids, max(meta.node_id for meta in known))
+    state.recovery_report.warnings += warnings
+    view.report()
+    failures.arm(replicas)
+    return view
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:

@@ -22,9 +22,9 @@ REASON = "the store was opened before this process was forked"
 _open_stores: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
 
-def watch(store: StoreState) -> None:
+def watch(state: StoreState) -> None:
     """Close a store in the child when this process is forked."""
-    _open_stores.add(store)
+    _open_stores.add(state)
 
 
 def _refuse() -> LogStoreError:
@@ -32,10 +32,10 @@ def _refuse() -> LogStoreError:
 
 
 def _in_child() -> None:
-    for store in list(_open_stores):
-        store._closed = REASON
-        store.admin.drop()
-        for replica in list(store._replicas.opened.values()):
+    for state in list(_open_stores):
+        state.closed = REASON
+        state.admin.drop()
+        for replica in list(state.replicas.opened.values()):
             disown(replica.log, _refuse)
     _open_stores.clear()
 

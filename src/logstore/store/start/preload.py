@@ -17,7 +17,7 @@ from logstore.log.removal import retention, truncation  # noqa: F401
 from logstore.log.write import appender, configuration, group_commit, raw_batches  # noqa: F401
 from logstore.store import creation, describe, recovery_report  # noqa: F401
 from logstore.store.admin import server  # noqa: F401
-from logstore.store.dirs import dir_return, shutdown  # noqa: F401
+from logstore.store.dirs import closing, dir_return, shutdown  # noqa: F401
 from logstore.store.start import fork, listing  # noqa: F401
 from logstore.store.topics import topic_creation  # noqa: F401
 from logstore.store.upkeep import keeper, promotion  # noqa: F401

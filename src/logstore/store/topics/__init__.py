@@ -1,1 +1,1 @@
-"""Create all partitions of a topic in one go."""
+"""Change the partitions of a running store: create, configure, delete, promote, repair."""

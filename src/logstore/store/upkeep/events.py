@@ -238,6 +238,10 @@ class Events:
         if LogDirState.READ_ONLY in ended:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
+    def removed(self, path: str | None) -> None:
+        """Post that a log dir is none of the store's any more; the path may be unknown."""
+        self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
+
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:
         """Post that a partition was created or deleted; its entry is reserved."""
         self.post(StoreEvent(kind, path, topic=key.topic, partition=key.partition))

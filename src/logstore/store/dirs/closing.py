@@ -1,0 +1,124 @@
+"""Close a whole store: in order, or at once as a crash would.
+
+wait       stop what runs in the background, then close all log dirs at once, then end the rest
+abandon    write nothing: the next open recovers
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from logstore.disk.log_dir import LogDir
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogDirSuspectError, LogStoreError
+from logstore.store.dirs.old_copies import Farewell
+from logstore.store.dirs.parallel import Outcome, for_each, in_time
+from logstore.store.dirs.shutdown import close_dir, is_suspect, let_go, raise_first
+from logstore.store.dirs.takeover import path_of, release_all
+from logstore.store.state import CLOSED, OwnerState
+from logstore.store.upkeep.keeper import warn
+
+
+class Closing:
+    """The close of a store, which every call of `LogStore.close` completes or waits for.
+
+    Threads: the thread that holds `_lock` does the work. `_left` is set once all of it is done.
+    """
+
+    def __init__(self, state: OwnerState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._ended: dict[LogDir, Outcome[LogDir]] = {}
+        self._left: tuple[str, ...] | None = None
+        self._errors: list[LogStoreError] = []  # raised once
+
+    def wait(self, timeout: float | None) -> tuple[str, ...]:
+        """Close the whole store in order; returns the log dirs that were not closed so."""
+        if self._left is None:
+            uninterrupted(lambda _: self._close(timeout))
+        if self._errors:
+            raise self._errors.pop()
+        assert self._left is not None
+        return self._left
+
+    def _close(self, timeout: float | None) -> None:
+        """Stop the background work, then close the log dirs, unless another call does."""
+        state = self._state
+        state.host.closing()
+        with self._lock:
+            if self._left is not None:
+                return
+            state.closed = CLOSED
+            state.failures.disarm()
+            self._close_dirs(timeout)
+        state.failures.wait(timeout)
+        state.watchdog.stop()
+        state.events.close(timeout)
+
+    def _close_dirs(self, timeout: float | None) -> None:
+        replicas, keepers = self._state.replicas, self._state.keepers
+        self._state.admin.stop()
+        for keeper in keepers.values():
+            keeper.stop()
+        serving = [one for one in replicas.log_dirs if one not in self._ended]
+        left = [log_dir.path for log_dir in serving if log_dir.is_offline]
+        hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
+        let_go(replicas, hanging)
+        farewell = Farewell((one for one in serving if one not in hanging), timeout)
+
+        def close_one(log_dir: LogDir) -> None:
+            try:
+                close_dir(replicas, keepers.get(log_dir.path), log_dir, farewell)
+                self._ended[log_dir] = Outcome(log_dir, None, True)
+            except Exception as error:
+                self._ended[log_dir] = Outcome(log_dir, error, True)
+                raise
+
+        outcomes = for_each(
+            [log_dir for log_dir in serving if log_dir not in hanging],
+            close_one,
+            timeout=timeout,
+            name="logstore-close",
+            is_given_up=is_suspect,
+            on_break=_wait_for_all,
+        )
+        outcomes += [Outcome(log_dir, None, False) for log_dir in hanging]
+        before = [one for one in replicas.log_dirs if one not in serving]
+        outcomes += [self._ended[log_dir] for log_dir in before]
+        for outcome in outcomes:
+            if outcome.error is not None or not outcome.is_finished:
+                left.append(outcome.item.path)
+                why = outcome.error or outcome.item.reason or f"it still hangs after {timeout} s"
+                warn("log dir %s was not closed in order: %s", outcome.item.path, why)
+        try:
+            raise_first(o for o in outcomes if not isinstance(o.error, LogDirSuspectError))
+        except LogStoreError as error:
+            self._errors = [error]
+        self._left = tuple(left)
+
+
+def _wait_for_all() -> None:
+    """Make an interrupted close wait for its threads: the next call continues where they end."""
+
+
+def abandon(state: OwnerState, reason: str) -> None:
+    """Release everything without writing to the disks, as after a crash."""
+
+    def close_all(log_dir: LogDir) -> None:
+        keeper = state.keepers.get(log_dir.path)
+        if keeper is not None:  # it may be about to remove a directory
+            keeper.join(None)
+        for log in state.replicas.on(log_dir):
+            with suppress(LogStoreError):
+                log.close(flush=False)
+
+    state.closed = reason
+    state.failures.is_armed = False
+    for keeper in state.keepers.values():
+        keeper.stop()
+    state.admin.stop()
+    state.watchdog.stop()
+    log_dirs = state.replicas.log_dirs
+    in_time(log_dirs, close_all, path_of, state.patience_seconds, name="logstore-abandon")
+    release_all(log_dirs, state.patience_seconds)

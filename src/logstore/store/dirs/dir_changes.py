@@ -1,0 +1,218 @@
+"""Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
+
+A thread that changes a log dir claims it. Changes of different dirs do not wait for each other, and
+a change waits for no disk that hangs except its own. A change completes although Ctrl-C comes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from logstore.arguments import StrPath, flag, path_of
+from logstore.disk.log_dir import LogDir
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
+from logstore.names import TopicPartition, validate_partition, validate_topic
+from logstore.store.state import OwnerState
+
+if TYPE_CHECKING:
+    from logstore.store.recovery_report import RecoveryReport
+
+DROP_SECONDS_MAX = 5.0
+
+
+@uninterruptible
+def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport:
+    """Do what `LogStore.add_dir` does."""
+    from logstore.store.dirs.dir_return import bring_in
+
+    flag(format_new, "format_new")
+    with state.claims.change_of(_resolved(state, path)) as resolved:
+        if state.replicas.find_dir(resolved) is not None:
+            reason = "it is a log dir of this store already; if it is offline, reopen it"
+            raise LogDirError(path=resolved, reason=reason)
+        members = state.membership.roster
+        try:
+            return bring_in(state, state.membership.admit(resolved, format_new=format_new))
+        except (LogDirError, MemoryError) as error:
+            is_shortage = isinstance(error, MemoryError) or (
+                error.retriable and type(error) is LogDirError  # no disk is to blame
+            )
+            if is_shortage:
+                _undo_add(state, resolved, members)
+            raise
+
+
+def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
+    """Leave a store as if a log dir had not been added."""
+    half_added = state.replicas.find_dir(path)
+    if half_added is not None:
+        state.failures.wait(DROP_SECONDS_MAX)
+        state.failures.release(half_added)  # no other thread did, if none could be started
+        state.drop_dir(half_added)
+    for id_ in state.membership.roster:
+        if id_ not in members:
+            state.membership.forget(id_)
+
+
+@uninterruptible
+def reopen(
+    state: OwnerState, path: StrPath, *, format_new: bool, may_lose: bool = True
+) -> RecoveryReport:
+    """Do what `LogStore.reopen_dir` does.
+
+    Args:
+        may_lose: False refuses a loss of replicas, by name.
+    """
+    from logstore.store.dirs.dir_return import bring_in, replace
+    from logstore.store.dirs.lost_dirs import id_to_replace
+
+    flag(format_new, "format_new")
+    flag(may_lose, "may_lose")
+    log_dir = state.dir_named(path)
+    with state.claims.change_of(log_dir.path):
+        if not log_dir.is_offline:
+            raise LogDirError(path=log_dir.path, reason="it is not offline")
+        state.failures.wait(DROP_SECONDS_MAX)
+        replaces = log_dir.directory_id or None
+        admission = state.membership.admit(
+            log_dir.path, format_new=format_new, replaces=replaces if format_new else None
+        )
+        is_member = admission.directory_id in state.membership.roster
+        if format_new and not replaces and not is_member:  # a start without the old disk
+            missing = id_to_replace(state.replicas, log_dir.path)
+            admission = admission._replace(replaces=missing)
+        if admission.replaces is None:
+            return bring_in(state, admission)
+        return replace(state, log_dir, admission, may_lose=may_lose)
+
+
+@uninterruptible
+def take_offline(state: OwnerState, path: StrPath) -> None:
+    """Do what `LogStore.take_offline` does."""
+    from logstore.store.dirs.shutdown import flush_dir
+    from logstore.store.upkeep.keeper import warn
+
+    log_dir = state.dir_named(path)
+    with state.claims.change_of(log_dir.path):
+        if not log_dir.is_refusing:
+            try:
+                flush_dir(state.replicas, log_dir)
+                _checkpoint(state, log_dir)
+            except LogStoreError as error:
+                warn("flushing %s before it goes offline failed: %s", log_dir.path, error)
+        log_dir.take_offline("its user took it offline")
+        state.failures.wait(DROP_SECONDS_MAX)
+
+
+def _checkpoint(state: OwnerState, log_dir: LogDir) -> None:
+    """Write a log dir's checkpoints before it is taken out, so that an older copy shows."""
+    keeper = state.keepers.get(log_dir.path)
+    try:
+        if keeper is not None:
+            keeper.write_offsets(is_last=True)
+    except OSError as error:
+        raise log_dir.failed(error) from error
+
+
+@uninterruptible
+def remove(
+    state: OwnerState, path: StrPath, *, lost: bool, may_lose: bool = True
+) -> tuple[TopicPartition, ...]:
+    """Do what `LogStore.remove_dir` does.
+
+    Args:
+        may_lose: False refuses a loss of replicas, by name.
+    """
+    from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
+
+    flag(lost, "lost")
+    flag(may_lose, "may_lose")
+    name, replicas = path_of(path, "path"), state.replicas
+    is_here = name not in replicas.missing_ids and state.find_dir(name) is not None
+    missing = None if is_here else missing_id_of(replicas, name)
+    if missing is not None:
+        if not lost:
+            raise LogDirError(path=name, reason="it is missing: pass lost=True to give it up")
+        return give_up_missing(state, missing, may_lose=may_lose)
+    log_dir = state.dir_named(path)
+    with state.claims.change_of(log_dir.path):
+        if all(other.is_offline for other in replicas.log_dirs if other is not log_dir):
+            raise LogDirError(path=log_dir.path, reason="no other log dir would be left")
+        if lost:
+            return give_up(state, log_dir, may_lose=may_lose)
+        _remove_empty(state, log_dir)
+        return ()
+
+
+def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
+    """Take an empty log dir out of the store; meanwhile no replica is placed on it."""
+    from logstore.store.dirs.dir_return import refuse_unless_empty
+
+    if log_dir.is_offline:
+        reason = f"{log_dir.offline_reason}; what is on it is unknown: reopen it, or, if it"
+        reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
+        raise LogDirOfflineError(path=log_dir.path, reason=reason)
+    log_dir.check()
+    keeper = state.keepers.get(log_dir.path)
+    state.replicas.returning.add(log_dir)
+    try:
+        if keeper is not None:
+            keeper.wait_idle(DROP_SECONDS_MAX)
+        refuse_unless_empty(state, log_dir)
+        state.membership.forget(log_dir.directory_id)
+    except OSError as error:
+        raise log_dir.failed(error) from error
+    finally:
+        state.replicas.returning.discard(log_dir)
+    if keeper is not None:
+        keeper.stop()
+    state.drop_dir(log_dir)
+    state.events.removed(log_dir.path)
+    log_dir.release()
+
+
+@uninterruptible
+def cordon(state: OwnerState, path: StrPath, is_cordoned: bool) -> None:
+    """Do what `LogStore.cordon` and `LogStore.uncordon` do."""
+    log_dir = state.dir_named(path)
+    with state.claims.change_of(log_dir.path):
+        log_dir.change_settings(log_dir.settings._replace(is_cordoned=is_cordoned))
+
+
+@uninterruptible
+def prefer(state: OwnerState, topic: str, partition: int, path: StrPath | None) -> None:
+    """Do what `LogStore.prefer_dir` does."""
+    key = TopicPartition(validate_topic(topic), validate_partition(partition))
+    if path is None:
+        _withdraw_preference(state, key)
+        return
+    if key in state.replicas:
+        raise PartitionExistsError(topic=topic, partition=partition)
+    log_dir = state.dir_named(path)
+    with state.claims.change_of(log_dir.path):
+        settings = log_dir.settings
+        earlier = [d.settings.preferred.get(key, 0) for d in state.replicas.log_dirs]
+        # the latest preference counts
+        preferred_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)
+        preferred = {**settings.preferred, key: preferred_ms}
+        log_dir.change_settings(settings._replace(preferred=preferred))
+
+
+def _withdraw_preference(state: OwnerState, key: TopicPartition) -> None:
+    for log_dir in state.replicas.log_dirs:
+        if key in log_dir.settings.preferred:
+            with state.claims.change_of(log_dir.path):
+                log_dir.change_settings(log_dir.settings.without(key))
+
+
+def _resolved(state: OwnerState, path: StrPath) -> str:
+    """Resolve the path of a directory that may not exist yet."""
+    from logstore.store.dirs.takeover import does_not_work
+    from logstore.store.start.identity import resolve
+
+    configured = resolve(path_of(path, "path"), state.patience_seconds)
+    for resolved, reason in configured.bad.items():
+        raise does_not_work(resolved, reason)
+    return configured.paths[0]

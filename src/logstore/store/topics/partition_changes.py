@@ -1,0 +1,153 @@
+"""Create, configure, delete, promote and repair the partitions of a store.
+
+A change reserves its replicas, and completes although Ctrl-C comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from logstore.arguments import StrPath, flag, instance, text, whole, wrong
+from logstore.config import LogConfig
+from logstore.disk.uninterrupted import uninterruptible
+from logstore.log import host
+from logstore.log.log import Log
+from logstore.names import (
+    TopicPartition,
+    partition_named,
+    topic_id_of,
+    validate_partition,
+    validate_topic,
+)
+from logstore.store.state import OwnerState
+
+if TYPE_CHECKING:
+    from logstore.log.recovery.repair import RepairReport
+
+
+@uninterruptible
+def create(
+    state: OwnerState,
+    topic: str,
+    partition: int,
+    *,
+    log_dir: StrPath | None = None,
+    config: LogConfig | None = None,
+    is_new: bool = False,
+    exist_ok: bool = False,
+    topic_id: bytes | str | None = None,
+) -> Log:
+    """Do what `LogStore.create` does."""
+    from logstore.store import creation
+    from logstore.store.upkeep.events import StoreEventKind
+
+    replicas = state.replicas
+    key = TopicPartition(validate_topic(topic), validate_partition(partition))
+    settings = state.config.log_config if config is None else config
+    instance(settings, LogConfig, "config")
+    if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
+        raise ValueError("is_new says that no such partition exists, exist_ok that it may")
+    own_id = None if topic_id is None else topic_id_of(topic_id)
+    chosen = None if log_dir is None else state.dir_named(log_dir)
+    if exist_ok and key in replicas.offline:
+        replicas.lookup(*key)  # opens it if that is possible now
+    with replicas.reserved(key):
+        state.check()
+        log = creation.existing(replicas, key, config, own_id) if exist_ok else None
+        if log is not None:
+            return log
+        creation.check_absent(replicas, key, is_new=is_new)
+        with creation.claimed(replicas, key, own_id) as chosen_id:
+            log = creation.create(replicas, state.environment, key, settings, chosen, chosen_id)
+        state.events.of_replica(StoreEventKind.REPLICA_CREATED, key, log.log_dir)
+        return log
+
+
+@uninterruptible
+def create_topic(
+    state: OwnerState,
+    topic: str,
+    partitions: int,
+    *,
+    config: LogConfig | None = None,
+    exist_ok: bool = False,
+) -> list[Log]:
+    """Do what `LogStore.create_topic` does."""
+    from logstore.store import creation
+    from logstore.store.topics.topic_creation import create_all, reserved
+
+    replicas = state.replicas
+    count = whole(partitions, "partitions", 1)
+    last = TopicPartition(validate_topic(topic), validate_partition(count - 1))
+    settings = state.config.log_config if config is None else config
+    instance(settings, LogConfig, "config")
+    flag(exist_ok, "exist_ok")
+    keys = [TopicPartition(last.topic, number) for number in range(count)]
+    for key in keys if exist_ok else ():
+        if key in replicas.offline:
+            replicas.lookup(*key)  # opens it if it can be opened by now
+    with reserved(replicas, keys):
+        state.check()
+        logs: dict[TopicPartition, Log] = {}
+        for key in keys:
+            log = creation.existing(replicas, key, config) if exist_ok else None
+            if log is None:
+                creation.check_absent(replicas, key, is_new=False)
+            else:
+                logs[key] = log
+        absent = [key for key in keys if key not in logs]
+        create_all(replicas, state.environment, absent, settings)
+        logs |= {key: replicas.opened[key].log for key in absent}
+    return [logs[key] for key in keys]
+
+
+@uninterruptible
+def set_config(
+    state: OwnerState, topic: str, partition: int, changes: Mapping[str, Any]
+) -> LogConfig:
+    """Do what `LogStore.set_config` does."""
+    if not isinstance(changes, Mapping):
+        raise wrong("changes", "a mapping of keys to values", changes)
+    for name in changes:
+        text(name, "a key of changes")
+    defaults = state.config.log_config
+    log = state.replicas.lookup(topic, partition).log
+    return host.set_config(log, lambda config: config.with_changes(changes, defaults))
+
+
+@uninterruptible
+def delete(state: OwnerState, topic: str, partition: int) -> None:
+    """Do what `LogStore.delete` does."""
+    from logstore.store import creation
+    from logstore.store.dirs import old_copies
+    from logstore.store.upkeep.events import StoreEventKind
+
+    replicas = state.replicas
+    key = partition_named(topic, partition)
+    if old_copies.is_missing(replicas, key):
+        with replicas.reserved(key):
+            if old_copies.give_up(replicas, key):
+                state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, None)
+                return
+    replicas.lookup(topic, partition)
+    with replicas.reserved_unmoved(key, "the partition is deleted"):
+        doomed = creation.delete(replicas, key)
+        path = doomed[-1].log_dir.path
+        state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
+    replicas.purge(doomed)
+
+
+@uninterruptible
+def promote(state: OwnerState, topic: str, partition: int) -> bool:
+    """Do what `LogStore.promote` does."""
+    from logstore.store.upkeep import promotion
+
+    key = partition_named(topic, partition)
+    return promotion.promote(state.replicas, state.environment, key)
+
+
+@uninterruptible
+def repair(state: OwnerState, topic: str, partition: int) -> RepairReport:
+    """Do what `LogStore.repair` does."""
+    return state.replicas.lookup(topic, partition).log.repair()
