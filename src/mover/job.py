@@ -24,7 +24,8 @@ from logstore.log import relocation
 from logstore.log.log import Log
 from logstore.log.metadata import Moving
 from logstore.names import TopicPartition
-from logstore.store.replicas import MoveFound, Replicas
+from logstore.store.other_copies import MoveFound
+from logstore.store.replicas import Replicas
 from mover.copying.catch_up import copy_all
 from mover.copying.copy_segments import Ends, StoppedError
 from mover.copying.target import Target
@@ -105,7 +106,7 @@ class Job:
         self._claim()
         self._forget_left()
         # Until the copy is removed or live, a deletion of the replica must remove it too.
-        self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
+        self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
 
@@ -123,12 +124,13 @@ class Job:
 
     def _forget_left(self) -> None:
         """Purge the copies that earlier moves left, because the live copy names none of them."""
-        left = self.replicas.moves.pop(self.move.key, None)
+        copies, key = self.replicas.copies, self.move.key
+        left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
-        others |= {p: d for p, (of, d) in list(self.replicas.begun.items()) if of == self.move.key}
+        others |= {p: d for p, (of, d) in list(copies.begun.items()) if of == key}
         others.pop(self.target.path, None)
         for path, log_dir in others.items():
-            self.replicas.begun.pop(path, None)
+            copies.begun.pop(path, None)
             self.purge(log_dir, path)
 
     def _count(self) -> None:
@@ -161,7 +163,7 @@ class Job:
                     self.move.go(MoveState.CATCHING_UP)
                     return False
                 self.replicas.moved(self.move.key, self.ends.target)
-                self.replicas.begun.pop(self.target.path, None)
+                self.replicas.copies.begun.pop(self.target.path, None)
         finally:
             relocation.tell_end(self.log)
         self._count()
@@ -192,23 +194,23 @@ class Job:
         self._forget_left()
         with suppress(LogStoreError):
             self.target.remove()
-            self.replicas.begun.pop(self.target.path, None)
+            self.replicas.copies.begun.pop(self.target.path, None)
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
         """Keep the copy, which may be the better one, but make sure that it is never resumed."""
         with suppress(LogStoreError):
             self.target.disown()
-        self.replicas.moves.pop(self.move.key, None)
-        self.replicas.begun[self.target.path] = (self.move.key, self.ends.target)
+        self.replicas.copies.moves.pop(self.move.key, None)
+        self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
 
     def leave(self) -> None:
         """Keep the copy, so that it can be resumed."""
         self.target.let_go()
         path = self.target.path
-        if path in self.replicas.begun:
+        if path in self.replicas.copies.begun:
             left = MoveFound(self.ends.target, path, self.move.bytes_done)
-            self.replicas.moves[self.move.key] = left
+            self.replicas.copies.moves[self.move.key] = left
 
 
 def unmark(replicas: Replicas, key: TopicPartition) -> None:

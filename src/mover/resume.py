@@ -81,7 +81,11 @@ def resume_left(moves: Moves) -> None:
 def _unremoved(replicas: Replicas, moves: Iterable[Move]) -> list[Move]:
     """List the cancelled moves whose copy still exists."""
     over = [move for move in moves if move.state is MoveState.CANCELLED]
-    return [m for m in over if _path_of(m) in replicas.begun and m.key not in replicas.moves]
+    return [
+        m
+        for m in over
+        if _path_of(m) in replicas.copies.begun and m.key not in replicas.copies.moves
+    ]
 
 
 def _path_of(move: Move) -> str:
@@ -116,6 +120,6 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
 
 def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
     """Report whether the copy that a live copy names exists."""
-    found = replicas.moves.get(key)
+    found = replicas.copies.moves.get(key)
     path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
     return found is not None and found.path == path

@@ -180,7 +180,7 @@ def _go_on(
         keeper.run_one("checkpoint")
     purge_all(store)
     for key, kinds in copies(root, names).items():
-        left = {one.dir_name for one in store.host.replicas.superseded.values()}
+        left = {one.dir_name for one in store.host.replicas.copies.superseded.values()}
         if kinds.count("live") != 1 or (len(kinds) > 1 and not left):
             raise PowerCutViolation(f"{key}: its directories are {kinds}")
     return ends

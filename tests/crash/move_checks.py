@@ -112,7 +112,7 @@ def end_moves(store: LogStore, root: Path, known: Known) -> None:
     check_opened(store, root, known)
     left = [path for kind in (".move", ".delete", ".stray") for path in names_of(root, kind)]
     # A truncation after the move made the log shorter than what it supersedes: that waits.
-    left = [path for path in left if path not in store.host.replicas.superseded]
+    left = [path for path in left if path not in store.host.replicas.copies.superseded]
     if left:
         raise PowerCutViolation(f"left behind: {left}")
     end = log.log_end_offset

@@ -40,7 +40,7 @@ def test_each_step_leaves_what_the_next_begins_with(
     name = os.path.relpath(job.target.path, base)
     job.begin()
     assert replica_dirs(base) == ["a/orders-0", name]
-    assert job.target.path in store.host.replicas.begun
+    assert job.target.path in store.host.replicas.copies.begun
     assert (moved := relocation.metadata_of(log).moving) and moved.move_id == job.move.move_id
     assert (job.move.state, job.move.bytes_done) == (MoveState.COPYING, 0)
 
@@ -55,7 +55,7 @@ def test_each_step_leaves_what_the_next_begins_with(
     ((source, doomed),) = purges
     assert source == str(base / "a") and doomed.endswith(".delete")
     assert replica_dirs(base) == [os.path.relpath(doomed, base), "b/orders-0"]
-    assert job.target.path not in store.host.replicas.begun
+    assert job.target.path not in store.host.replicas.copies.begun
     check_whole(log, base, "b")
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_gives_up_leaves_nothing(
     job.give_up(is_cancelled=True)
     assert replica_dirs(base) == ["a/orders-0"] and not purges
     assert relocation.metadata_of(log).moving is None
-    assert (job.move.bytes_done, store.host.replicas.begun) == (0, {})
+    assert (job.move.bytes_done, store.host.replicas.copies.begun) == (0, {})
     fill(log, 1)
     check_whole(log, base, "a")
 
@@ -117,7 +117,7 @@ def test_the_next_job_goes_on_where_one_left(
     first.copy()
     copied = first.move.bytes_done
     first.leave()
-    assert store.host.replicas.moves[first.move.key].path == first.target.path
+    assert store.host.replicas.copies.moves[first.move.key].path == first.target.path
     fill(log, 2)
 
     second = job_to(store, base / "b", purges, first.move.move_id)
@@ -140,7 +140,7 @@ def test_another_move_id_begins_anew(store: LogStore, log: Log, base: Path, purg
     second = job_to(store, base / "c", purges)
     second.begin()
     assert purges == [(str(base / "b"), first.target.path)]
-    assert second.move.bytes_done == 0 and not store.host.replicas.moves
+    assert second.move.bytes_done == 0 and not store.host.replicas.copies.moves
 
 
 ENDS: list[tuple[Exception, Wanted | None, MoveState, bool]] = [

@@ -165,7 +165,7 @@ def test_a_start_makes_of_it_what_it_should(template: Template, case: Case) -> N
                 assert state_of(store, disks, 10 + turn) == (outcome.state, outcome.where)
                 wait_for_keepers(store)
                 assert left_on(disks) == outcome.left
-                assert (KEY in store.host.replicas.moves) is outcome.is_move_kept
+                assert (KEY in store.host.replicas.copies.moves) is outcome.is_move_kept
         if outcome.is_move_kept and case.move != "bare":
             record = metadata_of(disks[1] / f"orders-0.{NAMED}.move").move_record
             assert record is not None and not record.is_caught_up

@@ -129,7 +129,7 @@ def test_a_move_that_is_named_waits_for_its_mover(tmp_path: Path) -> None:
     disks = made(tmp_path, 1000)
     move = StagedMove(disks[0], disks[1], *KEY, 1000).name().copy().catch_up()
     with LogStore.open(disks) as store:
-        found = store.host.replicas.moves[store.log(*KEY).topic, 0]  # type: ignore[index]
+        found = store.host.replicas.copies.moves[store.log(*KEY).topic, 0]  # type: ignore[index]
         assert found.path == str(move.move)
         record = metadata_of(move.move).move_record
         assert record is not None and not record.is_caught_up
@@ -145,7 +145,7 @@ def test_a_truncation_ends_the_move_on_record(tmp_path: Path) -> None:
         store.log(*KEY).truncate_to(500)
         assert metadata_of(move.live).moving is None
     with LogStore.open(disks) as store:
-        assert not store.host.replicas.moves
+        assert not store.host.replicas.copies.moves
         wait_for_keepers(store)
     assert not move.move.exists()
 

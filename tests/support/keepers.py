@@ -23,4 +23,6 @@ def wait_for_keepers(store: LogStore) -> None:
     is_done = False
     while not is_done:
         wait_until_idle(store)
-        is_done = all(log_dir.is_offline for log_dir in list(store.host.replicas.doomed.values()))
+        is_done = all(
+            log_dir.is_offline for log_dir in list(store.host.replicas.copies.doomed.values())
+        )

@@ -180,4 +180,4 @@ def test_regression_what_could_not_be_removed_is_removed_later(
         for count in (1, 2):
             assert len(refused) == count and os.path.isdir(refused[0])
             keeper.run_one("checkpoint")
-        assert not os.path.exists(refused[0]) and not store.host.replicas.doomed
+        assert not os.path.exists(refused[0]) and not store.host.replicas.copies.doomed

@@ -32,9 +32,10 @@ from logstore.log.log import Log
 from logstore.log.metadata import CONFIG_LOST, DELETED_BY_USER, DELETION, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.dirs.old_copies import settle
-from logstore.store.replicas import Doomed, OfflineReplica, Replica, Replicas, key_of
+from logstore.store.other_copies import Doomed
+from logstore.store.replicas import OfflineReplica, Replica, Replicas, key_of
 from logstore.store.start.dir_actions import make_deleted
-from logstore.store.upkeep.purge import companions, forget_companions
+from logstore.store.upkeep.purge import companions
 from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
 
 NEVER_THERE = "; if it was never there: create it with is_new=True (logstore create --is-new)"
@@ -273,7 +274,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
         log_dir, doomed = _delete_incomplete(replicas, key)
     else:  # another thread was faster
         raise UnknownPartitionError(topic=key.topic, partition=key.partition)
-    forget_companions(replicas, key)
+    replicas.copies.forget_of(key)
     replicas.catalog.note(key, None)
     return [*others, Doomed(log_dir, doomed, is_deletion=True)]
 

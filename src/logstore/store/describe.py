@@ -115,7 +115,7 @@ def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescrip
     for key, move in running.items():
         if move.target_dir == log_dir.path:
             yield PartitionDescription(*key, move.size_bytes, True, UNKNOWN_LAG)
-    for key, found in list(replicas.moves.items()):
+    for key, found in list(replicas.copies.moves.items()):
         live = replicas.opened.get(key)
         is_over = live is not None and host.metadata_of(live.log).moving is None
         if found.log_dir is log_dir and key not in running and not is_over:

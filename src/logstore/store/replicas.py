@@ -1,14 +1,22 @@
 """Know where each replica is: opened, incomplete, offline by itself, or on an offline log dir.
 
+    opened        served by its log; or it was, and its log dir has gone offline since
+    incomplete    a copy of it is readable, but it may lack records
+    offline       its log dir serves, but it cannot be opened
+    absent        by the catalog, it is in a log dir that does not serve
+
+Only `Replicas` changes the first three. They are records, not states of a partition: one that was
+open in a log dir which went offline may be found incomplete in another one.
+
 Threads: the dicts change entry by entry, each by the thread that has reserved the entry. Lookups
-take no lock; a thread that iterates over all entries copies the keys first.
+take no lock; a thread that iterates over all entries copies the keys first. A new record is there
+before an old one is forgotten, so that a lookup finds one of them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.log_dir import LogDir
@@ -16,6 +24,7 @@ from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, Unkn
 from logstore.log.log import Log
 from logstore.names import TopicPartition, partition_named, validate_partition, validate_topic
 from logstore.store.catalog import Catalog
+from logstore.store.other_copies import Doomed, OtherCopies
 from logstore.store.reservations import ReplicaReservations
 from logstore.store.start.refusals import missing_remedy
 from logstore.store.usage import DirFigures
@@ -29,14 +38,6 @@ class Replica(NamedTuple):
 
     log: Log
     log_dir: LogDir
-
-
-class Doomed(NamedTuple):
-    """A directory to be removed; if its user deleted it, only while no log dir is bad."""
-
-    log_dir: LogDir
-    path: str
-    is_deletion: bool = False
 
 
 class OfflineReplica(NamedTuple):
@@ -61,12 +62,12 @@ class IncompleteReplica(NamedTuple):
     others: tuple[ReplicaFacts, ...]
 
 
-class MoveFound(NamedTuple):
-    """A `.move` directory whose move is to be resumed, and the bytes in it."""
+Record = Replica | IncompleteReplica | OfflineReplica
 
-    log_dir: LogDir
-    path: str
-    size_bytes: int
+
+def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
+    """Check whether a log dir is what another one was before it went offline."""
+    return earlier.is_offline and earlier.path == now.path
 
 
 def key_of(log: Log) -> TopicPartition:
@@ -90,13 +91,13 @@ class Replicas(ReplicaReservations):
         super().__init__()
         self.log_dirs = tuple(log_dirs)
         self.missing_ids = tuple(missing_ids)
-        self.opened: dict[TopicPartition, Replica] = {}
-        self.incomplete: dict[TopicPartition, IncompleteReplica] = {}
-        self.offline: dict[TopicPartition, OfflineReplica] = {}
-        # Moves to be resumed, which the start-up table found or a mover left; and copies that go
-        # once they are covered; by path.
-        self.moves: dict[TopicPartition, MoveFound] = {}
-        self.superseded: dict[str, ReplicaFacts] = {}
+        self._opened: dict[TopicPartition, Replica] = {}
+        self._incomplete: dict[TopicPartition, IncompleteReplica] = {}
+        self._offline: dict[TopicPartition, OfflineReplica] = {}
+        self.opened: Mapping[TopicPartition, Replica] = self._opened
+        self.incomplete: Mapping[TopicPartition, IncompleteReplica] = self._incomplete
+        self.offline: Mapping[TopicPartition, OfflineReplica] = self._offline
+        self.copies = OtherCopies()
         # Log dirs that are being brought in or taken out: no new replicas are placed on them.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
@@ -104,18 +105,6 @@ class Replicas(ReplicaReservations):
         self.claimed_ids: list[tuple[bytes, TopicPartition]] = []
         # Called with a replica that was moved, and its log dirs before and after.
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
-        # What the keepers were told to remove, and is not gone yet: paths, and their log dirs.
-        self.doomed: dict[str, LogDir] = {}
-        # Copies that moves of this process have begun, by path: they must go before a deletion
-        # does.
-        self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
-        # Copies that the start-up table neither opens nor purges yet, by path. A later start, or a
-        # returning log dir, decides again. If their partition is deleted, they are removed first.
-        self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
-        # Deletions on record, by path. The copies that a deletion keeps dead are removed before it.
-        self.deletions: dict[str, Sequence[Doomed]] = {}
-        # Deletions that stay on record while a log dir hangs, or is being brought in.
-        self.postponed: deque[Sequence[Doomed]] = deque()
         self.catalog = Catalog()
         # Log dirs that are away and may hold replicas which no catalog names (`note_unsure`).
         self.unsure_ids: frozenset[str] = frozenset()
@@ -127,8 +116,12 @@ class Replicas(ReplicaReservations):
     def __len__(self) -> int:
         return len(self.opened) + len(self.incomplete) + len(self.offline) + len(self.absent())
 
+    def is_found(self, key: object) -> bool:
+        """Check whether a replica was found in some log dir, and not only in a catalog."""
+        return key in self.opened or key in self.incomplete or key in self.offline
+
     def __contains__(self, key: object) -> bool:
-        if key in self.opened or key in self.incomplete or key in self.offline:
+        if self.is_found(key):
             return True
         return isinstance(key, tuple) and len(key) == 2 and self._absent_in(key) is not None
 
@@ -139,9 +132,8 @@ class Replicas(ReplicaReservations):
 
     def absent(self) -> list[TopicPartition]:
         """List the replicas that, by the catalog, are in log dirs that do not serve."""
-        known = (self.opened, self.incomplete, self.offline)
         told = [key for id_ in self._ids_away() for key in self.catalog.on(id_)]
-        return [key for key in told if not any(key in one for one in known)]
+        return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
         """Give the directory id of a replica that is not found, if that log dir does not serve."""
@@ -163,7 +155,7 @@ class Replicas(ReplicaReservations):
         Until it is removed from `returning`, it counts as bad for replicas that are not found.
         """
         self.returning.add(log_dir)
-        self._forget_found(log_dir.path)  # the start-up table finds it again
+        self.copies.forget_in(log_dir.path)  # the start-up table finds it again
         figures = DirFigures(log_dir)
         for log in self._on.setdefault(log_dir.path, {}).values():
             figures.add(log)
@@ -173,37 +165,15 @@ class Replicas(ReplicaReservations):
 
     def drop_dir(self, log_dir: LogDir) -> None:
         """Forget a log dir, and what was found in it."""
-        self._forget_found(log_dir.path)
+        self.copies.forget_in(log_dir.path)
         self.log_dirs = tuple(other for other in self.log_dirs if other is not log_dir)
         self.figures.pop(log_dir.path, None)
-
-    def _forget_found(self, path: str) -> None:
-        """Forget what the start-up table found in a dir, and what was to be removed from it."""
-        for name, log_dir in list(self.doomed.items()):
-            if log_dir.path == path:
-                self.doomed.pop(name, None)
-        for copies in (self.begun, self.left):
-            for name, (_, log_dir) in list(copies.items()):
-                if log_dir.path == path:
-                    copies.pop(name, None)
-        for key, move in list(self.moves.items()):
-            if move.log_dir.path == path:
-                self.moves.pop(key, None)
-        for name, facts in list(self.superseded.items()):
-            if facts.log_dir == path:
-                self.superseded.pop(name, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
         """Remember copies that are not removed yet: a deletion of the replica removes them too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
-                self.left[facts.path] = (key, self.dir_of(facts.log_dir))
-
-    def forget_left(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget that a move left a copy, if that copy is decided about again."""
-        found = self.moves.get(key)
-        if found is not None and found.path in paths:
-            self.moves.pop(key, None)
+                self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
         """Give the log dir that a replica was found in, offline ones included."""
@@ -221,31 +191,69 @@ class Replicas(ReplicaReservations):
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
-        self.opened[key] = Replica(log, log_dir)
-        self.offline.pop(key, None)
-        self.incomplete.pop(key, None)
+        self._opened[key] = Replica(log, log_dir)
+        self._offline.pop(key, None)
+        self._incomplete.pop(key, None)
         self.catalog.note(key, log_dir.directory_id)
 
-    def forget_if_open(self, key: TopicPartition) -> None:
-        """Forget what was just recorded of a replica if another thread has opened it meanwhile.
+    def found_incomplete(self, key: TopicPartition, replica: IncompleteReplica) -> None:
+        """Record that a copy of a replica is readable, but may lack records."""
+        self._incomplete[key] = replica
+        self._offline.pop(key, None)
+        self._keep_one(key, replica.log_dir)
+
+    def found_offline(self, key: TopicPartition, replica: OfflineReplica) -> None:
+        """Record that a replica cannot be opened, although its log dir serves."""
+        self._offline[key] = replica
+        earlier = self._incomplete.get(key)
+        if earlier is not None and _is_from_before(earlier.log_dir, replica.log_dir):
+            self._incomplete.pop(key, None)
+        self._keep_one(key, replica.log_dir)
+
+    def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
+        """Forget what was just found in a log dir, or that the replica was open in it before.
 
         Two log dirs may come back at the same time. `add` opens first and then forgets. So in
-        either order the record does not stay.
+        either order no record stays beside a replica that another thread has opened meanwhile.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
-            self.offline.pop(key, None)
-            self.incomplete.pop(key, None)
+            self._offline.pop(key, None)
+            self._incomplete.pop(key, None)
+        elif replica is not None and _is_from_before(replica.log_dir, log_dir):
+            self.forget_opened(key)
+
+    def only_offline(self, found: dict[TopicPartition, OfflineReplica]) -> None:
+        """Replace all that is known to be offline, after all log dirs were listed."""
+        self.offline = self._offline = found
 
     def remove(self, key: TopicPartition) -> None:
         """Forget a replica."""
         self.forget_opened(key)
-        self.incomplete.pop(key, None)
-        self.offline.pop(key, None)
+        self._incomplete.pop(key, None)
+        self._offline.pop(key, None)
+
+    def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
+        """List what is known of the replicas in a log dir, and was before it went offline."""
+        known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
+        return [
+            (key, record)
+            for records in known
+            for key, record in list(records.items())
+            if record.log_dir.path == log_dir.path
+        ]
+
+    def forget_record(self, key: TopicPartition, record: Record) -> None:
+        """Forget one record, unless another one has taken its place."""
+        if self.opened.get(key) is record:
+            self.forget_opened(key)
+        for records in (self._incomplete, self._offline):
+            if records.get(key) is record:
+                records.pop(key, None)
 
     def forget_opened(self, key: TopicPartition) -> None:
         """Forget that a replica is open; everything else known of it stays."""
-        replica = self.opened.pop(key, None)
+        replica = self._opened.pop(key, None)
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
@@ -255,7 +263,7 @@ class Replicas(ReplicaReservations):
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
-        self.opened[key] = Replica(log, log_dir)
+        self._opened[key] = Replica(log, log_dir)
         self.catalog.note(key, log_dir.directory_id)
         del self._on[old_dir.path][key]
         self.figures[old_dir.path].remove(log)
@@ -272,13 +280,14 @@ class Replicas(ReplicaReservations):
         """Stop serving an opened replica; its log dir continues."""
         log_dir = self.opened[key].log_dir
         self.remove(key)
-        self.offline[key] = OfflineReplica(error, log_dir)
+        self._offline[key] = OfflineReplica(error, log_dir)
         log_dir.is_fully_loaded = False
 
     def leave_incomplete(self, key: TopicPartition, error: LogStoreError) -> None:
         """Stop serving an incomplete replica."""
-        replica = self.incomplete.pop(key)
-        self.offline[key] = OfflineReplica(error, replica.log_dir)
+        replica = self.incomplete[key]
+        self._offline[key] = OfflineReplica(error, replica.log_dir)
+        self._incomplete.pop(key, None)
         replica.log_dir.is_fully_loaded = False
 
     def offline_count(self) -> int:
@@ -337,7 +346,7 @@ class Replicas(ReplicaReservations):
         with self.reserved(key):
             if key in self.offline:
                 offline.open_again()
-                self.offline.pop(key, None)
+                self._offline.pop(key, None)
             replica = self.opened.get(key)
             incomplete = self.incomplete.get(key)
         if replica is None and incomplete is not None:

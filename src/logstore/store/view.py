@@ -34,9 +34,10 @@ from logstore.store.admin.admin import Admin
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.dirs.dir_failures import DirFailures, FailureCallback
+from logstore.store.other_copies import MoveFound
 from logstore.store.partitions import Partitions
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
-from logstore.store.replicas import MoveFound, OfflineReplica, Replicas
+from logstore.store.replicas import OfflineReplica, Replicas
 from logstore.store.start import resurrected
 from logstore.store.start.fork import watch
 from logstore.store.start.identity import resolve
@@ -93,7 +94,8 @@ class StoreView(Partitions):
         for key in list(self._replicas.opened):
             if found.seen.get(key) != self._seen.get(key):
                 self._drop(key)
-        self._seen, self._replicas.offline = found
+        self._seen = found.seen
+        self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
         """Report the log dirs and the replicas that are offline, at the end of the opening."""
@@ -193,7 +195,7 @@ class StoreView(Partitions):
                 try:
                     self._find(key)
                 except LogStoreError as error:
-                    self._replicas.offline[key] = OfflineReplica(error, log_dir)
+                    self._replicas.found_offline(key, OfflineReplica(error, log_dir))
         return super()._describe(log_dir, topics)
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
@@ -237,7 +239,7 @@ class StoreDirs:
             elif decision.act is Act.RESUME:
                 log_dir = self._replicas.dir_of(first.log_dir)
                 moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
-        self._replicas.moves, self._alone = moves, alone
+        self._replicas.copies.moves, self._alone = moves, alone
         self._look_for_absent()
         return Found(seen, offline)
 

@@ -215,7 +215,7 @@ def note_missing(
         )
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
-        replicas.offline[key] = OfflineReplica(error, log_dir, is_missing=True)
+        replicas.found_offline(key, OfflineReplica(error, log_dir, is_missing=True))
         missing.append((key, log_dir, error))
     return missing
 

@@ -24,13 +24,14 @@ from logstore.names import TopicPartition
 from logstore.store.creation import is_deleted, rename_away
 from logstore.store.dirs import old_copies
 from logstore.store.dirs.parallel import TURN_SECONDS, for_each
+from logstore.store.other_copies import Doomed, MoveFound
 from logstore.store.recovery_report import (
     OfflineDir,
     OfflineEntry,
     RecoveryProgress,
     RecoveryReport,
 )
-from logstore.store.replicas import Doomed, IncompleteReplica, MoveFound, OfflineReplica, Replicas
+from logstore.store.replicas import IncompleteReplica, OfflineReplica, Replica, Replicas
 from logstore.store.reservations import Reservation
 from logstore.store.start.dir_actions import make_live
 from logstore.store.start.reconcile import Settled, settle, settle_returned
@@ -96,19 +97,10 @@ class Loader:
         The dir is locked, probed and in `replicas` already. A log that is open elsewhere stays so.
         If a copy in the returned dir outranks it, the report has a DuplicateLogError.
         """
-        before = {
-            key: replica
-            for key, replica in list(self.replicas.opened.items())
-            if replica.log_dir.path == log_dir.path
-        }
-        offline = {
-            key: replica
-            for key, replica in list(self.replicas.offline.items())
-            if replica.log_dir.path == log_dir.path
-        }
+        known = self.replicas.records_of(log_dir)
         self._is_serving = True
         if log_dir.generation.is_known_to_process:
-            self._held = {key: replica.log for key, replica in before.items()}
+            self._held = {key: record.log for key, record in known if isinstance(record, Replica)}
         is_a_dir_bad = self.replicas.is_a_dir_bad()
         catalog = self.replicas.catalog
         self.report.warnings += catalog.load(
@@ -116,12 +108,9 @@ class Loader:
         )
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
-        for key, replica in before.items():
-            if self.replicas.opened.get(key) is replica:  # it was in this dir, and is gone
-                self.replicas.forget_opened(key)  # it may have gone offline by itself
-        for key, known in offline.items():
-            if self.replicas.offline.get(key) is known and not log_dir.is_offline:
-                del self.replicas.offline[key]  # for example, a delete that failed half way
+        for key, record in known:  # it is gone from this dir: a delete failed half way, for example
+            if isinstance(record, Replica) or not log_dir.is_offline:
+                self.replicas.forget_record(key, record)
         self._conclude(said, [log_dir])
         self.report.warnings += log_dir.warnings
         self.report.was_clean = log_dir.was_clean
@@ -159,7 +148,7 @@ class Loader:
         """Record what one decision asks for; its changes on the disks are done."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
-        self.replicas.forget_left(key, paths)
+        self.replicas.copies.forget_move(key, paths)
         if act is Act.OPEN:
             if not first.is_open and first.log_dir in queues:
                 queues[first.log_dir].append(first)
@@ -180,13 +169,13 @@ class Loader:
             self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
             log_dir.is_fully_loaded = False
         elif act is Act.RESUME:
-            self.replicas.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
+            self.replicas.copies.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
         elif act is Act.PURGE:
             self.purges.append(doomed(self.replicas, decision.replicas))
             self.report.warnings += [f"{path}: {decision.reason}; it is purged" for path in paths]
         else:
             if act is Act.PURGE_COVERED:
-                self.replicas.superseded[first.path] = first
+                self.replicas.copies.superseded[first.path] = first
             self.replicas.leave(key, decision.replicas)
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
@@ -221,9 +210,8 @@ class Loader:
         if error is not None:
             raise error
         others = decision.replicas[1:]
-        self.replicas.offline.pop(key, None)
-        self.replicas.incomplete[key] = IncompleteReplica(opened[0], log_dir, facts, others)
-        self.replicas.forget_if_open(key)
+        incomplete = IncompleteReplica(opened[0], log_dir, facts, others)
+        self.replicas.found_incomplete(key, incomplete)
         entry = OfflineEntry(key, tuple(decision.paths), decision.error())
         self.report.incomplete.append(entry)
 
@@ -393,8 +381,7 @@ class Loader:
         """
         log_dir.is_fully_loaded = False
         again = again if error.retriable else None
-        self.replicas.offline[key] = OfflineReplica(error, log_dir, again)
-        self.replicas.forget_if_open(key)
+        self.replicas.found_offline(key, OfflineReplica(error, log_dir, again))
         if not isinstance(error, LogDirOfflineError):
             with self._lock:
                 self.report.offline.append(OfflineEntry(key, tuple(paths), error))

@@ -36,7 +36,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
     """Record in a log that it may have come back, if no other copy of it is known."""
     superseded = host.metadata_of(log).superseded_by
-    if superseded is None or key in replicas.moves or replicas.is_a_dir_bad():
+    if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None
     try:
         if not is_of_0_1_0(log.directory):

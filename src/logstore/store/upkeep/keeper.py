@@ -126,7 +126,7 @@ class DirKeeper:
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
         """Request the removal of a replica's directory; `then` is called once it is gone."""
-        self._replicas.doomed[path] = self.log_dir
+        self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
@@ -269,7 +269,7 @@ class DirKeeper:
         except (OSError, MemoryError):
             self._unpurged.append(purge)
             raise
-        self._replicas.doomed.pop(path, None)
+        self._replicas.copies.doomed.pop(path, None)
         then()
 
     def _purge_again(self) -> None:

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from logstore.disk.log_dir import LogDir
 from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
-from logstore.store.replicas import Doomed, Replicas
+from logstore.store.other_copies import Doomed
+from logstore.store.replicas import Replicas
 from logstore.store.start.replica_facts import facts_of_open
 from logstore.store.start.startup_table import ReplicaFacts, is_covered
 
@@ -53,17 +54,18 @@ def purge_in_order(
     first, *rest = doomed
     last = doomed[-1].path
     if first.is_deletion:
-        if len(doomed) > len(replicas.deletions.get(last, ())):
-            replicas.deletions[last] = doomed
+        if len(doomed) > len(replicas.copies.deletions.get(last, ())):
+            replicas.copies.deletions[last] = doomed
         if replicas.is_a_dir_bad():
             return
         if replicas.is_a_dir_in_doubt() or replicas.returning:
-            replicas.postponed.append(doomed)
+            replicas.copies.postponed.append(doomed)
             return
     keeper = keepers.get(first.log_dir.path)
     if keeper is not None:
         then = partial(purge_in_order, replicas, keepers, rest)
-        keeper.purge(first.path, then if rest else partial(replicas.deletions.pop, last, None))
+        end = partial(replicas.copies.deletions.pop, last, None)
+        keeper.purge(first.path, then if rest else end)
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
@@ -73,7 +75,7 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
     what is left of the partition, and its user decides.
     """
     asked = set()
-    for path, doomed in list(replicas.deletions.items()):
+    for path, doomed in list(replicas.copies.deletions.items()):
         if doomed[-1].log_dir.path != log_dir.path:
             continue
         for one in doomed[:-1]:
@@ -81,31 +83,31 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
             if keeper is not None and not one.log_dir.is_refusing:
                 keeper.purge(one.path)
                 asked.add(keeper)
-        replicas.deletions.pop(path, None)
+        replicas.copies.deletions.pop(path, None)
     for keeper in asked:
         keeper.wait_idle(PURGE_SECONDS_MAX)
 
 
 def purge_postponed(replicas: Replicas) -> None:
     """Continue postponed removals, as far as nothing blocks them any more."""
-    for _ in range(len(replicas.postponed)):
+    for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):  # the keeper of another log dir was faster
-            replicas.purge(replicas.postponed.popleft())
+            replicas.purge(replicas.copies.postponed.popleft())
 
 
 def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
     """Drop what the start-up table has decided about again: it now knows more copies."""
     last = {doomed[-1].path for doomed in decided if doomed}
-    for _ in range(len(replicas.postponed)):
+    for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):
-            doomed = replicas.postponed.popleft()
+            doomed = replicas.copies.postponed.popleft()
             if doomed[-1].path not in last:
-                replicas.postponed.append(doomed)
+                replicas.copies.postponed.append(doomed)
 
 
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of what the live copies on this log dir cover, after flushing those."""
-    for path, old in list(replicas.superseded.items()):
+    for path, old in list(replicas.copies.superseded.items()):
         key = TopicPartition(old.topic, old.partition)
         replica = replicas.opened.get(key)
         if replica is None or replica.log_dir is not log_dir or log_dir.is_refusing:
@@ -114,7 +116,7 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
             replica.log.flush()
         if is_covered(old, facts_of_open(replica)):
             replicas.purge([Doomed(replicas.dir_of(old.log_dir), path)])
-            replicas.superseded.pop(path, None)
+            replicas.copies.superseded.pop(path, None)
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
@@ -123,17 +125,16 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     Copies that are being removed already are included. Half removed, and without the deletion on
     record, they would count as what is left of the replica.
     """
-    copies = [
-        facts for facts in replicas.superseded.values() if (facts.topic, facts.partition) == key
-    ]
+    known = replicas.copies
+    copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
     incomplete = replicas.incomplete.get(key)
     copies += incomplete.others if incomplete is not None else []
     others = {facts.path: replicas.dir_of(facts.log_dir) for facts in copies}
-    move = replicas.moves.get(key)
+    move = known.moves.get(key)
     others |= {move.path: move.log_dir} if move is not None else {}
-    for known in (replicas.begun, replicas.left):
-        others |= {p: d for p, (of, d) in list(known.items()) if of == key}
-    others |= {p: d for p, d in list(replicas.doomed.items()) if _may_be_of(p, key)}
+    for paths in (known.begun, known.left):
+        others |= {p: d for p, (of, d) in list(paths.items()) if of == key}
+    others |= {p: d for p, d in list(known.doomed.items()) if _may_be_of(p, key)}
     return [Doomed(log_dir, path, True) for path, log_dir in others.items()]
 
 
@@ -145,15 +146,3 @@ def _may_be_of(path: str, key: TopicPartition) -> bool:
         return False
     is_cut = len(base) == NAME_BYTES_MAX
     return name.topic == key.topic or (is_cut and key.topic.startswith(name.topic))
-
-
-def forget_companions(replicas: Replicas, key: TopicPartition) -> None:
-    """Forget the other copies of a replica that was deleted."""
-    for known in (replicas.begun, replicas.left):
-        for path, (of, _) in list(known.items()):
-            if of == key:
-                known.pop(path, None)
-    replicas.moves.pop(key, None)
-    for path, facts in list(replicas.superseded.items()):
-        if (facts.topic, facts.partition) == key:
-            replicas.superseded.pop(path, None)
