@@ -104,6 +104,25 @@ def test_regression_an_old_copy_is_recognised_when_it_is_reopened(
         assert store.log(*ORDERS).append(b"x") == 1
 
 
+def test_regression_an_incomplete_replica_that_is_gone_is_known_no_more(
+    dirs: list[str], copy: Copy
+) -> None:
+    """It was said to be on an offline log dir, although that dir had come back without it."""
+    with opened(dirs) as store:
+        restore = copy()
+        store.log(*ORDERS).append(b"1", durable=True)
+    restore()
+    with opened(dirs) as store:
+        assert ORDERS in store.host.replicas.incomplete
+        store.take_offline(dirs[1])
+        shutil.rmtree(os.path.join(dirs[1], "orders-0"))
+        store.reopen_dir(dirs[1])
+        assert not store.host.replicas.incomplete
+        with pytest.raises(ReplicaOfflineError, match="it is older than orders-0"):
+            store.log(*ORDERS)
+        assert list(store) == sorted([ORDERS, ("other", 0)]) and len(store) == 2
+
+
 def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_given_up(
     dirs: list[str], copy: Copy
 ) -> None:
@@ -124,6 +143,25 @@ def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_gi
         store.create(*PAYMENTS)
     with opened(dirs) as store:
         assert store.recovery_report.is_sound and PAYMENTS in store
+
+
+def test_regression_a_partition_that_a_returned_old_copy_lacks_is_not_unknown(
+    dirs: list[str], copy: Copy
+) -> None:
+    """Its offsets were given out again: `create` made an empty one beside the lost records."""
+    restore = copy()
+    with opened(dirs) as store:
+        store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0", durable=True)
+        store.take_offline(dirs[1])
+        restore()
+        report = store.reopen_dir(dirs[1])
+        assert [entry.topic_partition for entry in report.offline] == [PAYMENTS]
+        with pytest.raises(ReplicaOfflineError, match="it is older than payments-0"):
+            store.log(*PAYMENTS)
+        with pytest.raises(PartitionExistsError):
+            store.create(*PAYMENTS)
+        store.delete(*PAYMENTS)
+        assert PAYMENTS not in store and store.create(*PAYMENTS).append(b"1") == 0
 
 
 def test_regression_a_deletion_that_an_old_copy_has_not_heard_of_is_asked_about(

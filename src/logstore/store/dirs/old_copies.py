@@ -207,7 +207,8 @@ def note_missing(
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     for key, log_dir in said.items():
         own = log_dir.generation
-        if log_dir.is_offline or not own.old or key in replicas:
+        # Not `key in replicas`: while the log dir returns, the catalog's word makes it absent.
+        if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         reason = (
             f"{own.old}; it is older than {key}: mount the right disk and reopen the log dir, or "
