@@ -86,6 +86,17 @@ def test_replicas_that_come_move_and_go_are_told(dirs: list[str]) -> None:
     assert ear.rest() == []
 
 
+def test_regression_the_partitions_of_a_new_topic_are_told(dirs: list[str]) -> None:
+    """A topic that was created as a whole had no event; those that exist have none."""
+    ear = Ear()
+    with LogStore.open(dirs[:1], config=SLOW) as store:
+        store.create("t", 1)
+        store.add_listener(ear)
+        store.create_topic("t", 3, exist_ok=True)
+    created = [StoreEvent(Kind.REPLICA_CREATED, dirs[0], "", "t", number) for number in (0, 2)]
+    assert ear.rest() == created
+
+
 def test_log_dirs_that_come_and_go_are_told(dirs: list[str]) -> None:
     """Added, offline, back, removed; also one that is removed as lost."""
     ear = Ear()

@@ -5,7 +5,7 @@ A change reserves its replicas, and completes although Ctrl-C comes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import StrPath, flag, instance, text, whole, wrong
@@ -97,9 +97,23 @@ def create_topic(
             else:
                 logs[key] = log
         absent = [key for key in keys if key not in logs]
-        create_all(replicas, state.environment, absent, settings)
+        try:
+            create_all(replicas, state.environment, absent, settings)
+        finally:  # an error in between leaves those before it
+            _tell_created(state, absent)
         logs |= {key: replicas.opened[key].log for key in absent}
     return [logs[key] for key in keys]
+
+
+def _tell_created(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
+    """Post the partitions of a topic that were created; they are reserved."""
+    from logstore.store.upkeep.events import StoreEventKind
+
+    for key in keys:
+        replica = state.replicas.opened.get(key)
+        if replica is not None:
+            path = replica.log_dir.path
+            state.events.of_replica(StoreEventKind.REPLICA_CREATED, key, path)
 
 
 @uninterruptible
