@@ -156,7 +156,7 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
 def known_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
     """Have Python's own errors name the public class that inherits a method, as users know it.
 
-    "Log.read() got an unexpected keyword argument", not "LogReader.read()".
+    "Log.read() got an unexpected keyword argument", not "ReadableLog.read()".
     """
 
     def rename(kind: type[Kind]) -> type[Kind]:

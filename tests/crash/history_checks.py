@@ -48,7 +48,8 @@ def found_in(log: Log, *, is_ordered: bool) -> dict[int, tuple[bytes, int]]:
                 ) from None
             continue
         assert value is not None
-        entries = [epoch for epoch, start in log._epochs.entries if start <= offset]
+        known = log._state.replication.epochs.entries
+        entries = [epoch for epoch, start in known if start <= offset]
         found[offset] = (value, entries[-1] if entries else 0)
     return found
 
@@ -71,7 +72,7 @@ def check_log(log: Log, known: Known, *, is_ordered: bool) -> None:
         raise PowerCutViolation(f"{name}: {start} to {end}, start known {known.start}")
     if is_ordered and not any(is_prefix(found, start, state) for state in states):
         raise PowerCutViolation(f"{name}: {sorted(found)} is no prefix of any of its states")
-    epochs = log._epochs.entries
+    epochs = log._state.replication.epochs.entries
     if any(one[0] >= two[0] or one[1] >= two[1] for one, two in pairwise(epochs)):
         raise PowerCutViolation(f"{name}: epochs {epochs}")
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from logstore import Log
 from logstore.disk import bulk, files
 from logstore.log.removal import retention, truncation
 from logstore.log.write import flush
-from logstore.log.writer import LogWriter
 from logstore.store import creation
 from logstore.store.dirs.membership import Membership
 from logstore.store.upkeep import keeper
@@ -35,17 +35,17 @@ def unsynced_replace(path: str, data: bytes, *_: object) -> None:
     files.rename(path + ".tmp", path)
 
 
-def files_first(log: Any, offset: int) -> None:
+def files_first(state: Any, offset: int) -> None:
     """Remove the files of a log's beginning, and only then write its start down."""
-    segments = log._view[0]
+    segments = state.segments
     gone = tuple(one for one in segments[:-1] if one.end_offset <= offset)
-    retention._hide(log, offset, gone)
-    retention._remove_files(log, gone)
-    files.sync_dir(log.directory)
-    log._set_metadata(log_start_offset=offset)
+    retention._hide(state, offset, gone)
+    retention._remove_files(state, gone)
+    files.sync_dir(state.directory)
+    flush.set_metadata(state, log_start_offset=offset)
 
 
-def lying_point(self: LogWriter) -> int:
+def lying_point(self: Log) -> int:
     """Give the end of the log for what is flushed of it."""
     return self.log_end_offset
 
@@ -65,7 +65,7 @@ CHANGES: dict[str, tuple[Any, str, Any]] = {
     "a new directory's name is not synced": (files, "make_dir", unsynced_dir),
     "a small file's name is not synced": (files, "write_atomically", unsynced_replace),
     "files go before the log start is written": (retention, "_start_at", files_first),
-    "a checkpoint says more than is flushed": (LogWriter, "recovery_point", property(lying_point)),
+    "a checkpoint says more than is flushed": (Log, "recovery_point", property(lying_point)),
     "a deletion is not noted": (creation, "_note_deletion", lambda _: None),
     "a log dir leaves unsaid": (Membership, "_tell", untold),
 }

@@ -277,7 +277,7 @@ def test_regression_epochs_do_not_outlive_the_records_of_a_truncation(base: Path
         log.extend(values_of(10), durable=True)
     leave(store)
     with open_store(root) as store:
-        assert store.log("t", 0)._epochs.entries == [(1, 0)]
+        assert store.log("t", 0)._state.replication.epochs.entries == [(1, 0)]
 
 
 def test_regression_epochs_begin_one_after_the_other() -> None:
@@ -296,7 +296,7 @@ def test_regression_an_epoch_begins_anew_after_a_truncation_to_the_start(base: P
         log.delete_records_before(3)
         log.truncate_to(3)
         log.append(b"next")
-        assert log._epochs.entries == [(1, 3)]
+        assert log._state.replication.epochs.entries == [(1, 3)]
 
 
 def test_regression_the_limit_of_a_truncation_outlives_a_kill(base: Path) -> None:

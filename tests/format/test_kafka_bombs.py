@@ -154,7 +154,7 @@ def test_a_read_holds_no_heap_of_bombs(tmp_path: Path, monkeypatch: pytest.Monke
         assert [record.offset for record in log.read(2, max_bytes=10_000)] == [2, 3, 4]
         assert len(log.read(2, max_bytes=1_000_000)) == 10
         assert [log[at].offset for at in range(20)] == list(range(20))
-        blocks = log._environment.blocks
+        blocks = log._state.environment.blocks
         assert blocks.weight == 0
         monkeypatch.undo()
         assert log[5].offset == 5 and blocks.weight > 20 * 100_000

@@ -11,8 +11,8 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore
 from logstore.format import layouts
+from logstore.log.host import verify_segment
 from logstore.log.recovery.report import Problem
-from logstore.log.recovery.verification import verify_segment
 from logstore.log.removal.retention import AHEAD_MS_MAX
 from support.clock import NOW_MS, Clock
 from support.hostile import kafka_batch, kafka_stored, plant, row

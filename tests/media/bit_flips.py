@@ -81,8 +81,8 @@ class Flips:
         """Give a reader that knows nothing of the bytes any more."""
         if self.reader is None:
             self.reader = self.open("view")
-        for segment in self.reader._view[0]:
-            segment.forget(self.reader._environment)
+        for segment in self.reader._state.segments:
+            segment.forget(self.reader._state.environment)
             segment._verified = bytearray()
             segment.is_checked = False
         return self.reader

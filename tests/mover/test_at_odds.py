@@ -140,7 +140,7 @@ def test_an_epoch_that_begins_before_the_lock(
     monkeypatch.setattr(relocation, "write_marks", write_and_append)
     with ReplicaMover(store) as mover:
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
-    known = log._epochs.entries
+    known = log._state.replication.epochs.entries
     assert known[-1] == (7, 600)
     on_disk = LeaderEpochs.read(str(base / "b" / "orders-0"))
     assert on_disk is not None
@@ -151,7 +151,7 @@ def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base:
     """Segments that were rolled already and are cut away whole are followed."""
 
     def cut() -> None:
-        bases = [s.base_offset for s in log._view[0]]
+        bases = [s.base_offset for s in log._state.segments]
         if gate.passed > 20 and len(bases) > 2:
             log.truncate_to(bases[-2])
 

@@ -243,7 +243,7 @@ def test_regression_a_resumed_move_keeps_the_rate_it_had(
     monkeypatch.setattr(operating, "live_view", live.live_view)
     assert run("move", "cancel").exit_code == 0
     with LogStore.open(log_dirs) as store:
-        assert "move_rates" not in store["orders", 0]._metadata.extra
+        assert "move_rates" not in store["orders", 0]._state.metadata.extra
 
 
 def test_regression_the_time_that_a_move_needs_is_headed_eta(

@@ -180,7 +180,7 @@ def test_what_was_cancelled_without_its_source_is_not_resumed(
         assert temporary(store) == []
         with ReplicaMover(store) as mover:
             assert mover.moves() == []
-        assert store["orders", 0]._metadata.moving is None
+        assert store["orders", 0]._state.metadata.moving is None
         settle(store)
         assert replica_dirs(base) == ["a/orders-0"]
         check_whole(store["orders", 0], base, "a")
@@ -260,11 +260,11 @@ def test_a_source_that_hangs_learns_of_a_cancellation_later(
         source.change(Event.STUCK, "as a test has it")
         move.cancel()
         assert move.state is CANCELLED
-        assert log._metadata.moving is not None
+        assert log._state.metadata.moving is not None
         source.change(Event.ANSWERED)
         store.host.answered()
         look(mover)
-        assert log._metadata.moving is None
+        assert log._state.metadata.moving is None
         assert mover.moves() == [move]
         gate.open()
     assert replica_dirs(base) == ["a/orders-0"]
@@ -288,7 +288,7 @@ def test_a_source_without_room_for_the_note_is_no_reason_to_resume(
         gate.open()
     with ReplicaMover(store) as mover:
         assert mover.moves() == []
-    assert log._metadata.moving is None
+    assert log._state.metadata.moving is None
     check_whole(log, base, "a")
 
 

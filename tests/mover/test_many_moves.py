@@ -135,7 +135,7 @@ def test_what_stands_in_the_way_is_found_before_the_first_byte(
         assert move.wait(SECONDS_MAX) is FAILED
         assert isinstance(move.error, LogDirError)
         assert f"{base}/b/orders-0 exists already" in str(move.error)
-        assert (gate.passed, log._metadata.moving) == (0, None)
+        assert (gate.passed, log._state.metadata.moving) == (0, None)
         (base / "b" / "orders-0").rmdir()
         gate.open()
         move.retry()

@@ -47,7 +47,7 @@ def test_a_moved_replica_opens_without_a_scan(base: Path) -> None:
         assert store.recovery_report.is_sound
         assert sum(entry.scanned_bytes for entry in store.recovery_report.entries) == 0
         assert list(store["orders", 0]) == before
-        assert store["orders", 0]._metadata.generation == 1
+        assert store["orders", 0]._state.metadata.generation == 1
 
 
 def test_a_move_to_where_it_is_does_nothing(store: LogStore, log: Log, base: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_configuration_changes_meanwhile(store: LogStore, log: Log, base: Pa
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
     assert not sizes
     wanted = CONFIG.replace(segment_bytes=12288, retention_ms="7d")
-    assert log.config == wanted and log._segment_bytes == 12288
+    assert log.config == wanted and log._state.rules.segment_bytes == 12288
     check_whole(log, base, "b")
     store.close()
     with LogStore.open([base / "a", base / "b", base / "c"]) as again:
@@ -158,7 +158,8 @@ def test_everything_of_a_log_comes_along(store: LogStore, base: Path) -> None:
     def known() -> list[Any]:
         names = "topic partition topic_id config log_start_offset log_end_offset high_watermark"
         values = [getattr(log, name) for name in [*names.split(), "size_bytes", "leader_epoch"]]
-        return [*values, log._epochs.entries, log.offset_for_timestamp(0), log.read(100)[:3]]
+        epochs = log._state.replication.epochs.entries
+        return [*values, epochs, log.offset_for_timestamp(0), log.read(100)[:3]]
 
     before = known()
     with ReplicaMover(store) as mover:

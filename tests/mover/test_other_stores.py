@@ -52,7 +52,7 @@ def test_a_move_to_a_lost_dir_is_cancelled(store: LogStore, log: Log, base: Path
         lose(store, base / "b")
         move.cancel()
         assert move.state is CANCELLED
-        assert log._metadata.moving is None
+        assert log._state.metadata.moving is None
         assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
     check_whole(log, base, "c")
 
@@ -68,7 +68,7 @@ def test_a_move_to_a_lost_dir_fails_with_a_reason(store: LogStore, log: Log, bas
             assert isinstance(move.error, LogDirError)
             assert str(move.error).endswith("it is no log dir of this store any more")
         move.cancel()
-        assert (move.state, log._metadata.moving) == (FAILED, None)
+        assert (move.state, log._state.metadata.moving) == (FAILED, None)
     with ReplicaMover(store) as mover:
         assert mover.moves() == []
     check_whole(log, base, "a")
@@ -170,7 +170,7 @@ def test_what_an_earlier_move_left_is_told_from_another_topics(store: LogStore, 
     for name, move_id in ((topic, "1" * 32), (other, "2" * 32)):
         left = base / "b" / move_dir_name(name, 0, move_id)
         left.mkdir()
-        PartitionMetadata(name, 0, log._metadata.topic_id).write(str(left))
+        PartitionMetadata(name, 0, log._state.metadata.topic_id).write(str(left))
     with gated(store) as (mover, gate):
         gate.hold()
         log.append(b"x")

@@ -56,7 +56,7 @@ def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
         assert move.state is CANCELLED
         assert isinstance(move.error, MoveCancelledError)
         assert replica_dirs(base) == ["a/orders-0"]
-        assert log._metadata.moving is None
+        assert log._state.metadata.moving is None
         assert not store.host.replicas.running_moves
         move.cancel()
         for call in (move.pause, move.resume, move.retry):

@@ -241,7 +241,7 @@ def check_mended(
         assert found == {o: v for o, v in values.items() if o not in lost}
         end = log.append(b"next")
         assert end >= (START_OFFSET - 8 if "start" in staged else COUNT)
-        entries = log._epochs.entries
+        entries = log._state.replication.epochs.entries
         rising = sorted(set(entries))
         assert entries == rising == sorted(rising, key=lambda entry: entry[1])
         assert entries[-1][0] == log.leader_epoch == 5

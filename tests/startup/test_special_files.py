@@ -31,7 +31,7 @@ def make(path: Path) -> None:
             for first in range(0, 60, 5):
                 log.extend([b"%d" % offset * 20 for offset in range(first, first + 5)])
                 if first == 25:
-                    log._leader_epoch = 3
+                    log._state.replication.leader_epoch = 3
             log.delete_records_before(7)
 
 

@@ -134,7 +134,7 @@ class Scarce(Program):
             return
         log = self.store[step.key]
         written = sum(os.stat(name).st_size for name in glob.glob(f"{log.directory}/*.log"))
-        if written != log.size_bytes and not log._half_made:
+        if written != log.size_bytes and not log._state.half_made:
             raise Finding(f"{step.name}: {log.directory} has {written} bytes, not {log.size_bytes}")
 
     def operations(self) -> list[Callable[[], Step]]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from logstore.disk import files, uninterrupted
 from logstore.log.removal import retention, truncation
 from logstore.log.write import batch_group, flush, roll
-from logstore.log.writer import LogWriter
 from logstore.store.dirs import closing
 
 
@@ -66,24 +65,24 @@ def _a_deletion_is_half_done() -> None:
 def _an_interrupted_flush_counts() -> None:
     real = flush._sync
 
-    def sync(log: Any, *arguments: Any) -> Any:
+    def sync(state: Any, *arguments: Any) -> Any:
         try:
-            return real(log, *arguments)
+            return real(state, *arguments)
         except KeyboardInterrupt:
-            log._unflushed, log._writer = [], None
+            state.unflushed, state.writer = [], None
             raise
 
     flush._sync = sync  # type: ignore[assignment]
 
 
 def _a_torn_append_stays() -> None:
-    LogWriter._undo_write = lambda self, position: None  # type: ignore[method-assign]
-    roll.undo = lambda log: None
+    roll.undo_write = lambda state, position: None
+    roll.undo = lambda state: None
 
 
 def _a_file_of_a_group_stays() -> None:
     batch_group._undo = lambda *arguments: None
-    roll.undo = lambda log: setattr(log, "_half_made", ())
+    roll.undo = lambda state: setattr(state, "half_made", ())
 
 
 MUTANTS = (

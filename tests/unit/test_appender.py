@@ -139,7 +139,7 @@ def test_errors_reach_every_future_of_the_batch(log: Log) -> None:
     """And `flush` and `close` still return."""
     appender = log.appender(linger=FOR_EVER)
     futures = [appender.append(b"a"), appender.append(b"b")]
-    log._log_dir.failed(OSError(5, "Input/output error"))
+    log._state.log_dir.failed(OSError(5, "Input/output error"))
     appender.flush()
     for future in futures:
         assert future.done()
@@ -180,7 +180,7 @@ def test_a_coroutine_waits_without_a_thread(log: Log) -> None:
         count = threading.active_count()
         offsets.append(await appender.append(b"y"))
         assert threading.active_count() == count
-        log._log_dir.failed(OSError(5, "Input/output error"))
+        log._state.log_dir.failed(OSError(5, "Input/output error"))
         with pytest.raises(LogDirOfflineError):
             await appender.append(b"z")
         return offsets

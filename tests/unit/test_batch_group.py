@@ -18,12 +18,11 @@ from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.payload import LOG_APPEND_TIME
 from logstore.format.kafka import record_batch as kafka
-from logstore.log import write_state, writer
-from logstore.log.write import batch_group, raw_batches, roll
+from logstore.log.write import batch_group, raw_batches
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.hostile import column, columnar_batch, kafka_batch, row
-from support.interrupts import InterruptAt
+from support.interrupts import WRITING, InterruptAt
 from support.places import fast_directory
 
 BATCH = 144  # bytes of one of `batches`
@@ -109,7 +108,7 @@ def test_regression_encoded_batches_are_all_or_nothing(
                 except (LogDirError, KeyboardInterrupt):
                     pass
             was_hit = fails.was_hit
-            if log._log_dir.is_offline:
+            if log._state.log_dir.is_offline:
                 assert kind == errno.EIO
                 continue
             if not is_done:
@@ -159,7 +158,7 @@ def test_regression_an_interrupt_leaves_all_or_nothing(count: int) -> None:
                 before = state(log)
                 with (
                     suppress(KeyboardInterrupt),
-                    InterruptAt(number, batch_group, raw_batches, roll, write_state, writer) as it,
+                    InterruptAt(number, batch_group, raw_batches, *WRITING) as it,
                 ):
                     log.append_encoded(batches(count, 3))
                 was_hit = it.was_hit
@@ -215,7 +214,7 @@ def test_regression_log_append_time_holds_for_encoded_batches(
         raw = source.read_raw(0)
         late = config.replace(message_timestamp_type="LogAppendTime")
         log = store.create("late", 0, config=late)
-        before = log._now_ms()
+        before = log._state.now_ms()
         log.append_encoded(raw)
         times = {record.timestamp for record in log}
         assert min(times) >= before and len(times) <= 2
@@ -234,6 +233,6 @@ def test_batches_of_two_layouts_begin_segments(place: Path) -> None:
         raw = columnar_batch(column([b"a"]), 1) + kafka_batch(row(b"b"), 1)
         assert log.append_encoded(raw + columnar_batch(column([b"c"]), 1)) == range(3)
         assert [record.value for record in log] == [b"a", b"b", b"c"]
-        assert [segment.base_offset for segment in log._view[0]] == [0, 1, 2]
+        assert [segment.base_offset for segment in log._state.segments] == [0, 1, 2]
         assert log.append(b"d") == 3 and log.verify() == []
     assert columnar.MAGIC != kafka.MAGIC

@@ -16,6 +16,7 @@ from logstore.errors import (
 )
 from logstore.log import host
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.write import appending
 from support.clock import Clock
 from support.crashing import crash_at
 
@@ -227,7 +228,8 @@ def test_a_batch_that_was_encoded_before_keeps_its_layout(
         log.append(b"first", key=b"k")
         store.set_config("orders", 0, {"record_format": "kafka"})
         log.append(b"second")
-        build, changes = log._build, [{"record_format": "columnar"}, {"record_format": "kafka"}]
+        build = appending.build
+        changes = [{"record_format": "columnar"}, {"record_format": "kafka"}]
 
         def late(*given: Any, **options: Any) -> Any:
             payload = build(*given, **options)
@@ -235,7 +237,7 @@ def test_a_batch_that_was_encoded_before_keeps_its_layout(
                 store.set_config("orders", 0, changes.pop(0))
             return payload
 
-        monkeypatch.setattr(log, "_build", late)
+        monkeypatch.setattr(appending, "build", late)
         for value in (b"third", b"fourth"):
             if way == "append":
                 log.append(value, key=b"k")

@@ -87,9 +87,9 @@ def test_a_write_that_a_hung_roll_left_is_tidied_first(tmp_path: Path) -> None:
         path = host.segments_of(log)[-1].log_path
         with Path(path).open("ab") as file:
             file.write(b"torn")
-        log._half_made, log._room_bytes = ("",), 0
+        log._state.half_made, log._state.room_bytes = ("",), 0
         store.set_config("orders", 0, {"segment_bytes": "1MiB"})
-        assert log._room_bytes == 0
+        assert log._state.room_bytes == 0
         log.append(b"b")
         assert [record.value for record in log] == [b"a", b"b"]
         assert log.verify() == []

@@ -55,7 +55,7 @@ def test_a_lying_index_that_checks_out_changes_no_answer(
     monkeypatch.setattr(trailers, "read_index", read_index)
     with LogStore.open(tmp_path) as store:
         log = store.log("orders", 0)
-        assert len(log._view[0]) == 2
+        assert len(log._state.segments) == 2
         for offset in itertools.chain(*[range(COUNT)[::step]] * 2):
             assert log[offset].value == b"%04d" % offset
         for offset in range(0, COUNT, 5):

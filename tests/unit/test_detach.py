@@ -52,8 +52,8 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
     with LogStore.open(tmp_path / "disk", admin_socket=False) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=16 << 10))
         log.extend([b"a", b"b"], durable=True)
-        for segment in log._view[0]:
-            segment.forget(log._environment)
+        for segment in log._state.segments:
+            segment.forget(log._state.environment)
         detached: list[str] = []
 
         def opening(name: str) -> Callable[[str, int], int]:
@@ -64,7 +64,8 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
             fd = real(path, flags)
             if path.endswith(".log") and flags == opens and not detached:
                 detached.append(path)
-                log.detach(log._log_dir.take_offline("as a test has it"), of=log._log_dir)
+                log_dir = log._state.log_dir
+                log.detach(log_dir.take_offline("as a test has it"), of=log_dir)
             return fd
 
         for name in ("open_file", "open_regular"):
@@ -111,7 +112,7 @@ def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_p
         leave(segment, environment)
 
     def detach_first(log: Log, *args: Any) -> None:
-        failure, source = log._log_dir.offline_error(), log._log_dir
+        failure, source = log._state.log_dir.offline_error(), log._state.log_dir
         threads.append(threading.Thread(target=log.detach, args=(failure, source), daemon=True))
         threads[0].start()
         assert begun.wait(SECONDS_MAX)
@@ -135,6 +136,6 @@ def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_p
         fdatasync = files.fdatasync
         monkeypatch.setattr(files, "fdatasync", sync)
         log.flush()
-        assert synced == [log._view[0][-1].log_path]
-        assert not any(segment.is_left for segment in log._view[0])
+        assert synced == [log._state.segments[-1].log_path]
+        assert not any(segment.is_left for segment in log._state.segments)
         assert [record.value for record in log] == [b"a", b"b", b"c"]

@@ -85,7 +85,7 @@ def test_a_flush_that_can_be_tried_again_makes_no_append_retriable(
     """Out of descriptors behind the write: the record stands, and to append it again doubles it."""
     config = LogConfig(flush_messages=1) if way == "flush_messages" else LogConfig()
     log = store.create("orders", 0, config=config)
-    log._names_changed = True
+    log._state.names_changed = True
 
     def none_left(path: str) -> None:
         raise OSError(errno.EMFILE, "too many open files", path)
@@ -132,7 +132,7 @@ def test_regression_a_sync_that_failed_under_an_interrupt_is_not_tried_again(
     store = LogStore.open(tmp_path)
     log = store.create("orders", 0)
     log.append(b"x")
-    log._names_changed = True
+    log._state.names_changed = True
     with monkeypatch.context() as patch:
         patch.setattr(files, call, Fails(depth))
         with pytest.raises(KeyboardInterrupt):

@@ -19,11 +19,11 @@ class Owner:
     """A thing with one lock, which a thread holds over a call that hangs until it is let go."""
 
     def __init__(self, *, by_hand: bool = False) -> None:
-        self.by_hand, self._kept = by_hand, ""
-        self._lock = threading.Lock()
-        self._in_custody: set[str] = set()
-        self._keepers: set[ref[keeping]] = set()
-        self._writing = NOT_WRITING
+        self.by_hand, self.kept = by_hand, ""
+        self.lock = threading.Lock()
+        self.in_custody: set[str] = set()
+        self.keepers: set[ref[keeping]] = set()
+        self.writing = NOT_WRITING
         self.hangs, self.may_go = threading.Event(), threading.Event()
         self.is_decided = threading.Event()  # it has left, or waits for its lock
         self.thread = threading.Thread(target=self._hold, daemon=True)
@@ -31,7 +31,7 @@ class Owner:
         assert self.hangs.wait(10)
 
     def _hold(self) -> None:
-        with self._lock, contextlib.nullcontext() if self.by_hand else keeping(self, "_lock"):
+        with self.lock, contextlib.nullcontext() if self.by_hand else keeping(self, "lock"):
             if self.by_hand:
                 self._keep_by_hand()
             else:
@@ -43,13 +43,13 @@ class Owner:
         self.may_go.wait(10)
 
     def _keep_by_hand(self) -> None:
-        self._kept = "_lock"
+        self.kept = "lock"
         try:
             self._hang()
         finally:
-            self._kept = ""
-            if self._in_custody:
-                hung_locks.reclaim(self, ("_lock",))
+            self.kept = ""
+            if self.in_custody:
+                hung_locks.reclaim(self, ("lock",))
 
     def come_back(self) -> None:
         """Let the call that hangs return, and wait until nothing more comes of it by itself."""
@@ -91,44 +91,44 @@ def test_regression_another_holders_lock_is_left_to_him(
 
     def come_back_and_let_in() -> None:
         owner.come_back()
-        if owner._lock.acquire(blocking=False):
+        if owner.lock.acquire(blocking=False):
             holders.append("the next")
 
     monkeypatch.setattr(hung_locks, "reclaim", note)
     outer = sys.gettrace()
     sys.settrace(interrupted_at(line, come_back_and_let_in))
     try:
-        take_into_custody(owner, "_lock")
+        take_into_custody(owner, "lock")
     finally:
         sys.settrace(outer)
     if holders:
-        assert owner._lock.locked()
-        owner._lock.release()
+        assert owner.lock.locked()
+        owner.lock.release()
     else:
         owner.come_back()
     owner.thread.join(10)
     assert not owner.thread.is_alive()
-    assert not owner._in_custody and not owner._keepers
-    assert owner._lock.acquire(timeout=10)
+    assert not owner.in_custody and not owner.keepers
+    assert owner.lock.acquire(timeout=10)
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_who_hangs_is_relieved_and_takes_the_lock_back(by_hand: bool) -> None:
     """The others get in meanwhile; he waits until they are out."""
     owner = Owner(by_hand=by_hand)
-    take_into_custody(owner, "_lock")
-    assert owner._in_custody == {"_lock"}
-    with owner._lock:
+    take_into_custody(owner, "lock")
+    assert owner.in_custody == {"lock"}
+    with owner.lock:
         owner.may_go.set()
         assert not owner.is_decided.is_set()
     owner.thread.join(10)
-    assert not owner._in_custody and not owner._lock.locked()
+    assert not owner.in_custody and not owner.lock.locked()
 
 
 def test_who_keeps_nothing_is_not_relieved() -> None:
     """A lock that is held for moments only is released by its holder."""
     owner = Owner()
     owner.come_back()
-    with owner._lock:
-        take_into_custody(owner, "_lock")
-        assert owner._lock.locked() and not owner._in_custody
+    with owner.lock:
+        take_into_custody(owner, "lock")
+        assert owner.lock.locked() and not owner.in_custody

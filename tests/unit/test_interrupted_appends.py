@@ -14,13 +14,11 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogClosedError, LogStoreError
 from logstore.log import log as logs
-from logstore.log import write_state, writer
 from logstore.log.write import appender as appenders
-from logstore.log.write import group_commit, roll
-from support.interrupts import InterruptAt
+from logstore.log.write import appending, group_commit
+from support.interrupts import WRITING, InterruptAt
 
 WAIT_SECONDS = 60
-WRITING = (write_state, writer, roll)  # the modules that write a batch
 FOR_EVER = 3600.0
 
 
@@ -84,7 +82,7 @@ def test_an_interrupted_durable_append_hangs_no_later_one(log: Log) -> None:
     """Alone, at each line of it."""
     for number in itertools.count(1):
         with (
-            InterruptAt(number, group_commit, logs) as interrupt,
+            InterruptAt(number, group_commit, logs, appending) as interrupt,
             suppress(KeyboardInterrupt),
         ):
             log.append(b"%d" % number, durable=True)
@@ -126,15 +124,15 @@ class Company:
 
     def watch(self, line: str) -> None:
         """Let the held commit end when the interrupted thread is about to wait for it."""
-        if line.startswith(("with self._commit_lock", "with group.gate")):
+        if line.startswith(("with self.commit_lock", "with group.gate")):
             self.go_on.set()
 
     def wait_for_records(self, count: int) -> None:
         """Return when so many records wait for the held commit."""
-        commit = self.log._commit
+        commit: Any = self.log._state.commit
         while commit is None or not commit._waiting or len(commit._waiting[0].records) < count:
             self.threads[-1].join(0.001)
-            commit = self.log._commit
+            commit = self.log._state.commit
 
     def end(self) -> None:
         """Check that all come to their end, and stand where they were told."""
@@ -183,7 +181,7 @@ def test_an_interrupted_leader_of_others_hangs_nobody(
             assert company.is_held.wait(WAIT_SECONDS)
 
             def lead(line: str, company: Company = company) -> None:
-                if line.startswith("with self._commit_lock") and not company.go_on.is_set():
+                if line.startswith("with self.commit_lock") and not company.go_on.is_set():
                     company.begin(b"member")
                     company.wait_for_records(2)
                     company.go_on.set()

@@ -14,15 +14,13 @@ import pytest
 
 from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError
 from logstore.disk import files
-from logstore.log import write_state, writer
 from logstore.log.metadata import PartitionMetadata
 from logstore.log.removal import retention
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
-from logstore.log.write import roll
 from support.hanging import QUIET
 from support.inside import abandon
-from support.interrupts import InterruptAt, in_own_thread
+from support.interrupts import WRITING, InterruptAt, in_own_thread
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
@@ -221,7 +219,7 @@ def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
             with pytest.raises(LogDirOfflineError):
                 log.truncate_to(1)
 
-        are_looking, looking, real = threading.Event(), set(), Replica._retry
+        are_looking, looking, real = threading.Event(), set(), Replica.retry
 
         def retry(*arguments: Any) -> None:
             looking.add(threading.get_ident())
@@ -229,7 +227,7 @@ def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
                 are_looking.set()
             real(*arguments)
 
-        patch.setattr(Replica, "_retry", retry)
+        patch.setattr(Replica, "retry", retry)
         patch.setattr(files, "sync_names", sync_names)
         patch.setattr(files, "write_atomically", lambda *arguments: None)
         threads = [threading.Thread(target=truncate)]
@@ -283,7 +281,7 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
                 with (
                     suppress(KeyboardInterrupt),
                     in_own_thread(),
-                    InterruptAt(number, retention, write_state, writer, roll, files) as it,
+                    InterruptAt(number, retention, *WRITING, files) as it,
                 ):
                     log.delete_records_before(8)
                 was_hit, start = it.was_hit, log.log_start_offset
@@ -292,7 +290,7 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
                 assert metadata is not None and metadata.log_start_offset == start
                 assert [record.offset for record in log] == list(range(start, 12))
                 names = {name for name in os.listdir(log.directory) if name.endswith(".log")}
-                assert names == {os.path.basename(one.log_path) for one in log._view[0]}
+                assert names == {os.path.basename(one.log_path) for one in log._state.segments}
                 log.delete_records_before(9)
                 assert log.append(b"next") == 12
         assert starts == {0, 8}

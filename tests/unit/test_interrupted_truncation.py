@@ -16,12 +16,10 @@ import pytest
 
 from logstore import Log, LogConfig, LogStore, LogStoreError, ReplicaOfflineError
 from logstore.disk import files
-from logstore.log import write_state, writer
 from logstore.log.recovery import open_log
 from logstore.log.removal import truncation
-from logstore.log.write import roll
 from support.hanging import QUIET, Caller
-from support.interrupts import InterruptAt, in_own_thread
+from support.interrupts import WRITING, InterruptAt, in_own_thread
 from support.places import fast_directory
 
 SMALL = LogConfig(segment_bytes=1024)
@@ -121,7 +119,7 @@ def test_a_truncation_is_whole_at_every_line() -> None:
                 with (
                     suppress(KeyboardInterrupt),
                     place(),
-                    InterruptAt(line, truncation, write_state, writer, roll, files, open_log) as it,
+                    InterruptAt(line, truncation, *WRITING, files, open_log) as it,
                 ):
                     log.truncate_to(5)
                 assert 5 <= len(log) <= 12

@@ -80,7 +80,7 @@ def test_regression_a_closed_log_says_so_in_its_repr(tmp_path: Path, read_only: 
 
 
 def test_regression_a_wrong_call_is_told_of_the_public_class() -> None:
-    """Users know no LogReader."""
+    """Users know no ReadableLog."""
     log_class: Any = Log
     store_class: Any = LogStore
     calls: list[tuple[Callable[[], object], str]] = [

@@ -129,8 +129,8 @@ def test_a_process_that_was_stopped_blames_no_disk(
             now = time.monotonic()
             calls.naps.append((now, now + LATE))
             watch.look(later=LATE)
-            assert not log._log_dir.is_suspect
+            assert not log._state.log_dir.is_suspect
             watch.look(later=2 * LATE)
-            assert log._log_dir.is_suspect
+            assert log._state.log_dir.is_suspect
             disk.released.set()
             assert stuck.outcome() == 0

@@ -15,16 +15,15 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.format import layouts
-from logstore.log import write_state, writer
-from logstore.log.write import raw_batches, roll
+from logstore.log.write import raw_batches
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.inside import abandon
-from support.interrupts import InterruptAt
+from support.interrupts import WRITING, InterruptAt
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes=1024)
-WORKING = (raw_batches, roll, write_state, writer)  # the modules that do an append
+WORKING = (raw_batches, *WRITING)  # the modules that do an append
 
 
 @pytest.fixture
@@ -143,7 +142,7 @@ def test_regression_an_interrupted_follower_serves_what_it_has(leader: Log) -> N
             if not len(log):
                 log.append_as_follower(raw)
             assert log.log_start_offset == 10
-            assert [segment.base_offset for segment in log._view[0]] == [10]
+            assert [segment.base_offset for segment in log._state.segments] == [10]
     assert starts == {0, 10}
 
 

@@ -262,7 +262,7 @@ def test_regression_a_read_below_a_missing_first_segment_says_so(
         for number in range(60):
             log.append(b"%04d" % number)
         log.delete_records_before(2)
-        first = log._view[1][1]
+        first = log._state.view[1][1]
     for path in (tmp_path / "orders-0").glob(f"{0:020d}.*"):
         path.unlink()
     with LogStore.open(tmp_path, read_only=is_view) as store:

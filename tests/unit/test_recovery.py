@@ -82,7 +82,7 @@ def test_a_crash_in_the_midst_of_small_files_and_retention_is_tidied_up(tmp_path
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for number in range(60):
             log.append(b"value %d" % number)
-        directory, first = Path(log.directory), log._view[1][1]
+        directory, first = Path(log.directory), log._state.view[1][1]
         shutil.copytree(directory, tmp_path / "before")
         log.delete_records_before(first + 1)
         assert not (directory / f"{0:020d}.log").exists()

@@ -154,4 +154,4 @@ def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
         log.extend([bytes(104)])
         log.append(bytes(104))
     log.delete_records_before(3)
-    assert log._epochs.entries == [(1, 3), (2, 4)]
+    assert log._state.replication.epochs.entries == [(1, 3), (2, 4)]

@@ -28,7 +28,7 @@ def test_the_active_segment_is_never_taken_for_a_rest(tmp_path: Path) -> None:
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         log.append(b"a value")
-        log._half_made = (log._active.log_path,)
-        roll.undo(log)
-        assert not log._half_made
-        assert log[0].value == b"a value" and Path(log._active.log_path).exists()
+        log._state.half_made = (log._state.active.log_path,)
+        roll.undo(log._state)
+        assert not log._state.half_made
+        assert log[0].value == b"a value" and Path(log._state.active.log_path).exists()

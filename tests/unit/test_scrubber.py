@@ -60,13 +60,13 @@ def fill(store: LogStore, config: LogConfig = SMALL, records: int = 40) -> Log:
     for _ in range(records):
         log.append(VALUE)
     log.flush()
-    assert len(log._view[0]) > 3
+    assert len(log._state.segments) > 3
     return log
 
 
 def rot(log: Log, offset: int) -> tuple[str, int]:
     """Flip a bit of the value at `offset` on the disk; gives the file and the batch's position."""
-    segment = next(one for one in log._view[0] if one.base_offset <= offset < one.end_offset)
+    segment = next(one for one in log._state.segments if one.base_offset <= offset < one.end_offset)
     size_bytes = segment.size_bytes // (segment.end_offset - segment.base_offset)
     position = size_bytes * (offset - segment.base_offset)
     with open(segment.log_path, "r+b") as file:
@@ -79,7 +79,7 @@ def rot(log: Log, offset: int) -> tuple[str, int]:
 
 def cold_bytes(log: Log) -> int:
     """Count what a pass has to read."""
-    return sum(segment.size_bytes for segment in log._view[0][:-1])
+    return sum(segment.size_bytes for segment in log._state.segments[:-1])
 
 
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
@@ -211,7 +211,7 @@ def test_what_is_read_of_a_dropped_segment_is_no_rot(
     """Bytes that come while a segment is being dropped say nothing about it."""
     log = fill(store)
     scrubber = keeper_of(store, clock).scrubber
-    segments = log._view[0]
+    segments = log._state.segments
 
     def drop(fd: int, size_bytes: int, position: int) -> bytes:
         for segment in segments:

@@ -82,7 +82,7 @@ def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
     for name, value in (("a", b"1"), ("b", b"2")):
         with LogStore.open(tmp_path / name) as store:
             log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
-            while len(log._view[0]) < 3:
+            while len(log._state.segments) < 3:
                 log.append(value * 50, timestamp=1)
     name = f"orders-0/{0:020d}.log"
     with LogStore.open(tmp_path / "a") as store:

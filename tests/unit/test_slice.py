@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 
 from logstore import Log, LogConfig, LogStore, OffsetOutOfRangeError, Record, RecordBatch
-from logstore.log.reader import LogReader
+from logstore.log.reader import ReadableLog
 
 VALUES = [b"%d" % n for n in range(10)]
 
@@ -130,7 +130,7 @@ def test_bounds_that_count_from_the_end_or_are_open_mean_as_much_as_there_is(log
     assert list(log[:3]) == []
 
 
-def ways_to_read(log: LogReader) -> dict[str, Iterator[Any]]:
+def ways_to_read(log: ReadableLog) -> dict[str, Iterator[Any]]:
     """Begin every way of reading on, at the log start of now."""
     start = log.log_start_offset
     return {

@@ -53,7 +53,7 @@ def test_regression_sealed_segments_are_flushed_without_a_descriptor(tmp_path: P
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for _ in range(30):
             log.append(bytes(300))
-        assert log._unflushed and log._names_changed
+        assert log._state.unflushed and log._state.names_changed
         with no_descriptors():
             assert log.flush() == 30
         assert log.append(b"next", durable=True) == 30

@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 @pytest.mark.parametrize(("start", "end"), [(0, 400), (7, 8), (55, 301), (400, 400)])
 def test_pieces_follow_one_another(log: Log, piece_bytes: int, start: int, end: int) -> None:
     """Pieces cover the range without a hole and without overlap, and none is empty."""
-    pieces = split(log, start, end, piece_bytes)
+    pieces = split(log._state, start, end, piece_bytes)
     edges = [start, *(piece_end for _, piece_end in pieces)]
     assert [first for first, _ in pieces] == edges[:-1]
     assert edges[-1] == end and all(first < last for first, last in pieces)
@@ -35,12 +35,13 @@ def test_pieces_follow_one_another(log: Log, piece_bytes: int, start: int, end: 
 def test_pieces_are_about_as_large_as_asked(log: Log) -> None:
     """No piece is larger than asked by more than one index interval and one batch."""
     for piece_bytes in (20_000, 50_000):
-        sizes = [bytes_between(log, *piece) for piece in split(log, 0, 400, piece_bytes)]
+        pieces = split(log._state, 0, 400, piece_bytes)
+        sizes = [bytes_between(log._state, *piece) for piece in pieces]
         assert max(sizes) <= piece_bytes + 8192
         assert len(sizes) <= 2 * log.size_bytes // piece_bytes + 1
 
 
 def test_one_piece_where_there_is_little(log: Log) -> None:
     """A range smaller than a piece is not cut."""
-    assert split(log, 3, 17, 10**9) == [(3, 17)]
-    assert bytes_between(log, 0, 400) == log.size_bytes
+    assert split(log._state, 3, 17, 10**9) == [(3, 17)]
+    assert bytes_between(log._state, 0, 400) == log.size_bytes

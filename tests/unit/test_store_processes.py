@@ -153,7 +153,8 @@ def test_a_forked_child_cannot_use_the_store(dirs: list[str]) -> None:
             return count == len(calls)
 
         assert in_child(refused)
-        with log._lock, log._flush_lock:  # as if another thread were at work in the parent
+        state = log._state
+        with state.lock, state.flush_lock:  # as if another thread were at work in the parent
             assert in_child(refused)
         assert in_child(lambda: store.close() == ())
         log.append(b"after")

@@ -67,7 +67,7 @@ class Ear:
 
 def is_free(log: Log) -> bool:
     """Tell whether this thread can take the locks of a log: it does not hold them itself."""
-    locks = [log._flush_lock, log._lock]
+    locks = [log._state.flush_lock, log._state.lock]
     taken = [lock for lock in locks if lock.acquire(timeout=60)]
     for lock in taken:
         lock.release()
@@ -251,9 +251,9 @@ def test_a_dropped_subscription_has_ended(dirs: list[str]) -> None:
         log = store.create("t", 0)
         heard: list[LogEvent] = []
         kept = [log.subscribe(heard.append) for _ in range(100)]
-        assert len(log._subscriptions) == 100
+        assert len(log._state.subscriptions) == 100
         del kept
-        assert not log._subscriptions
+        assert not log._state.subscriptions
         log.append(b"v")
         assert heard == []
 
@@ -318,7 +318,7 @@ def test_no_wake_up_is_lost(dirs: list[str]) -> None:
         for thread in threads:
             thread.join(60)
         assert not failures
-        assert not log._subscriptions
+        assert not log._state.subscriptions
 
 
 def test_who_subscribes_as_the_log_ends_is_told_or_refused(dirs: list[str]) -> None:

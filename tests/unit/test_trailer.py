@@ -18,7 +18,7 @@ def directory(tmp_path: Path) -> Path:
     """Give a partition of two segments, the first of them sealed."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 3, config=LogConfig(segment_bytes=2048))
-        while len(log._view[0]) < 2:
+        while len(log._state.segments) < 2:
             log.append(b"x" * 50, timestamp=7)
     return tmp_path / "orders-3"
 

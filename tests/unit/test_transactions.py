@@ -14,7 +14,7 @@ from logstore import Log, LogConfig, LogStore
 from logstore.format.kafka import record_batch as kafka
 from logstore.log.read import transactions
 from logstore.log.read.transactions import CONTROL, TRANSACTIONAL, Event
-from logstore.log.reader import LogReader
+from logstore.log.reader import ReadableLog
 from logstore.log.segments.segment import Segment
 
 CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
@@ -35,7 +35,7 @@ def marker(producer_id: int, is_commit: bool) -> bytes:
     return batch(producer_id, [struct.pack(">hh", 0, is_commit)], TRANSACTIONAL | CONTROL)
 
 
-def committed(log: LogReader, offset: int) -> list[bytes | None]:
+def committed(log: ReadableLog, offset: int) -> list[bytes | None]:
     """Read the values that are committed from an offset on."""
     batches = log.read_batches(offset, isolation_level="read_committed")
     return [value for each in batches for value in each.values.to_list()]
@@ -62,7 +62,7 @@ def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> Non
             is_plain = kind > 0.9
             log.append_encoded(batch(producer_id, values, 0 if is_plain else TRANSACTIONAL))
             rows += [[producer_id, value, True if is_plain else None] for value in values]
-        assert len(log._view[0]) > 5 and log.log_end_offset == len(rows)
+        assert len(log._state.segments) > 5 and log.log_end_offset == len(rows)
         stable = min((at for at, row in enumerate(rows) if row[2] is None), default=len(rows))
         for start in range(0, len(rows), 7):
             expected = [row[1] for row in rows[start : max(start, stable)] if row[2]]
@@ -81,8 +81,8 @@ def test_regression_what_comes_while_a_reader_looks_is_undecided(
         log: Log = store.create("t", 0, config=CONFIG)
         log.append(b"before")
 
-        def meanwhile(log: Any, segment: Segment) -> list[Event]:
-            events = events_of(log, segment)
+        def meanwhile(state: Any, segment: Segment) -> list[Event]:
+            events = events_of(state, segment)
             log.append_encoded(batch(7, [b"undecided"]))
             return events
 

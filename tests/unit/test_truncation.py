@@ -127,7 +127,7 @@ def test_leader_epochs_end_with_the_log(store: LogStore) -> None:
         log.leader_epoch = epoch
         log.extend([b"x", b"x"])
     log.truncate_to(3)
-    assert log._epochs.entries == [(0, 0), (1, 2)]
+    assert log._state.replication.epochs.entries == [(0, 0), (1, 2)]
     assert [batch.leader_epoch for batch in log.read_batches()] == [0, 1]
 
 

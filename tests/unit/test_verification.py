@@ -52,7 +52,7 @@ def rot(place: tuple[Path, int, int]) -> None:
 def test_a_sound_log_has_no_problem_and_is_read_whole(log: Log) -> None:
     """The progress adds up to every byte of it."""
     seen: list[int] = []
-    assert verify(log, seen.append) == []
+    assert verify(log._state, seen.append) == []
     assert sum(seen) == log.size_bytes == sum(p.stat().st_size for p in files_of(log).values())
 
 
@@ -94,9 +94,9 @@ def test_a_check_in_steps_finds_what_one_in_a_go_finds(log: Log, budget_bytes: i
     for offset in lost:
         rot(places[offset])
     wanted = [(places[offset][1], offset) for offset in lost]
-    at_once = verify_segment(log, base, COUNT)
+    at_once = verify_segment(log._state, base, COUNT)
     assert [(one.position, one.offset) for one in at_once] == wanted
-    check = SegmentCheck(log, base, COUNT)
+    check = SegmentCheck(log._state, base, COUNT)
     steps = 0
     while not check.is_done:
         check.run(budget_bytes)
@@ -109,11 +109,11 @@ def test_a_check_in_steps_finds_what_one_in_a_go_finds(log: Log, budget_bytes: i
 def test_a_segment_that_is_not_there_any_more_is_done(log: Log) -> None:
     """Retention, or a truncation, has taken it: nothing is wrong."""
     base = sorted(files_of(log))[1]
-    begun = SegmentCheck(log, base, COUNT)
+    begun = SegmentCheck(log._state, base, COUNT)
     begun.run(1)
     log.delete_records_before(COUNT - 1)
     begun.run()
-    late = SegmentCheck(log, base, COUNT)
+    late = SegmentCheck(log._state, base, COUNT)
     assert (begun.is_done, begun.found) == (True, [])
     assert (late.is_done, late.found, late.path) == (True, [], "")
 
@@ -125,6 +125,6 @@ def test_the_last_bytes_are_damage_only_below_what_was_flushed(log: Log, is_flus
     _, position, end = places_of(log)[COUNT - 1]
     with path.open("r+b") as file:
         file.truncate(end - 3)
-    found = verify_segment(log, base, COUNT if is_flushed else COUNT - 1)
+    found = verify_segment(log._state, base, COUNT if is_flushed else COUNT - 1)
     assert [(one.position, one.offset) for one in found] == [(position, COUNT - 1)] * is_flushed
     assert all(isinstance(one, SegmentDamage) for one in found)

@@ -42,8 +42,8 @@ class Owner:
 
     def fill(self, segments: int) -> None:
         """Append until so many segments more were begun."""
-        wanted = len(self.log._view[0]) + segments
-        while len(self.log._view[0]) < wanted:
+        wanted = len(self.log._state.segments) + segments
+        while len(self.log._state.segments) < wanted:
             self.append()
 
     def cut(self, records: int) -> None:
@@ -53,7 +53,7 @@ class Owner:
 
     def cut_and_meet(self) -> None:
         """Truncate into the last sealed segment, then roll where it had rolled before."""
-        base = self.log._view[1][-1]
+        base = self.log._state.view[1][-1]
         self.log.truncate_to(base - 2)
         self.generation += 1
         self.append(2)
@@ -67,13 +67,13 @@ def roll(owner: Owner) -> None:
 
 def cut_and_go_on(owner: Owner) -> None:
     """Drop more than a segment and append as much again."""
-    owner.cut(owner.log.log_end_offset - owner.log._view[1][-1] + 3)
+    owner.cut(owner.log.log_end_offset - owner.log._state.view[1][-1] + 3)
     owner.fill(2)
 
 
 def cut_twice(owner: Owner) -> None:
     """Replace one file two times."""
-    owner.cut(owner.log.log_end_offset - owner.log._view[1][-1] + 2)
+    owner.cut(owner.log.log_end_offset - owner.log._state.view[1][-1] + 2)
     owner.append(3)
     owner.cut(2)
     owner.append(4)
@@ -81,7 +81,7 @@ def cut_twice(owner: Owner) -> None:
 
 def delete_first(owner: Owner) -> None:
     """Drop the first segment."""
-    owner.log.delete_records_before(owner.log._view[1][1])
+    owner.log.delete_records_before(owner.log._state.view[1][1])
     owner.append()
 
 
@@ -136,7 +136,7 @@ def judge(records: list[Any]) -> None:
 
 def reads(view: Any, owner: Owner) -> Iterator[tuple[str, Callable[[], object]]]:
     """Give ways to read at places that acts change."""
-    last = owner.log._view[1][-1]
+    last = owner.log._state.view[1][-1]
     yield "the end of a sealed segment", lambda: judge([view[last - 1]])
     yield "over the edge", lambda: judge(view.read(last - 3, max_bytes=4096))
     yield "all", lambda: judge(list(view))
@@ -213,7 +213,8 @@ def test_an_inode_that_is_given_again_is_another_file(
                 patch.setattr(files, name, lambda where, real=real: same_inode(real(where)))
             view: Any = reader.log("orders", 0)
             assert [record.value for record in view] == [record.value for record in owner.log]
-            view._view[0][-1].forget(view._environment)  # who holds a file keeps its number
+            state = view._state
+            state.segments[-1].forget(state.environment)  # who holds a file keeps its number
             owner.cut(2)
             owner.append(5)
             assert [record.value for record in view] == [record.value for record in owner.log]

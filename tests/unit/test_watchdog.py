@@ -155,7 +155,7 @@ def test_who_waits_for_one_that_hangs_is_told(
             assert not isinstance(outcome, BaseException)
     scene.answer()
     assert not scene.sick.is_suspect
-    assert not log._in_custody
+    assert not log._state.in_custody
     taken = [outcome for outcome in outcomes if isinstance(outcome, int)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert all(isinstance(error, LogDirSuspectError) for error in refused), refused
@@ -249,7 +249,7 @@ def test_a_follower_that_hangs_as_it_begins_is_waited_for(
         disk.released.set()
         assert stuck.outcome() == range(2, 3)
     scene.answer()
-    assert not scene.sick.is_suspect and not log._in_custody
+    assert not scene.sick.is_suspect and not log._state.in_custody
     assert [record.value for record in log] == [b"c"]
     assert log.append(b"more", durable=True) == 3
 
@@ -270,10 +270,10 @@ def test_a_follower_that_hangs_and_then_fails_says_why(
             assert disk.began.wait(60)
             scene.watch.suspect()
             scene.watch.look(6)
-            assert log._in_custody == {"_flush_lock", "_lock"}
+            assert log._state.in_custody == {"flush_lock", "lock"}
             disk.released.set()
             assert isinstance(stuck.outcome(), LogDirOfflineError)
-    assert not log._in_custody
+    assert not log._state.in_custody
 
 
 def test_the_store_goes_on_without_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,13 +300,13 @@ def test_an_append_that_gets_on_is_not_stuck(scene: Scene, monkeypatch: pytest.M
         first = Caller(lambda: scene.log.append(b"x"))
         assert disk.began.wait(60)
         scene.watch.look()
-        position = scene.log._writing
-        scene.log._writing = position + 8
+        position = scene.log._state.writing
+        scene.log._state.writing = position + 8
         scene.watch.look(later=10_000)
         assert not scene.sick.is_suspect
         disk.released.set()
         assert first.outcome() == 0
-    assert scene.log._writing == -1
+    assert scene.log._state.writing == -1
 
 
 def test_work_on_a_whole_log_may_take_longer(scene: Scene) -> None:

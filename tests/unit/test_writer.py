@@ -21,7 +21,7 @@ def create(store: LogStore, **config: Any) -> Log:
 
 def bases(log: Log) -> list[int]:
     """Give where the segments begin."""
-    return [segment.base_offset for segment in log._view[0]]
+    return [segment.base_offset for segment in log._state.segments]
 
 
 def test_a_segment_takes_batches_up_to_its_size(store: LogStore) -> None:

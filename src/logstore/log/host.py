@@ -1,12 +1,11 @@
 """Give the packages above their access to a log, in addition to its public methods.
 
 The store, the mover and the Spark source use these functions, and `log/relocation` for a swap;
-none of them touches a private attribute of a log.
+none of them touches the state of a log.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,97 +14,156 @@ from logstore.config import LogConfig
 from logstore.disk.documents.generations import Generation
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
+from logstore.log.latency import Latencies, Timing
 from logstore.log.metadata import (
     RECOVERY_POINT_LIMIT,
     PartitionMetadata,
     without_recovery_point_limit,
 )
+from logstore.log.read import split as splitting
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
-from logstore.log.write.hung_locks import NOT_WRITING
+from logstore.log.write import flush
+from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
-    from logstore.log.replica import Replica
+    from logstore.log.read.split import OffsetRange
+    from logstore.log.read.transactions import Decided
+    from logstore.log.reader import ReadableLog
+    from logstore.log.recovery.verification import SegmentCheck, SegmentDamage
 
 # --- its state ----------------------------------------------------------------------------------
 
 
-def check(log: Replica) -> None:
+def check(log: ReadableLog) -> None:
     """Raise the reason if the log does not serve: closed, offline, suspect or forked."""
-    log._check()
+    log._state.check()
 
 
-def is_detached(log: Replica) -> bool:
+def is_detached(log: ReadableLog) -> bool:
     """Check whether the log was closed, deleted or released by its log dir. Touches no disk."""
-    return log._unavailable is not None
+    return log._state.unavailable is not None
 
 
 def is_writing(log: Log) -> bool:
     """Tell whether an append to the log is in a system call now."""
-    return log._writing != NOT_WRITING
+    return log._state.writing != NOT_WRITING
 
 
 def writing_position(log: Log) -> int | None:
     """Give the position that an append writes at now, or None if none does."""
-    position = log._writing
+    position = log._state.writing
     return None if position == NOT_WRITING else position
 
 
-def log_dir_of(log: Replica) -> LogDir:
+def log_dir_of(log: ReadableLog) -> LogDir:
     """Give the log dir that holds the log now."""
-    return log._log_dir
+    return log._state.log_dir
 
 
-def metadata_of(log: Replica) -> PartitionMetadata:
+def metadata_of(log: ReadableLog) -> PartitionMetadata:
     """Give the content of `partition.metadata`."""
-    return log._metadata
+    return log._state.metadata
 
 
-def segments_of(log: Replica) -> tuple[Segment, ...]:
+def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
     """Give the current segments, in order of offset; the last one is the active one."""
-    return log._view[0]
+    return log._state.segments
+
+
+def unflushed_paths(log: Log) -> list[str]:
+    """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
+    return flush.unflushed_paths(log._state)
+
+
+def locks_of(log: Log) -> LockedLog:
+    """Give the locks of a log to the watchdog, which frees the threads that wait for them."""
+    return log._state
+
+
+def watch(log: Log, writes: Latencies, syncs: Latencies) -> None:
+    """Time every write and awaited sync of a log from now on; a second call changes nothing."""
+    if log._state.timing is None:
+        log._state.timing = Timing(writes, syncs)
+
+
+def unwatch(log: Log) -> None:
+    """Stop timing a log."""
+    log._state.timing = None
 
 
 # --- telling its subscribers --------------------------------------------------------------------
 
 
-def tell_end(log: Replica) -> None:
+def tell_end(log: ReadableLog) -> None:
     """Tell a log's subscribers, once, if it was detached; the caller holds none of its locks."""
-    if hasattr(log, "_tell_end"):  # a log that is open to be read only has no subscribers
-        log._tell_end()
+    log._state.tell_end()
 
 
 # --- reading its files --------------------------------------------------------------------------
 
 
-def refresh(log: Replica) -> None:
+def refresh(log: ReadableLog) -> None:
     """Read what another process changed in the log; the owner's log is always up to date."""
-    log._refresh()
+    log._state.refresh()
 
 
-def start_at(log: Replica, offset: int) -> bool:
+def start_at(log: ReadableLog, offset: int) -> bool:
     """Start a log at a checkpoint's offset, if it reaches that far; returns whether it does."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
-    log._log_start_offset = offset
+    log._state.log_start_offset = offset
     return True
 
 
-def open_segment(log: Replica, segment: Segment) -> Handle:
+def open_segment(log: ReadableLog, segment: Segment) -> Handle:
     """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
-    handle = segment.handle(log._environment)
-    if log._unavailable is not None:  # detached meanwhile: this file would never be closed
-        segment.forget(log._environment)
-        log._check()
+    handle = segment.handle(log._state.environment)
+    if log._state.unavailable is not None:  # detached meanwhile: this file would never be closed
+        segment.forget(log._state.environment)
+        log._state.check()
     return handle
 
 
-def cursor_of(log: Replica, segment: Segment, offset: int) -> Cursor:
+def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
     """Make a cursor that walks a segment from the batch that holds `offset`."""
-    return Cursor(segment, offset, log._environment)
+    return Cursor(segment, offset, log._state.environment)
+
+
+def split(log: ReadableLog, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
+    """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
+    return splitting.split(log._state, start, end, piece_bytes)
+
+
+def bytes_between(log: ReadableLog, start: int, end: int) -> int:
+    """Estimate how many bytes the offsets `start..end` take, from whole segments alone."""
+    return splitting.bytes_between(log._state, start, end)
+
+
+def decided_now(log: ReadableLog) -> Decided:
+    """Refresh a log, and find which of its transactions are decided; raises LogStoreError."""
+    from logstore.log.read import transactions
+
+    return transactions.decided_now(log._state)
+
+
+def verify_segment(log: ReadableLog, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
+    """Check one segment alone, to the end of its file; each damaged batch is one row."""
+    from logstore.log.recovery import verification
+
+    return verification.verify_segment(log._state, base_offset, flushed_to)
+
+
+def check_of_segment(
+    log: ReadableLog, base_offset: int, flushed_to: int, *, from_disk: bool = False
+) -> SegmentCheck:
+    """Begin to check one segment, in any number of steps; see `SegmentCheck`."""
+    from logstore.log.recovery.verification import SegmentCheck
+
+    return SegmentCheck(log._state, base_offset, flushed_to, from_disk=from_disk)
 
 
 # --- changing it --------------------------------------------------------------------------------
@@ -120,11 +178,11 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
     Raises:
         LogStoreError: the log does not serve, or its disk failed.
     """
-    with log._flush_lock, kept(log, "_flush_lock"):
-        log._check()
-        changes = change(log._metadata)
+    with log._state.flush_lock, kept(log._state, "flush_lock"):
+        log._state.check()
+        changes = change(log._state.metadata)
         if changes is not None:
-            log._set_metadata(**changes)
+            flush.set_metadata(log._state, **changes)
 
 
 def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
@@ -137,17 +195,27 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
         LogStoreError: as an append does; the old configuration stays in force.
         UnsupportedFormatError: a library that the new one needs is not installed.
     """
-    return log._set_config(change)
+    from logstore.log.write import configuration
+
+    return configuration.set_config(log._state, change)
+
+
+def note_missing(log: ReadableLog, reason: str) -> None:
+    """Say what a copy that was opened incomplete lacks; other logs stay as they are."""
+    from logstore.log.follow.followed_replica import FollowedReplica
+
+    if isinstance(log._state, FollowedReplica) and log._state.missing:
+        log._state.missing = reason
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
     """Check whether a log was made or truncated after a generation of its log dir was seen."""
-    return log._metadata.is_lowered_since(directory_id, seen)
+    return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
     """Give a log's metadata if a truncation limits its recovery point; otherwise None."""
-    metadata = log._metadata
+    metadata = log._state.metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 
 
@@ -157,29 +225,23 @@ def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
     The file loses it with its next change. If the metadata has changed since before the checkpoint
     was written, the log may have been truncated since: the next checkpoint handles that.
     """
-    with log._flush_lock, kept(log, "_flush_lock"):
-        if log._metadata is limited:
-            log._metadata = without_recovery_point_limit(limited)
+    with log._state.flush_lock, kept(log._state, "flush_lock"):
+        if log._state.metadata is limited:
+            log._state.metadata = without_recovery_point_limit(limited)
 
 
 @contextmanager
 def stopped(log: Log) -> Iterator[None]:
     """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
-    with log._flush_lock, log._lock, kept(log, "_flush_lock", "_lock"):
-        log._check()
+    with log._state.flush_lock, log._state.lock, kept(log._state, "flush_lock", "lock"):
+        log._state.check()
         yield
 
 
-def disown(log: Replica, reason: Callable[[], LogStoreError]) -> None:
+def disown(log: ReadableLog, reason: Callable[[], LogStoreError]) -> None:
     """Make every call on a log raise `reason`, in a forked child.
 
     The child inherits locks that threads of the parent may hold, so it gets new ones.
     """
-    log._unavailable = reason
-    for name in ("_lock", "_flush_lock", "_refreshing"):
-        if hasattr(log, name):
-            setattr(log, name, threading.Lock())
-    if hasattr(log, "_appended"):
-        log._appended = threading.Lock()
-    if hasattr(log, "_commit"):
-        log._commit = None
+    log._state.unavailable = reason
+    log._state.renew_locks()

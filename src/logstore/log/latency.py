@@ -1,23 +1,16 @@
-"""Time the writes and flushes of a log that is watched; otherwise it costs nothing.
+"""Count the latencies of a log that is watched; otherwise that costs one look at a field.
 
-A watched log gets timed functions in front of its own, on that object only. Timed are the disk's
-part of an append (including the wait for the interpreter after it), and whole flushes that a caller
-waits for. A flush in the background is not counted.
+Timed are the disk's part of an append (including the wait for the interpreter after it), and whole
+flushes that a caller waits for. A flush in the background is not counted. `host.watch` begins it.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
+from typing import NamedTuple
 
 STEP = 1.1  # from one bound to the next, so a quantile is right within 10 %
 BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
-WRITES, SYNCS = ("_write", "_write_batches"), ("flush", "_flush_appended")
 
 
 class Latencies:
@@ -39,6 +32,13 @@ class Latencies:
         return counts
 
 
+class Timing(NamedTuple):
+    """Where the latencies of one log are counted: of its writes, and of the syncs waited for."""
+
+    writes: Latencies
+    syncs: Latencies
+
+
 def quantile(counts: list[int], part: float) -> float | None:
     """Give the seconds that a part of all latencies did not exceed; None if there were none."""
     left = part * sum(counts)
@@ -52,29 +52,3 @@ def quantile(counts: list[int], part: float) -> float | None:
 def count_above(counts: list[int], seconds: float) -> int:
     """Count the latencies above a bound."""
     return sum(counts[bisect_left(BOUNDS, seconds) + 1 :])
-
-
-def watch(log: LogWriter, writes: Latencies, syncs: Latencies) -> None:
-    """Time every write and awaited sync of a log from now on; a second call changes nothing."""
-    for names, latencies in ((WRITES, writes), (SYNCS, syncs)):
-        for name in names:
-            if name not in log.__dict__:
-                setattr(log, name, _timed(getattr(log, name), latencies))
-
-
-def unwatch(log: LogWriter) -> None:
-    """Stop timing a log."""
-    for name in WRITES + SYNCS:
-        log.__dict__.pop(name, None)
-
-
-def _timed(work: Callable[..., Any], latencies: Latencies) -> Callable[..., Any]:
-    clock, note = time.perf_counter, latencies.note
-
-    def timed(*arguments: Any) -> Any:
-        started = clock()
-        done = work(*arguments)
-        note(clock() - started)
-        return done
-
-    return timed

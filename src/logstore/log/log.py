@@ -11,17 +11,14 @@ from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
-from logstore.format.columnar import record_batch as columnar
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
-from logstore.log.reader import LogReader
+from logstore.log.reader import ReadableLog
+from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
-from logstore.log.write import encode, raw_batches, roll, seal
-from logstore.log.write_state import NEVER
-from logstore.log.writer import LogWriter
+from logstore.log.write import appending, encode, flush, raw_batches, roll, seal
 
 if TYPE_CHECKING:
-    from logstore.format.layouts import AnyPayload
     from logstore.log.recovery.repair import RepairReport
     from logstore.log.recovery.report import Problem
     from logstore.log.small_files import Checkpointed
@@ -29,11 +26,17 @@ if TYPE_CHECKING:
     from logstore.log.write.group_commit import GroupCommit
 
 
-class Log(LogWriter):
+class Log(ReadableLog):
     """One partition's log in one log dir; made by `LogStore.create`, returned by `LogStore.log`.
 
     Threads: all methods may be called from any thread at any time.
     """
+
+    _state: LogState
+
+    def __init__(self, state: LogState) -> None:
+        """Use `LogStore.create` or `LogStore.log`."""
+        super().__init__(state)
 
     # --- open and close -------------------------------------------------------------------------
 
@@ -44,7 +47,7 @@ class Log(LogWriter):
         """Make an empty log in a log dir, durably; raises LogStoreError."""
         from logstore.log.recovery.open_log import create
 
-        return create(cls, log_dir, metadata, environment)
+        return cls(create(log_dir, metadata, environment))
 
     @classmethod
     def open(
@@ -62,16 +65,17 @@ class Log(LogWriter):
         """Open the log in the directory `name` of a log dir; raises LogStoreError."""
         from logstore.log.recovery.open_log import open_log
 
-        return open_log(
-            cls,
-            log_dir,
-            name,
-            environment,
-            recovery_point,
-            log_start_offset,
-            is_clean,
-            progress,
-            topic_ids,
+        return cls(
+            open_log(
+                log_dir,
+                name,
+                environment,
+                recovery_point,
+                log_start_offset,
+                is_clean,
+                progress,
+                topic_ids,
+            )
         )
 
     @staticmethod
@@ -80,7 +84,7 @@ class Log(LogWriter):
         name: str,
         environment: LogEnvironment,
         checkpointed: Checkpointed | None = None,
-    ) -> LogReader:
+    ) -> ReadableLog:
         """Open a log that another process may own; raises LogStoreError."""
         from logstore.log.view import open_view
 
@@ -88,34 +92,40 @@ class Log(LogWriter):
 
     def close(self, flush: bool = True) -> None:
         """Flush, write the active segment's indexes and release every file; twice is allowed."""
-        if self._unavailable is not None:
+        state = self._state
+        if state.unavailable is not None:
             return
-        if flush and not self._log_dir.is_offline:
-            if self._half_made:
-                with self._lock:
-                    roll.undo(self)
+        if flush and not state.log_dir.is_offline:
+            if state.half_made:
+                with state.lock:
+                    roll.undo(state)
             self.flush()
             self.checkpoint(is_closing=True)
-            self.is_closed_whole = True
-        name = f"{self.topic}-{self.partition}"
-        reason = f"the log {name} was closed: open the store again to use it"
-        self.detach(LogClosedError(reason=reason))
-        self._tell_end()
+            state.is_closed_whole = True
+        reason = f"the log {state.name} was closed: open the store again to use it"
+        state.detach(LogClosedError(reason=reason))
+        state.tell_end()
+
+    @property
+    def is_closed_whole(self) -> bool:
+        """Whether a close flushed everything: no work is left for this log then."""
+        return self._state.is_closed_whole
 
     # --- appending ------------------------------------------------------------------------------
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that appended batches carry; it only grows."""
-        return self._leader_epoch
+        return self._state.replication.leader_epoch
 
     @leader_epoch.setter
     def leader_epoch(self, epoch: int) -> None:
-        with self._lock:
+        replication = self._state.replication
+        with self._state.lock:
             epoch = whole(epoch, "leader_epoch")
-            if not self._leader_epoch <= epoch < 2**31:
-                raise ValueError(f"leader epoch {epoch} is not after {self._leader_epoch}")
-            self._leader_epoch = epoch
+            if not replication.leader_epoch <= epoch < 2**31:
+                raise ValueError(f"leader epoch {epoch} is not after {replication.leader_epoch}")
+            replication.leader_epoch = epoch
 
     def append(
         self,
@@ -141,39 +151,14 @@ class Log(LogWriter):
             RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):
-            commit = self._commit or self._group_commit()
+            commit = self._state.commit or self._group_commit()
             return commit.append(value, key, timestamp, headers)
-        if key is None and headers is encode.NO_HEADERS and self._is_plain and type(value) is bytes:
-            roll_at = NEVER
-            if timestamp is None:
-                timestamp, roll_at = self._now_ms(), self._roll_at_ms
-            elif type(timestamp) is not int or not 0 <= timestamp < NEVER:
-                timestamp = encode.check_timestamp(timestamp)
-            length = len(value)
-            size = ((length + 7) & ~7) + 88
-            with self._lock:
-                if (
-                    self._unavailable is not None
-                    or self._log_dir.is_refusing_appends
-                    or self._refusal
-                ):
-                    self._check_appendable()
-                bytes_max = self._plain_bytes_max  # 0: a change of the configuration came between
-                if size <= bytes_max:
-                    active = self._active
-                    if active.size_bytes + size > self._room_bytes or timestamp >= roll_at:
-                        active = self._make_room(size, timestamp >= roll_at)
-                    offset = active.end_offset
-                    data = columnar.frame_one(offset, self._leader_epoch, timestamp, value)
-                    self._write(active, data, offset, 0, timestamp, self._leader_epoch)
-            if size <= bytes_max:
-                if offset >= self._flush_at or self._waiters or self._subscriptions:
-                    self._after_append(offset)
-                return offset
-            if bytes_max:
-                raise encode.too_large(size, self._max_message_bytes, self._expansion_bytes_max)
-        payload = self._build([value], None if key is None else [key], timestamp, [headers])
-        return self._append_payload(payload)
+        return appending.append_record(self._state, value, key, timestamp, headers)
+
+    def _group_commit(self) -> GroupCommit:
+        from logstore.log.write import group_commit
+
+        return group_commit.of(self._state)
 
     def extend(
         self,
@@ -200,13 +185,14 @@ class Log(LogWriter):
             if keys is not None or timestamps is not None or headers is not None:
                 raise ValueError("Records have their own keys, timestamps and headers")
             cells, keys, timestamps, headers = encode.unpack_records(cells)
-        payload = self._build(
+        payload = appending.build(
+            self._state,
             cells,
             None if keys is None else encode.as_list(keys, "keys"),
             timestamps,
             None if headers is None else encode.as_list(headers, "headers"),
         )
-        return self._append_range(payload, durable)
+        return appending.append_range(self._state, payload, is_durable=durable)
 
     def append_arrow(self, batch: Any, *, durable: bool = False) -> range:
         """Append the rows of a pyarrow RecordBatch or Table as one batch (extra `arrow`).
@@ -217,13 +203,10 @@ class Log(LogWriter):
         from logstore.arrow import build_payload
 
         flag(durable, "durable")
-        payload = build_payload(
-            batch,
-            now_ms=self._now_ms(),
-            **self._encoding._asdict(),
-        )
-        encode.check_size(payload, self._max_message_bytes, self._expansion_bytes_max)
-        return self._append_range(payload, durable)
+        rules, now_ms = self._state.rules, self._state.now_ms()
+        payload = build_payload(batch, now_ms=now_ms, **rules.encoding._asdict())
+        encode.check_size(payload, rules.max_message_bytes, rules.expansion_bytes_max)
+        return appending.append_range(self._state, payload, is_durable=durable)
 
     def appender(
         self, linger: float = 0.005, max_bytes: int | str = "1MiB", durable: bool = False
@@ -239,7 +222,7 @@ class Log(LogWriter):
         """
         from logstore.log.write.appender import Appender
 
-        return Appender(self, linger, parse_size(max_bytes, "max_bytes"), durable)
+        return Appender(self._state, linger, parse_size(max_bytes, "max_bytes"), durable)
 
     def append_as_follower(self, raw: bytes) -> range:
         """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
@@ -252,8 +235,8 @@ class Log(LogWriter):
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
                 any).
         """
-        with self._telling():
-            return raw_batches.append_as_follower(self, raw)
+        with self._state.telling():
+            return raw_batches.append_as_follower(self._state, raw)
 
     def append_encoded(self, raw: bytes) -> range:
         """Append whole encoded batches with this log's next offsets and its epoch.
@@ -267,61 +250,45 @@ class Log(LogWriter):
             RecordExpansionError: one needs more memory than the store allows for a batch.
             RecordTooLargeError: one is larger than `max_message_bytes`.
         """
-        with self._telling():
-            return raw_batches.append_encoded(self, raw)
+        with self._state.telling():
+            return raw_batches.append_encoded(self._state, raw)
 
-    def _append_range(self, payload: AnyPayload, durable: bool) -> range:
-        if payload.record_count == 0:
-            self._check()
-            end = self.log_end_offset
-            return range(end, end)
-        offset = self._append_payload(payload)
-        end = offset + payload.last_offset_delta + 1
-        if durable:
-            self._flush_appended(end)
-        return range(offset, end)
+    # --- making durable -------------------------------------------------------------------------
 
-    def _group_commit(self) -> GroupCommit:
-        if self._commit is None:
-            from logstore.log.write.group_commit import GroupCommit
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything is flushed."""
+        return self._state.recovery_point
 
-            with self._lock:
-                if self._commit is None:
-                    self._commit = GroupCommit(self)
-        return self._commit
+    def flush(self) -> int:
+        """Make every record appended so far durable; returns the new recovery point.
+
+        Raises:
+            LogDirOfflineError: the sync failed, so the log dir is offline now; it is not retried.
+        """
+        return flush.flush_all(self._state)
 
     def flush_if_due(self, now_ms: int) -> bool:
         """Flush if `flush_ms` has passed or sealed segments wait; returns whether it did."""
-        flush_ms = self.config.flush_ms
-        is_due = flush_ms is not None and now_ms - self._flushed_ms >= flush_ms
-        if not self._unflushed and not (is_due and self._writer is not None):
-            return False
-        self._flush_to(self.log_end_offset)
-        return True
+        return flush.flush_if_due(self._state, now_ms)
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Roll if the active segment is older than `segment_ms`; returns whether it did."""
-        if now_ms < self._roll_at_ms:
-            return False
-        with self._lock:
-            self._check_writable()
-            if now_ms < self._roll_at_ms or not self._active.size_bytes:
-                return False
-            self._roll(self._active.end_offset)
-        return True
+        return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
         """Record what is flushed, so that an open after a crash need not scan it."""
-        seal.checkpoint(self, is_closing=is_closing)
+        seal.checkpoint(self._state, is_closing=is_closing)
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` exists; False if the time ends first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
-        self._arrivals.wait_for(
-            lambda: self._unavailable is not None or self.log_end_offset > offset, timeout
+        state = self._state
+        state.arrivals.wait_for(
+            lambda: state.unavailable is not None or state.log_end_offset > offset, timeout
         )
-        self._check()
-        return self.log_end_offset > offset
+        state.check()
+        return state.log_end_offset > offset
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call back whenever the log changes, until the subscription is closed or dropped.
@@ -342,9 +309,9 @@ class Log(LogWriter):
         Raises:
             LogStoreError: the log was closed or deleted, or its log dir is offline.
         """
-        name = f"{self.topic}-{self.partition}"
-        subscription = Subscription(self._subscriptions, name, function(callback, "callback"))
-        unavailable = self._unavailable
+        state = self._state
+        subscription = Subscription(state.subscriptions, state.name, function(callback, "callback"))
+        unavailable = state.unavailable
         if unavailable is not None:
             subscription.close()
             raise unavailable()
@@ -360,7 +327,7 @@ class Log(LogWriter):
         """
         from logstore.log.removal.truncation import truncate_to
 
-        truncate_to(self, whole(offset, "offset"))
+        truncate_to(self._state, whole(offset, "offset"))
 
     def delete_records_before(self, offset: int) -> None:
         """Drop every record before `offset`; durable on return. Whole segments free their space.
@@ -370,28 +337,29 @@ class Log(LogWriter):
         """
         from logstore.log.removal.retention import delete_records_before
 
-        delete_records_before(self, whole(offset, "offset"))
+        delete_records_before(self._state, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
         """Drop sealed segments by `retention_ms` and `retention_bytes`; returns how many."""
         from logstore.log.removal.retention import apply_retention
 
-        return apply_retention(self)
+        return apply_retention(self._state)
 
     def verify(self, progress: Any = None) -> list[Problem]:
         """Check every batch, and that the segments are contiguous; returns the damage."""
         from logstore.log.recovery.verification import verify_all
 
-        return verify_all(self, callback(progress, "progress"), is_owner=True)
+        return verify_all(self._state, callback(progress, "progress"), is_owner=True)
 
     @uninterruptible
     def repair(self) -> RepairReport:
         """Remove damage, keep its bytes in `*.quarantine` files, and make the log writable."""
         from logstore.log.recovery.repair import repair
 
-        view = self._view
+        state = self._state
+        view = state.view
         try:
-            return repair(self)
+            return repair(state)
         finally:
-            if self._view is not view:
-                tell(self._subscriptions, LogEvent.TRUNCATED)
+            if state.view is not view:
+                tell(state.subscriptions, LogEvent.TRUNCATED)

@@ -1,21 +1,24 @@
-"""Read a log: by offset, by time, as records, as batches of columns, as raw bytes, as a tail.
+"""Define the reading half of a log's public face, which both faces share.
 
-This is the public face. `segment_reader` reads the segments, and `read/` has a module for each
-other way to read.
+`Log` adds writing, `LogView` follows another process. `read/` has a module for each way to read.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 from logstore.arguments import flag, known_as, text, timeout_of, timestamp_of, whole
-from logstore.config import size_of
-from logstore.errors import CorruptRecordBatchError, RecordExpansionError
+from logstore.config import LogConfig, size_of
+from logstore.disk.log_dir import LogDir
+from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
 from logstore.format import layouts
-from logstore.format.batch import Record, RecordBatch
-from logstore.log.read.slice import LogSlice, slice_of
-from logstore.log.segment_reader import SegmentReader
+from logstore.format.batch import Record, RecordBatch, new_tuple
+from logstore.log.read.records import batches_of, record_from_disk, record_in
+from logstore.log.read.slice import LogSlice, bounds_of
+from logstore.log.replica import Replica
+from logstore.log.segments.segment import INDEX, Block
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,12 +29,88 @@ HELD_BYTES_MAX = 64 << 20
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
-@known_as("Log")
-class LogReader(SegmentReader):
-    """The reading half of a log; `Log` adds writing, `LogView` follows another process."""
+@known_as("Log")  # users of both faces know this name
+class ReadableLog:
+    """The reading half of a log: identity, range and records."""
 
-    is_repairable = True  # by `logstore repair`
-    recovery: RecoveryEntry  # the damage that the opening found
+    _state: Replica
+
+    def __init__(self, state: Replica) -> None:
+        self._state = state
+        self.topic = state.topic
+        self.partition = state.partition
+
+    # --- identity --------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.topic}-{self.partition} offsets "
+            f"{self.log_start_offset}..{self.log_end_offset}, {self.size_bytes} bytes, "
+            f"in {self.log_dir}{', closed' if self._state.is_closed else ''}>"
+        )
+
+    @property
+    def log_dir(self) -> str:
+        """Path of the log dir that holds this replica."""
+        return self._state.log_dir.path
+
+    @property
+    def directory(self) -> str:
+        """Path of the replica's own directory."""
+        return self._state.directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The configuration stored with the partition."""
+        return self._state.config
+
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes that distinguish this topic from a later one of the same name."""
+        return self._state.metadata.topic_id
+
+    @property
+    def recovery(self) -> RecoveryEntry:
+        """The damage that the opening found."""
+        return self._state.recovery
+
+    @property
+    def is_repairable(self) -> bool:
+        """Whether `logstore repair` can mend it."""
+        return True
+
+    @property
+    def log_start_offset(self) -> int:
+        """First readable offset."""
+        return self._state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        return self._state.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are on every replica; there is only one, so it is the log end offset."""
+        return self._state.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of record batches on disk."""
+        return sum(segment.size_bytes for segment in self._state.segments)
+
+    def __len__(self) -> int:
+        """Count the offsets that the log spans; for a closed log, those that it had.
+
+        There may be fewer records: a repair and Kafka's compaction leave gaps. To count the
+        records: `sum(len(batch) for batch in log.read_batches())`.
+        """
+        return self.log_end_offset - self.log_start_offset
+
+    def __bool__(self) -> bool:
+        return True
+
+    # --- one record ------------------------------------------------------------------------------
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -46,21 +125,66 @@ class LogReader(SegmentReader):
         Raises:
             OffsetOutOfRangeError: there is no record at the offset; or the slice has a start that
                 is not negative and has no record in the log, either no longer or not yet
-                (`slice_of`).
+                (`slice.bounds_of`).
         """
         if type(index) is int and index >= 0:
             return self.record_at(index)
-        self._check()
-        self._refresh()
+        state = self._state
+        state.check()
+        state.refresh()
         if isinstance(index, slice):
-            return slice_of(self, index)
+            return LogSlice(self, *bounds_of(state, index))
         start, end = self.log_start_offset, self.log_end_offset
         offset = whole(index, "offset")
         if offset < 0:
             if offset < start - end:
-                raise self._out_of_range(offset)
+                raise state.out_of_range(offset)
             offset += end
         return self.record_at(offset)
+
+    def record_at(self, offset: int) -> Record:
+        """Give one record; raises OffsetOutOfRangeError if there is none, as at -1."""
+        if type(offset) is not int:
+            offset = whole(offset, "offset")
+        state = self._state
+        segments, bases = state.view
+        if offset >= state.log_start_offset and segments and not state.log_dir.is_refusing:
+            segment = segments[bisect_right(bases, offset) - 1]
+            index = segment.index
+            if index is None:
+                item = segment.cached.get(INDEX)
+                index = None if item is None else item.value
+            if index is not None:
+                entry = bisect_right(index.offsets, offset - segment.base_offset) - 1
+                cached = segment.cached.get(entry)
+                block: Block | None = None if cached is None else cached.value
+                if cached is not None and block is not None and offset < block.end_offset:
+                    cached.is_used = True
+                    plain = block.plain
+                    if plain is None:
+                        return record_in(state, block, offset)
+                    base_offset, data, start, size, starts, timestamp = plain
+                    at = offset - base_offset
+                    if starts is None:
+                        start += at * size
+                        end = start + size
+                    else:
+                        start, end = start + starts[at], start + starts[at + 1]
+                    # This is what NamedTuple's own constructor does, in half the time.
+                    return new_tuple(
+                        Record,
+                        (
+                            offset,
+                            timestamp,
+                            None,
+                            data[start:end],
+                            (),
+                            self.topic,
+                            self.partition,
+                        ),
+                    )
+        state.check()
+        return record_from_disk(state, offset)
 
     # --- many records -------------------------------------------------------------------------
 
@@ -93,7 +217,7 @@ class LogReader(SegmentReader):
         max_bytes = size_of(max_bytes, "max_bytes")
         records: list[Record] = []
         taken = held = expanded = 0
-        expanded_max = self._environment.record_expansion_bytes_max
+        expanded_max = self._state.environment.record_expansion_bytes_max
         window = min(max(max_bytes, 4096), layouts.WINDOW_BYTES)
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
@@ -141,17 +265,17 @@ class LogReader(SegmentReader):
         if text(isolation_level, "isolation_level") not in ISOLATION_LEVELS:
             raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
         if isolation_level == ISOLATION_LEVELS[0]:
-            return self._range(offset, end_offset, **options)
+            return batches_of(self._state, offset, end_offset, **options)
         from logstore.log.read.transactions import committed
 
-        return committed(self, offset, end_offset, options)
+        return committed(self._state, offset, end_offset, options)
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
         To detect that retention deleted records, name the offset: `log[offset:]` raises.
         """
-        batches_now = self._range(None, None)  # its range is fixed at the call
+        batches_now = batches_of(self._state, None, None)  # its range is fixed at the call
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -165,7 +289,7 @@ class LogReader(SegmentReader):
         """
         from logstore.log.read.raw import read_raw
 
-        return read_raw(self, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
+        return read_raw(self._state, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
 
     def tail(self, offset: int | str = "end", timeout: float | None = None) -> Iterator[Record]:
         """Yield records as they come, from an offset, "start" or "end" on.
@@ -174,8 +298,9 @@ class LogReader(SegmentReader):
             timeout: stop if no new record came for this many seconds; None waits without limit.
         """
         timeout = timeout_of(timeout)
-        self._check()
-        self._refresh()
+        state = self._state
+        state.check()
+        state.refresh()
         if isinstance(offset, str):
             if offset not in ("start", "end"):
                 raise ValueError(f'offset {offset!r} is neither a number, "start" nor "end"')
@@ -184,14 +309,14 @@ class LogReader(SegmentReader):
             offset = whole(offset, "offset")
             if offset < 0:
                 offset += self.log_end_offset
-            self._check_readable(offset, offset)
+            state.check_readable(offset, offset)
         return self._follow(offset, timeout)
 
     def _follow(self, offset: int, timeout: float | None) -> Iterator[Record]:
         while True:
-            self._refresh()
+            self._state.refresh()
             end = self.log_end_offset
-            for batch in self._range(offset, end):
+            for batch in batches_of(self._state, offset, end):
                 yield from batch.records(self.topic, self.partition)
             offset = max(offset, end)
             if not self.wait_for(offset, timeout):
@@ -205,10 +330,23 @@ class LogReader(SegmentReader):
         """
         from logstore.log.read.time_search import first_offset_at
 
-        self._check()
-        self._refresh()
-        return first_offset_at(self, timestamp_of(timestamp, "timestamp"))
+        state = self._state
+        state.check()
+        state.refresh()
+        return first_offset_at(state, timestamp_of(timestamp, "timestamp"))
 
     def wait_for(self, offset: int, timeout: float | None) -> bool:
         """Wait until the record at `offset` exists; False if the time ends first."""
         raise NotImplementedError
+
+    # --- its end ---------------------------------------------------------------------------------
+
+    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
+        """Release every file at once; from now on every call raises a copy of `reason`.
+
+        It may be called under the log's locks, so it tells no subscriber: see `host.tell_end`.
+
+        Args:
+            of: only if the log is in this log dir: a move may just have taken it elsewhere.
+        """
+        self._state.detach(reason, of)

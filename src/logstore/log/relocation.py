@@ -2,7 +2,7 @@
 
 The mover decides the order of a swap; this module holds the log's part of it. Readers are never
 stopped: they continue with the files that they hold. A reader that fails on a renamed file looks
-the log up again (see `segment_reader`).
+the log up again (see `read/records`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from logstore.log.metadata import MOVE_RATES, Moving, PartitionMetadata, Superse
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import hung_locks
-from logstore.log.write_state import NEVER
+from logstore.log.write.flush import set_metadata
+from logstore.log.write.rules import NEVER
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -36,30 +37,30 @@ __all__ = [
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
     """Give the current segments; the last one is the active one."""
-    log._check()
-    return log._view[0]
+    log._state.check()
+    return log._state.segments
 
 
 def moving_of(log: Log) -> Moving | None:
     """Give the move under way, as the metadata records it."""
-    return log._metadata.moving
+    return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
     """Give the rates that an earlier process set for the move under way."""
-    rates = log._metadata.extra.get(MOVE_RATES)
+    rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
     """Give the leader epochs and where they began."""
-    return log._epochs.entries
+    return log._state.replication.epochs.entries
 
 
 def whose_epochs(log: Log) -> OfLog:
     """Name the log that a copy of its leader epochs belongs to, and where that log starts."""
-    start = log._confirmed_start
-    return log._of_log(None if start is None else log.log_start_offset)
+    start = log._state.replication.confirmed_start
+    return log._state.of_log(None if start is None else log.log_start_offset)
 
 
 # --- what it writes ---------------------------------------------------------------------------
@@ -71,31 +72,31 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
     Args:
         rates: the rates with which a later process continues the move.
     """
-    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
-        log._check()
-        metadata = log._metadata
+    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
+        log._state.check()
+        metadata = log._state.metadata
         plain = metadata if moving is not None else metadata.with_superseded_by(None)
         extra = {**plain.extra, MOVE_RATES: rates}
         if rates is None:
             del extra[MOVE_RATES]
         if (metadata.moving, metadata.extra) != (moving, extra):
-            log._set_metadata(moving=moving, extra=extra)
+            set_metadata(log._state, moving=moving, extra=extra)
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
     """Record durably, before the swap, which copy is about to take this one's place."""
-    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
-        log._check()
-        metadata = log._metadata.with_superseded_by(superseded_by)
-        if (metadata, log._metadata.moving) != (log._metadata, moving):
-            log._set_metadata(extra=metadata.extra, moving=moving)
+    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
+        log._state.check()
+        metadata = log._state.metadata.with_superseded_by(superseded_by)
+        if (metadata, log._state.metadata.moving) != (log._state.metadata, moving):
+            set_metadata(log._state, extra=metadata.extra, moving=moving)
 
 
 def settle(log: Log) -> None:
     """Write the metadata without the marks of the move that brought the log here."""
-    with log._flush_lock, hung_locks.held(log, "_flush_lock"):
-        log._check()
-        log._set_metadata()
+    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
+        log._state.check()
+        set_metadata(log._state)
 
 
 # --- what it does under the lock --------------------------------------------------------------
@@ -104,20 +105,20 @@ def settle(log: Log) -> None:
 @contextmanager
 def held(log: Log) -> Iterator[None]:
     """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
-    with log._flush_lock, log._lock, hung_locks.held(log, "_flush_lock", "_lock"):
-        log._check_writable()
+    with log._state.flush_lock, log._state.lock, hung_locks.held(log._state, "flush_lock", "lock"):
+        log._state.check_writable()
         yield
 
 
 def hide(log: Log) -> None:
     """Show readers that the files are about to be renamed; both locks are held."""
-    for segment in log._view[0]:
+    for segment in log._state.segments:
         segment.is_dropped = True
 
 
 def show(log: Log) -> None:
     """Show readers that the files stay where they were; both locks are held."""
-    for segment in log._view[0]:
+    for segment in log._state.segments:
         segment.is_dropped = False
 
 
@@ -129,25 +130,27 @@ def point_to(
     segments: list[Segment],
 ) -> None:
     """Serve the log from another directory, where all of it is durable; both locks are held."""
-    old = log._view[0]
-    epochs = LeaderEpochs(directory, log._epochs.entries)
+    state = log._state
+    old = state.segments
+    epochs = LeaderEpochs(directory, state.replication.epochs.entries)
     end = segments[-1].end_offset
-    with log._appended:  # `detach` takes it too, and so closes either the old directory or the new
-        log._log_dir, log._directory, log._metadata = log_dir, directory, metadata
-        log._epochs = epochs
-        log._unflushed, log._names_changed = [], 0
-        log._activate(segments, log._foreign_magic)  # the bytes are the same: nothing is read
-        if log._is_left_by_dir:  # the old disk failed when no work was left on it
-            log._unavailable, log._is_left_by_dir = None, False
-    log._recovery_point = max(end, metadata.log_start_offset)
-    log._flushed_ms = log._now_ms()
-    log._flush_at = end + log._flush_messages - 1 if log._flush_messages < NEVER else NEVER
-    log._environment.dirty.discard(log)
+    with state.appended:  # `detach` takes it too, and so closes either the old directory or the new
+        state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
+        state.replication.epochs = epochs
+        state.unflushed, state.names_changed = [], 0
+        state.activate(segments, state.foreign_magic)  # the bytes are the same: nothing is read
+        if state.is_left_by_dir:  # the old disk failed when no work was left on it
+            state.unavailable, state.is_left_by_dir = None, False
+    state.recovery_point = max(end, metadata.log_start_offset)
+    state.flushed_ms = state.now_ms()
+    flush_messages = state.rules.flush_messages
+    state.flush_at = end + flush_messages - 1 if flush_messages < NEVER else NEVER
+    state.environment.dirty.discard(state)
     for segment in old:
-        segment.forget(log._environment)
+        segment.forget(state.environment)
 
 
 def bring_back(log: Log, generation: int) -> None:
     """Outrank a copy that may have taken this one's name elsewhere; both locks are held."""
-    extra = log._metadata.with_superseded_by(None).extra
-    log._set_metadata(generation=generation, moving=None, extra=extra)
+    extra = log._state.metadata.with_superseded_by(None).extra
+    set_metadata(log._state, generation=generation, moving=None, extra=extra)

@@ -1,7 +1,9 @@
-"""Hold the identity of a log, and the segments that readers see.
+"""Hold what every open log has: an identity, a range of offsets, segments that readers see.
 
-`_view` is one tuple, the segments and their base offsets, that the writer replaces whole; a reader
-takes it once and needs no lock.
+`LogState` adds what a writer needs, `FollowedReplica` what another process needs to follow the
+writer. The public faces (`Log`, `LogView`) and the functions in `read/` use a `Replica`.
+
+Invariants: the segments of `view` are in order of offset, and `view[1]` has their base offsets.
 """
 
 from __future__ import annotations
@@ -9,9 +11,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from logstore.arguments import known_as
 from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
@@ -25,6 +26,9 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.read.cursor import corrupt
 from logstore.log.segments.segment import Segment
 
+if TYPE_CHECKING:
+    from logstore.log.recovery.report import RecoveryEntry
+
 View = tuple[tuple[Segment, ...], list[int]]
 SWAP_PAUSE_SECONDS = 0.0005
 
@@ -34,9 +38,42 @@ def view_of(segments: list[Segment]) -> View:
     return tuple(segments), [segment.base_offset for segment in segments]
 
 
-@known_as("Log")
 class Replica:
-    """A log's identity, range and segments; `LogReader` adds reading."""
+    """One log in one log dir, as far as its readers are concerned.
+
+    Readers take no lock. Each field is replaced by one assignment, and what it refers to is not
+    changed after that, except that the last segment grows (see `segment`). A reader takes `view`
+    once and uses that tuple to the end. If a field changes meanwhile, the reader finds a dropped
+    segment or a file that is gone, and takes the new view.
+
+    Attributes:
+        topic, partition: never change.
+        environment: what the logs of the store share; never changes.
+        log_dir, directory, metadata: where the log is, and what `partition.metadata` says. The
+            owner writes them under both locks (a move) or under `flush_lock` (the metadata).
+        log_start_offset: first readable offset. The owner writes it under `flush_lock`, and before
+            the segments below it leave the view.
+        view: the segments, and their base offsets for a bisection; in the owner, `lock` is held.
+        unavailable: makes the reason why the log does not serve; None while it serves. In the
+            owner, `appended` is held; after a fork, the only thread writes it.
+        recovery: what was found wrong when the log was opened, or repaired.
+        transaction_events: the known events of Kafka's transactions, by segment and its size (see
+            `read/transactions`). A lost race only walks a segment twice.
+    """
+
+    __slots__ = (
+        "directory",
+        "environment",
+        "log_dir",
+        "log_start_offset",
+        "metadata",
+        "partition",
+        "recovery",
+        "topic",
+        "transaction_events",
+        "unavailable",
+        "view",
+    )
 
     def __init__(
         self,
@@ -47,122 +84,92 @@ class Replica:
     ) -> None:
         self.topic = metadata.topic
         self.partition = metadata.partition
-        self._metadata = metadata
-        self._log_dir = log_dir
-        self._directory = directory
-        self._environment = environment
-        self._log_start_offset = metadata.log_start_offset
-        # The known events of Kafka's transactions, by segment and its size
-        # (`log/read/transactions`).
-        self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
-        self._view: View = ((), [])
-        self._unavailable: Callable[[], LogStoreError] | None = None
+        self.environment = environment
+        self.log_dir = log_dir
+        self.directory = directory
+        self.metadata = metadata
+        self.log_start_offset = metadata.log_start_offset
+        self.view: View = ((), [])
+        self.unavailable: Callable[[], LogStoreError] | None = None
+        from logstore.log.recovery.report import RecoveryEntry
 
-    # --- identity ----------------------------------------------------------------------------
+        self.recovery: RecoveryEntry = RecoveryEntry(self.topic, self.partition, log_dir.path)
+        self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} {self.topic}-{self.partition} offsets "
-            f"{self.log_start_offset}..{self.log_end_offset}, {self.size_bytes} bytes, "
-            f"in {self.log_dir}{', closed' if self._is_closed() else ''}>"
-        )
+        return f"<{type(self).__name__} of {self.directory}>"
 
-    def _is_closed(self) -> bool:
-        """Check whether the log was closed, by itself or with its store."""
-        reason = None if self._unavailable is None else self._unavailable()
-        return isinstance(reason, LogClosedError)
+    # --- what follows from the fields ------------------------------------------------------------
 
     @property
-    def log_dir(self) -> str:
-        """Path of the log dir that holds this replica."""
-        return self._log_dir.path
-
-    @property
-    def directory(self) -> str:
-        """Path of the replica's own directory."""
-        return self._directory
+    def name(self) -> str:
+        """The log's name in messages."""
+        return f"{self.topic}-{self.partition}"
 
     @property
     def config(self) -> LogConfig:
         """The configuration stored with the partition."""
-        return self._metadata.config
+        return self.metadata.config
 
     @property
-    def topic_id(self) -> bytes:
-        """16 bytes that distinguish this topic from a later one of the same name."""
-        return self._metadata.topic_id
-
-    @property
-    def log_start_offset(self) -> int:
-        """First readable offset."""
-        return self._log_start_offset
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments that readers see now; the last one is the active one."""
+        return self.view[0]
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
-        segments = self._view[0]
-        return max(segments[-1].end_offset, self._log_start_offset) if segments else 0
+        segments = self.view[0]
+        if not segments:
+            return 0
+        end, start = segments[-1].end_offset, self.log_start_offset
+        return end if end > start else start
 
-    @property
-    def high_watermark(self) -> int:
-        """Below it records are on every replica; there is only one, so it is the log end offset."""
-        return self.log_end_offset
+    # --- whether it serves -----------------------------------------------------------------------
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of record batches on disk."""
-        return sum(segment.size_bytes for segment in self._view[0])
-
-    def __len__(self) -> int:
-        """Count the offsets that the log spans; for a closed log, those that it had.
-
-        There may be fewer records: a repair and Kafka's compaction leave gaps. To count the
-        records: `sum(len(batch) for batch in log.read_batches())`.
-        """
-        return self.log_end_offset - self.log_start_offset
-
-    def __bool__(self) -> bool:
-        return True
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse to work if closed, forked, offline or SUSPECT."""
-        if self._unavailable is not None:
-            raise self._unavailable()
-        if self._log_dir.is_refusing:
-            self._log_dir.check()
+        if self.unavailable is not None:
+            raise self.unavailable()
+        if self.log_dir.is_refusing:
+            self.log_dir.check()
 
-    def _failed(self, error: OSError) -> LogStoreError:
-        return self._log_dir.failed(
-            error, self._directory, topic=self.topic, partition=self.partition
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, by itself or with its store."""
+        reason = None if self.unavailable is None else self.unavailable()
+        return isinstance(reason, LogClosedError)
+
+    def failed(self, error: OSError) -> LogStoreError:
+        """Convert an error of the disk; it may take the log dir OFFLINE."""
+        return self.log_dir.failed(
+            error, self.directory, topic=self.topic, partition=self.partition
         )
 
-    def _refresh(self) -> None:
-        """Read what another process has changed; the owner knows it already."""
-
-    def _look_anew(self) -> None:
-        """Read the directory again, whatever is known: a file that was there is gone."""
-
-    def _stale(self, segment: Segment) -> None:
-        """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
-        if segment in self._view[0]:
-            time.sleep(SWAP_PAUSE_SECONDS)
-
-    def _look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return if damage was only a change under way; raises `error` if it is damage.
+    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
+        """Release every file at once; from now on every call raises a copy of `reason`.
 
         Args:
-            seen: the view before the read.
+            of: only if the log is in this log dir: a move may just have taken it elsewhere.
         """
-        if not self.log_start_offset <= offset < self.log_end_offset:
-            raise self._out_of_range(offset) from error
-        if self._view is seen:
-            raise error
+        if of is not None and of is not self.log_dir:
+            return
+        kind, message, facts = type(reason), str(reason), reason.facts
+        self.unavailable = lambda: kind(message, **facts)
+        for segment in self.view[0]:
+            segment.leave(self.environment)
 
-    # --- helpers --------------------------------------------------------------------------------
+    def tell_end(self) -> None:
+        """Tell subscribers, once, if the log was detached; only the owner's log has any."""
 
-    def _segment_for(self, offset: int) -> Segment:
+    def renew_locks(self) -> None:
+        """Replace the locks in a forked child: threads of the parent may hold them."""
+
+    # --- a range of offsets ----------------------------------------------------------------------
+
+    def segment_for(self, offset: int) -> Segment:
         """Give the segment that holds an offset; raises CorruptRecordBatchError in a gap."""
-        segments, bases = self._view
+        segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]
         if offset < segment.base_offset:
@@ -172,7 +179,8 @@ class Replica:
             raise corrupt(segment, segment.size_bytes, reason)
         return segment
 
-    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+    def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        """Make the error for an offset that the log does not have."""
         return OffsetOutOfRangeError(
             offset=offset,
             log_start_offset=self.log_start_offset,
@@ -181,29 +189,54 @@ class Replica:
             partition=self.partition,
         )
 
-    def _check_readable(self, offset: int, end_offset: int) -> None:
+    def check_readable(self, offset: int, end_offset: int) -> None:
+        """Refuse a range of offsets that is not within the log's."""
         end = self.log_end_offset
         if offset < self.log_start_offset or offset > end or end_offset > end:
             outside = end_offset if self.log_start_offset <= offset <= end else offset
-            raise self._out_of_range(outside)
+            raise self.out_of_range(outside)
 
-    def _take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
+    # --- when a reader finds the files changed ---------------------------------------------------
+
+    def refresh(self) -> None:
+        """Read what another process has changed; the owner knows it already."""
+
+    def look_anew(self) -> None:
+        """Read the directory again, whatever is known: a file that was there is gone."""
+
+    def stale(self, segment: Segment) -> None:
+        """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
+        if segment in self.view[0]:
+            time.sleep(SWAP_PAUSE_SECONDS)
+
+    def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
+        """Return if damage was only a change under way; raises `error` if it is damage.
+
+        Args:
+            seen: the view before the read.
+        """
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self.out_of_range(offset) from error
+        if self.view is seen:
+            raise error
+
+    def take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
         """Raise for a file of this log; for a file that it no longer has, the error is ignored.
 
         A reader may still read in the directory that a move left, on a disk that fails now.
         """
         if not segment.is_dropped:
-            raise self._failed(error) from error
-        self._stale(segment)
+            raise self.failed(error) from error
+        self.stale(segment)
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise self._out_of_range(offset) from error
+            raise self.out_of_range(offset) from error
 
-    def _retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
+    def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
         """Continue after a file was gone: if this log dropped it, read again, else it is damage."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:
-                raise self._failed(error) from error
-        self._stale(segment)
+                raise self.failed(error) from error
+        self.stale(segment)
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise self._out_of_range(offset) from error
+            raise self.out_of_range(offset) from error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logstore.errors import LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
-from logstore.log.recovery.verification import SegmentDamage, verify_segment
+from logstore.log.recovery.verification import SegmentDamage
 from logstore.spark.options import Place, read_options
 from logstore.spark.read.views import find, forget, host_named, view_of
 from logstore.store.store import LogStore
@@ -142,7 +142,7 @@ def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
             store = view_of(place)
             log = store.log(topic, partition)
             log_dir = log.log_dir
-            damage = verify_segment(log, base, flushed_to(store, log))
+            damage = host.verify_segment(log, base, flushed_to(store, log))
     except LogStoreError as error:
         return [(log_dir, topic, partition, base, None, None, str(error))]
     return [_row(log, base, each) for each in damage]

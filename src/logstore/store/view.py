@@ -155,7 +155,7 @@ class StoreView(Partitions):
                 return None
             except OSError as error:
                 raise log_dir.failed(error, path, *key) from error
-            cast(LogView, log).find_anew = partial(self._log_if_there, key)
+            cast(LogView, log).find_anew_by(partial(self._log_if_there, key))
             self._replicas.add(key, log, log_dir)
             self._inodes[key] = inode
             return log

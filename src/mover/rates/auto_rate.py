@@ -28,7 +28,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from logstore.disk.threads import Thread
-from logstore.log.latency import Latencies, count_above, quantile, unwatch, watch
+from logstore.log.host import unwatch, watch
+from logstore.log.latency import Latencies, count_above, quantile
 from mover.rates.throttle import RATE_BEFORE_PILOT
 
 if TYPE_CHECKING:

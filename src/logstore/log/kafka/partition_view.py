@@ -12,14 +12,20 @@ import binascii
 import os
 
 from logstore.disk import files
+from logstore.disk.log_dir import LogDir
 from logstore.errors import UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.prefix import PREFIX_BYTES
+from logstore.log.environment import LogEnvironment
+from logstore.log.follow.followed_replica import FollowedReplica
+from logstore.log.follow.partition_files import PartitionFiles
 from logstore.log.kafka import side_files as kafka_checking
 from logstore.log.kafka.kafka_segment import KafkaSegment, list_kafka_segments
 from logstore.log.kafka.side_scan import SideScan, read_if_there, read_or_report
+from logstore.log.metadata import PartitionMetadata
 from logstore.log.recovery.report import Problem
 from logstore.log.recovery.verification import verify
+from logstore.log.replica import Replica
 from logstore.log.segments.listing import SegmentFiles
 from logstore.log.segments.scan import Progress, Scan, find_batch
 from logstore.log.segments.segment import Segment
@@ -53,37 +59,70 @@ def parse_topic_id(data: bytes) -> bytes | None:
     return topic_id if is_id and len(topic_id) == 16 else None
 
 
-class KafkaLogView(LogView):
-    """Follows the log of a Kafka broker's partition, also while it runs; reads as a `Log` does."""
+def open_kafka_view(
+    log_dir: LogDir,
+    directory: str,
+    metadata: PartitionMetadata,
+    environment: LogEnvironment,
+    *,
+    was_stopped: bool,
+    known_start: int,
+    known_end: tuple[int, str],
+) -> LogView:
+    """Follow the log of a broker's partition, also while it runs; raises OSError, LogStoreError.
 
-    _suffixes: dict[int, str]
-    _ended: tuple[int, int, int] | None = None
-    is_repairable = False  # it belongs to the broker
-    was_stopped = False  # stopped in order: no broker writes here, and none was killed while it did
-    known_start = 0  # as recorded in the checkpoint
-    known_end: tuple[int, str] = (0, "")  # the end of the log by a checkpoint, and the checkpoint
+    Args:
+        was_stopped: in order: no broker writes here, and none was killed while it did.
+        known_start: as recorded in the checkpoint.
+        known_end: the end of the log by a checkpoint, and the checkpoint.
+    """
+    kafka_files = KafkaFiles()
+    state = FollowedReplica(log_dir, directory, metadata, environment, kafka_files)
+    state.relist()
+    kafka_files.was_stopped, kafka_files.known_end = was_stopped, known_end
+    if state.log_start_offset < known_start <= state.log_end_offset:
+        state.log_start_offset = kafka_files.known_start = known_start
+    return LogView(state)
 
-    def _read_small_files(self) -> SmallFiles | None:
-        return None
 
-    def _rows(self) -> list[SegmentFiles]:
-        pairs = list_kafka_segments(self._directory)
+class KafkaFiles(PartitionFiles):
+    """The files of one partition, as a Kafka broker lays them out; see `open_kafka_view`."""
+
+    is_repairable = False  # they belong to the broker
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_stopped = False
+        self.known_start = 0
+        self.known_end = (0, "")
+        self._suffixes: dict[int, str] = {}
+        self._ended: tuple[int, int, int] | None = None
+
+    def small_files(self, state: Replica) -> SmallFiles | None:
+        """Return that there are none of this engine's."""
+
+    def rows(self, directory: str) -> list[SegmentFiles]:
+        """List the segments, compacted ones by their own suffix."""
+        pairs = list_kafka_segments(directory)
         self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
         return [row for row, _ in pairs]
 
-    def _start_of(self, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int) -> int:
+    def start_of(
+        self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
+    ) -> int:
         """Start the log at its first segment, unless the checkpoint names a later start."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
-    def _new_segment(self, row: SegmentFiles) -> Segment:
-        segment = KafkaSegment(self._directory, row.base_offset, self._suffixes[row.base_offset])
+    def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
+        """Make a segment that may lack offsets; raises UnsupportedFormatError if it is too old."""
+        segment = KafkaSegment(state.directory, row.base_offset, self._suffixes[row.base_offset])
         segment.is_sparse = True
-        self._refuse_old(segment)
+        self._refuse_old(state, segment)
         return segment
 
-    def _refuse_old(self, segment: Segment) -> None:
+    def _refuse_old(self, state: Replica, segment: Segment) -> None:
         """Raise UnsupportedFormatError for message sets older than Kafka 0.11."""
-        handle = segment.handle(self._environment)
+        handle = segment.handle(state.environment)
         head = files.read_up_to(handle.fd, PREFIX_BYTES, 0)
         if len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] in (0, 1):
             reason = layouts.old_message_set(head)
@@ -92,39 +131,36 @@ class KafkaLogView(LogView):
                     path=segment.log_path, version=head[layouts.MAGIC_AT], reason=reason
                 )
 
-    def _take_trailer(self, segment: Segment, row: SegmentFiles) -> None:
+    def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
         """Return no trailer: Kafka's index files have none."""
 
-    def _settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
+    def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
         """Let a segment end where the next one begins, whatever compaction removed from it."""
         segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
         segment.max_timestamp = TIMESTAMP_MAX
         segment.index = segment.time_index = None
 
-    def _grow(self, segment: Segment) -> None:
-        """Walk the last segment; damage that whole batches follow does not end the log."""
-        super()._grow(segment)
-        scan = self._scan
-        assert scan is not None
-        handle = segment.handle(self._environment)
+    def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
+        """Walk on after damage that whole batches follow: it does not end the log."""
+        handle = segment.handle(state.environment)
         fd = handle.fd
         facts = files.fstat(fd)
         seen = (scan.position, facts.st_size, facts.st_mtime_ns)
         if scan.position >= facts.st_size or seen == self._ended:
-            return
+            return False
         while find_batch(fd, scan.position, facts.st_size, layouts.KAFKA_MAGIC) is not None:
             reason = _fault(fd, scan)
             scan.skip_damage(fd, facts.st_size, reason)
             if scan.run(fd, facts.st_size) is None:
                 break
         segment.take(scan)
-        self._last_checksum = self._tail_of(fd, scan)
         self._ended = (scan.position, facts.st_size, facts.st_mtime_ns)
-        self.recovery.cut_bytes = facts.st_size - scan.good_end
-        if self.recovery.cut_bytes:
-            self.recovery.cut_reason = "left by a broker that did not end in order; it is not read"
+        state.recovery.cut_bytes = facts.st_size - scan.good_end
+        if state.recovery.cut_bytes:
+            state.recovery.cut_reason = "left by a broker that did not end in order; it is not read"
+        return True
 
-    def verify(self, progress: Progress | None = None) -> list[Problem]:
+    def verify(self, state: Replica, progress: Progress | None) -> list[Problem]:
         """Check every batch, and the files that the broker keeps beside the segments."""
         scans: list[SideScan] = []
 
@@ -132,28 +168,28 @@ class KafkaLogView(LogView):
             assert isinstance(segment, KafkaSegment)
             is_growing = next_base is None and not self.was_stopped
             limit_offset = 2**63 if next_base is None else next_base
-            bound = self._environment.record_expansion_bytes_max
+            bound = state.environment.record_expansion_bytes_max
             scans.append(SideScan(segment, limit_offset, is_growing, bound))
             return scans[-1]
 
-        problems = verify(self, progress, begin) + self._verify_end()
+        problems = verify(state, progress, begin) + self._verify_end(state)
         try:
             problems += kafka_checking.check_files(
-                self.directory, scans, self.log_start_offset, was_stopped=self.was_stopped
+                state.directory, scans, state.log_start_offset, was_stopped=self.was_stopped
             )
-            path = os.path.join(self._directory, METADATA_NAME)
+            path = os.path.join(state.directory, METADATA_NAME)
             data = read_or_report(path, problems, 0)
         except OSError as error:
-            raise self._failed(error) from error
+            raise state.failed(error) from error
         if data is not None and parse_topic_id(data) is None:
             problems.append(Problem(path, 0, len(data), "it has no topic id", 0, 0))
         return problems
 
-    def _verify_end(self) -> list[Problem]:
+    def _verify_end(self, state: Replica) -> list[Problem]:
         """Report records that are gone, and bytes that a broker stopped in order does not leave."""
         known, path = self.known_end
-        end, segments = self.log_end_offset, self._view[0]
-        torn = self.recovery.cut_bytes
+        end, segments = state.log_end_offset, state.segments
+        torn = state.recovery.cut_bytes
         is_longer = 0 < known < end and self.was_stopped  # a stop records where each log ended
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
@@ -161,7 +197,7 @@ class KafkaLogView(LogView):
         if known > end or is_longer:
             reason += f"; {path} says that the log reached {known}"
         if not segments:
-            return [Problem(self._directory, 0, 0, reason, end, known)]
+            return [Problem(state.directory, 0, 0, reason, end, known)]
         good_end = segments[-1].size_bytes
         log_path = segments[-1].log_path
         return [Problem(log_path, good_end, good_end + torn, reason, end, max(known, end))]

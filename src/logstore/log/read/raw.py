@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from logstore.errors import CorruptRecordBatchError
 from logstore.log.read.cursor import Cursor
-from logstore.log.segment_reader import SegmentReader
+from logstore.log.read.records import segment_at
+from logstore.log.replica import Replica
 
 RAW_WINDOW_BYTES = 1 << 20
 
 
-def read_raw(log: SegmentReader, offset: int, max_bytes: int) -> bytes:
-    """Read whole encoded batches; see `LogReader.read_raw`."""
-    log._check()
-    log._refresh()
-    log._check_readable(offset, offset)
+def read_raw(state: Replica, offset: int, max_bytes: int) -> bytes:
+    """Read whole encoded batches; see `ReadableLog.read_raw`."""
+    state.check()
+    state.refresh()
+    state.check_readable(offset, offset)
     parts: list[bytes]
-    while offset < log.log_end_offset:
-        log._check()
-        seen = log._view
-        segment = log._segment_at(offset)
+    while offset < state.log_end_offset:
+        state.check()
+        seen = state.view
+        segment = segment_at(state, offset)
         parts = []
         taken = 0
         try:
-            cursor = Cursor(segment, offset, log._environment)
+            cursor = Cursor(segment, offset, state.environment)
             for data, _, run in cursor.runs(min(max_bytes, RAW_WINDOW_BYTES)):
                 for at, header in run:
                     taken += header.size_bytes
@@ -31,11 +32,11 @@ def read_raw(log: SegmentReader, offset: int, max_bytes: int) -> bytes:
                     parts.append(bytes(data[at : at + header.size_bytes]))
             return b"".join(parts)
         except FileNotFoundError as error:
-            log._retry(segment, offset, error)
+            state.retry(segment, offset, error)
         except CorruptRecordBatchError as error:
             if parts:
                 return b"".join(parts)
-            log._look_twice(offset, seen, error)
+            state.look_twice(offset, seen, error)
         except OSError as error:
-            log._take_failure(segment, offset, error)
+            state.take_failure(segment, offset, error)
     return b""

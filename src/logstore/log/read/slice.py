@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from logstore.arguments import flag, whole
 from logstore.format.batch import Record, RecordBatch
@@ -11,7 +11,22 @@ from logstore.format.batch import Record, RecordBatch
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.log.segment_reader import SegmentReader
+    from logstore.log.replica import Replica
+
+
+class SlicedLog(Protocol):
+    """What a slice uses of its log: public methods alone."""
+
+    topic: str
+    partition: int
+
+    def record_at(self, offset: int) -> Record:
+        """Give one record."""
+
+    def read_batches(
+        self, offset: int, *, end_offset: int, zero_copy: bool
+    ) -> Iterator[RecordBatch]:
+        """Yield a range of offsets as batches of columns."""
 
 
 class LogSlice:
@@ -27,7 +42,7 @@ class LogSlice:
 
     __slots__ = ("log", "start", "stop")
 
-    def __init__(self, log: SegmentReader, start: int, stop: int) -> None:
+    def __init__(self, log: SlicedLog, start: int, stop: int) -> None:
         self.log = log
         self.start = start
         self.stop = max(start, stop)
@@ -43,7 +58,7 @@ class LogSlice:
         flag(zero_copy, "zero_copy")
         if self.stop == self.start:
             return iter(())
-        return self.log._range(self.start, self.stop, zero_copy=zero_copy)
+        return self.log.read_batches(self.start, end_offset=self.stop, zero_copy=zero_copy)
 
     def __iter__(self) -> Iterator[Record]:
         for batch in self.read_batches():
@@ -78,8 +93,8 @@ class LogSlice:
         return to_reader(self.read_batches()).__arrow_c_stream__(requested_schema)
 
 
-def slice_of(log: SegmentReader, index: slice) -> LogSlice:
-    """Make `log[start:stop]`: a named start is an offset that must not skip records.
+def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
+    """Give the offsets of `log[start:stop]`: a named start is an offset that must not skip records.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
     silently lack records that its caller expects. An open start, and one counted from the end, mean
@@ -90,13 +105,13 @@ def slice_of(log: SegmentReader, index: slice) -> LogSlice:
     """
     if index.step not in (None, 1):
         raise ValueError("a log has no steps: slice it with step 1")
-    first, end = log.log_start_offset, log.log_end_offset
+    first, end = state.log_start_offset, state.log_end_offset
     start = bound(index.start, first, end, first)
     if index.start is not None:
         wanted = whole(index.start, "a bound of a slice")
         if wanted >= 0 and wanted != start:
-            raise log._out_of_range(wanted)
-    return LogSlice(log, start, bound(index.stop, first, end, end))
+            raise state.out_of_range(wanted)
+    return start, bound(index.stop, first, end, end)
 
 
 def bound(value: int | None, start: int, end: int, default: int) -> int:

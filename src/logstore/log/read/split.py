@@ -12,25 +12,25 @@ from logstore.log.segments.offset_index import OffsetIndex
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.reader import LogReader
+    from logstore.log.replica import Replica
 
 OffsetRange = tuple[int, int]
 
 
-def split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
+def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
     """Cut the offsets `start..end` into pieces of about `piece_bytes` as stored."""
     try:
-        return _split(log, start, end, piece_bytes)
+        return _split(state, start, end, piece_bytes)
     except FileNotFoundError:  # a segment was dropped meanwhile; its reader handles that
         return [(start, end)] if start < end else []
     except OSError as error:
-        raise log._failed(error) from error
+        raise state.failed(error) from error
 
 
-def bytes_between(log: LogReader, start: int, end: int) -> int:
+def bytes_between(state: Replica, start: int, end: int) -> int:
     """Estimate how many bytes the offsets `start..end` take, from whole segments alone."""
     total = 0.0
-    for segment in log._view[0]:
+    for segment in state.segments:
         span = segment.end_offset - segment.base_offset
         common = min(end, segment.end_offset) - max(start, segment.base_offset)
         if common > 0:
@@ -38,15 +38,15 @@ def bytes_between(log: LogReader, start: int, end: int) -> int:
     return int(total)
 
 
-def _split(log: LogReader, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
+def _split(state: Replica, start: int, end: int, piece_bytes: int) -> list[OffsetRange]:
     pieces: list[OffsetRange] = []
     begin, filled = start, 0
-    for segment in log._view[0]:
+    for segment in state.segments:
         first, last = max(start, segment.base_offset), min(end, segment.end_offset)
         if first >= last:
             continue
         if filled + segment.size_bytes > piece_bytes:
-            index = segment.offset_index(log._environment)
+            index = segment.offset_index(state.environment)
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
             while (rest := filled + end_position - position) > piece_bytes:

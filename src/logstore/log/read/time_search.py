@@ -5,27 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.format.columnar import record_batch as columnar
+from logstore.log.read import records
 
 if TYPE_CHECKING:
-    from logstore.log.segment_reader import SegmentReader
+    from logstore.log.replica import Replica
     from logstore.log.segments.segment import Segment
 
 
-def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
+def first_offset_at(state: Replica, timestamp: int) -> int | None:
     """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.
 
     Timestamps need not be in order. Segments and index entries whose largest timestamp is before
     `timestamp` are skipped, and the rest is read batch by batch.
     """
     while True:
-        log._check()
-        for segment in log._view[0]:
-            if segment.max_timestamp < timestamp or segment.end_offset <= log.log_start_offset:
+        state.check()
+        for segment in state.segments:
+            if segment.max_timestamp < timestamp or segment.end_offset <= state.log_start_offset:
                 continue
-            start = _start_in(log, segment, timestamp)
+            start = _start_in(state, segment, timestamp)
             if start is None:
                 break
-            for batch in log._range(start, max(segment.end_offset, start)):
+            for batch in records.batches_of(state, start, max(segment.end_offset, start)):
                 header = batch.header
                 # A reader of Kafka's layout does not rely on the header's timestamp.
                 if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
@@ -37,14 +38,14 @@ def first_offset_at(log: SegmentReader, timestamp: int) -> int | None:
             return None
 
 
-def _start_in(log: SegmentReader, segment: Segment, timestamp: int) -> int | None:
+def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
     """Give where to begin in a segment; None if it was dropped meanwhile."""
     try:
-        relative = segment.offset_time_index(log._environment).start_for(timestamp)
+        relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:
-        log._retry(segment, log.log_start_offset, error)
+        state.retry(segment, state.log_start_offset, error)
         return None
     except OSError as error:
-        log._take_failure(segment, log.log_start_offset, error)
+        state.take_failure(segment, state.log_start_offset, error)
         return None
-    return max(segment.base_offset + relative, log.log_start_offset)
+    return max(segment.base_offset + relative, state.log_start_offset)

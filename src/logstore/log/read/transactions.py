@@ -16,12 +16,13 @@ from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
 from logstore.format import layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader
+from logstore.log.read import records
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.scan import magic_of
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.segment_reader import SegmentReader
+    from logstore.log.replica import Replica
 
 WINDOW_BYTES = 1 << 20
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -72,21 +73,21 @@ def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
         return ""
 
 
-def events_of(log: SegmentReader, segment: Segment) -> list[Event]:
+def events_of(state: Replica, segment: Segment) -> list[Event]:
     """Walk a segment for its transactions; raises OSError, CorruptRecordBatchError."""
-    known = log.transaction_events.get(segment)
+    known = state.transaction_events.get(segment)
     size_bytes = segment.size_bytes
     if known is not None and known[0] == size_bytes:
         return known[1]
     events: list[Event] = []
-    handle = segment.handle(log._environment) if size_bytes else None
+    handle = segment.handle(state.environment) if size_bytes else None
     if handle is not None and magic_of(handle.fd) == layouts.KAFKA_MAGIC:
         open_ids: set[int] = set()
-        first = max(segment.base_offset, log.log_start_offset)
-        for data, _, run in Cursor(segment, first, log._environment).runs(WINDOW_BYTES):
+        first = max(segment.base_offset, state.log_start_offset)
+        for data, _, run in Cursor(segment, first, state.environment).runs(WINDOW_BYTES):
             for at, header in run:
                 _note(events, open_ids, data, at, header)
-    log.transaction_events[segment] = (size_bytes, events)
+    state.transaction_events[segment] = (size_bytes, events)
     return events
 
 
@@ -108,18 +109,18 @@ def _note(
         events.append(Event(BEGIN, producer_id, header.base_offset))
 
 
-def decided(log: SegmentReader) -> Decided:
+def decided(state: Replica) -> Decided:
     """Find which transactions of a log were aborted, and where the first open one begins."""
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
     damage = None
-    end_offset = log.log_end_offset  # later records are ignored
-    segments = log._view[0]
-    for stale in set(log.transaction_events) - set(segments):
-        log.transaction_events.pop(stale, None)
+    end_offset = state.log_end_offset  # later records are ignored
+    segments = state.segments
+    for stale in set(state.transaction_events) - set(segments):
+        state.transaction_events.pop(stale, None)
     for segment in segments:
         try:
-            events = events_of(log, segment)
+            events = events_of(state, segment)
         except CorruptRecordBatchError as error:
             damage = (segment.base_offset, error)
             break
@@ -135,28 +136,28 @@ def decided(log: SegmentReader) -> Decided:
     return Decided(aborted, stable, damage)
 
 
-def decided_now(log: SegmentReader) -> Decided:
+def decided_now(state: Replica) -> Decided:
     """Refresh a log, and find what of it is decided; raises LogStoreError."""
-    log._check()
-    log._refresh()
+    state.check()
+    state.refresh()
     try:
-        return decided(log)
+        return decided(state)
     except OSError as error:
-        raise log._failed(error) from error
+        raise state.failed(error) from error
 
 
 def committed(
-    log: SegmentReader, offset: int | None, end_offset: int | None, options: dict[str, Any]
+    state: Replica, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
     """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
-    facts = decided_now(log)
-    wanted = log.log_end_offset if end_offset is None else end_offset
+    facts = decided_now(state)
+    wanted = state.log_end_offset if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)
     if facts.damage is not None:
         end = min(end, facts.damage[0])
-    start = log.log_start_offset if offset is None else offset
-    log._check_readable(start, start)
-    for batch in log._range(start, max(start, end), **options):
+    start = state.log_start_offset if offset is None else offset
+    state.check_readable(start, start)
+    for batch in records.batches_of(state, start, max(start, end), **options):
         if not is_aborted(facts.aborted, batch.header):
             yield batch
     if facts.damage is not None and end < wanted:  # an open transaction may end in the damaged part

@@ -21,13 +21,13 @@ from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
     from logstore.log.recovery.recovery import Recovered
-    from logstore.log.writer import LogWriter
+    from logstore.log.state import LogState
 
 # The number of beginnings of epochs that are looked up in the batches, the latest first.
 LOOKED_UP_MAX = 16
 
 
-def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None) -> bool:
+def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | None) -> bool:
     """Take the epochs of the file, or find them in the batches; returns whether the file is wrong.
 
     Raises:
@@ -35,7 +35,7 @@ def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None
     """
     doubt, segments, epochs = "", recovered.segments, found
     if epochs is not None:
-        end, known = log.log_end_offset, len(epochs.entries)
+        end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
             doubt = f"it names an epoch that begins after the log end offset {end}"
         epochs.truncate_to(end)
@@ -44,29 +44,29 @@ def take_epochs(log: LogWriter, recovered: Recovered, found: LeaderEpochs | None
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
         is_changed = known != len(epochs.entries)
-        if not log.recovery.problems:  # else batches are missing that may confirm it
-            wrong = _contradiction(log, segments, epochs)
+        if not state.recovery.problems:  # else batches are missing that may confirm it
+            wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
     if epochs is None:
-        epochs = LeaderEpochs(log.directory)
+        epochs = LeaderEpochs(state.directory)
         for segment in segments:
             if segment.size_bytes and segment.last_epoch > epochs.latest:
-                _walk_epochs(log, segment, epochs)
-        epochs.start_at(log.log_start_offset)
+                _walk_epochs(state, segment, epochs)
+        epochs.start_at(state.log_start_offset)
         is_changed = bool(epochs.entries)
     if doubt:
-        log.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
+        state.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
     # A file of an earlier version does not say of which log it is: the next flush writes it.
-    log._epochs_changed = int(is_changed or epochs.of_log is None)
-    log._epochs = epochs
-    log._leader_epoch = max(epochs.latest, 0)
+    state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
+    state.replication.epochs = epochs
+    state.replication.leader_epoch = max(epochs.latest, 0)
     return bool(doubt)
 
 
-def _contradiction(log: LogWriter, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
+def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:
     """Say which batch contradicts the epochs; "" if none does."""
-    latest, start = -1, log.log_start_offset
+    latest, start = -1, state.log_start_offset
     for segment in segments:
         if not segment.size_bytes or segment.end_offset <= start:
             continue
@@ -83,16 +83,16 @@ def _contradiction(log: LogWriter, segments: Sequence[Segment], epochs: LeaderEp
     for epoch, offset in looked_up:
         number = bisect_right(bases, offset) - 1
         if number >= 0 and not segments[number].is_sparse:
-            found = _batch_at(log, segments[number], offset)
+            found = _batch_at(state, segments[number], offset)
             if found is not None and found != ((epoch, offset) if epoch >= 0 else (-1, found[1])):
                 return f"epoch {epoch} does not begin at offset {offset} in the batches"
     return ""
 
 
-def _batch_at(log: LogWriter, segment: Segment, offset: int) -> tuple[int, int] | None:
+def _batch_at(state: LogState, segment: Segment, offset: int) -> tuple[int, int] | None:
     """Read the epoch and the base offset of the batch that holds an offset; None if unreadable."""
     try:
-        for _, _, run in Cursor(segment, offset, log._environment).runs(PREFIX_BYTES):
+        for _, _, run in Cursor(segment, offset, state.environment).runs(PREFIX_BYTES):
             header = run[0][1]
             return header.leader_epoch, header.base_offset
     except CorruptRecordBatchError:
@@ -100,8 +100,8 @@ def _batch_at(log: LogWriter, segment: Segment, offset: int) -> tuple[int, int] 
     return None
 
 
-def _walk_epochs(log: LogWriter, segment: Segment, epochs: LeaderEpochs) -> None:
-    handle = segment.handle(log._environment)
+def _walk_epochs(state: LogState, segment: Segment, epochs: LeaderEpochs) -> None:
+    handle = segment.handle(state.environment)
     fd = handle.fd
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     if len(head) == PREFIX_BYTES and unpack_prefix(head)[2] == segment.last_epoch:

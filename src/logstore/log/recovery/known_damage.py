@@ -30,10 +30,10 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.reader import LogReader
+    from logstore.log.replica import Replica
 
 
-def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
+def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
     """Name the damage that the small files of a log show; raises OSError.
 
     Args:
@@ -42,29 +42,29 @@ def in_files(log: LogReader, findings: Sequence[Problem], *, is_owner: bool) -> 
             opening looks like a resurrected one.
     """
     try:
-        metadata = PartitionMetadata.read(log.directory) or log._metadata
+        metadata = PartitionMetadata.read(state.directory) or state.metadata
     except (CorruptCheckpointError, UnsupportedFormatError):
-        metadata = log._metadata
-    segments = log._view[0]
+        metadata = state.metadata
+    segments = state.segments
     found = [
-        start_beyond_end(log.directory, segments, metadata.log_start_offset),
-        falling_entries(log.directory),
-        lost_configuration(log.directory, metadata),
+        start_beyond_end(state.directory, segments, metadata.log_start_offset),
+        falling_entries(state.directory),
+        lost_configuration(state.directory, metadata),
     ]
     came_back = [one for one in findings if one.name is DamageName.RESURRECTED_PARTITION]
     if metadata.superseded_by is not None:
         found += came_back
     elif came_back or not is_owner:
-        found.append(resurrected(log.directory, segments, metadata))
+        found.append(resurrected(state.directory, segments, metadata))
     return [problem for problem in found if problem is not None]
 
 
-def in_epochs(log: LogReader, findings: Sequence[Problem]) -> list[Problem]:
+def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Name why the leader epochs of a log that is being opened are not used, or are missing."""
-    found = [falling_entries(log.directory)]
+    found = [falling_entries(state.directory)]
     # its start was just corrected
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
-        found.append(resurrected(log.directory, log._view[0], log._metadata))
+        found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]
 
 

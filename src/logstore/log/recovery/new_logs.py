@@ -14,8 +14,9 @@ file system with a journal writes all that wait with the first of them, so the o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from logstore.disk import bulk, files
 from logstore.disk.calls import SYNCING, call
@@ -23,8 +24,11 @@ from logstore.disk.documents.checkpoint import encode_document
 from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import FILE_NAME, PartitionMetadata
-from logstore.log.recovery.open_log import Opened, begin
+from logstore.log.recovery.open_log import begin
+from logstore.log.state import LogState
 from logstore.names import dir_name
+
+Made = TypeVar("Made")
 
 
 class _NewLog:
@@ -59,11 +63,11 @@ class _NewLog:
 
 
 def create_many(
-    kind: type[Opened],
+    kind: Callable[[LogState], Made],
     log_dir: LogDir,
     metadatas: Sequence[PartitionMetadata],
     environment: LogEnvironment,
-) -> list[Opened]:
+) -> list[Made]:
     """Make empty logs, durable on return; each needs a descriptor meanwhile.
 
     If that fails, what it left is for the caller to remove.
@@ -102,7 +106,7 @@ def create_many(
     log_dir.check()
     logs = []
     for one in new:
-        log = kind(log_dir, one.directory, one.metadata, environment)
-        begin(log, one.metadata.log_start_offset, is_durable=False)
-        logs.append(log)
+        state = LogState(log_dir, one.directory, one.metadata, environment)
+        begin(state, one.metadata.log_start_offset, is_durable=False)
+        logs.append(kind(state))
     return logs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TypeVar
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
@@ -26,16 +25,12 @@ from logstore.log.segments.listing import list_partition
 from logstore.log.segments.scan import Progress
 from logstore.log.segments.segment import Segment
 from logstore.log.small_files import Checkpointed, SmallFiles, read_small_files
+from logstore.log.state import LogState
 from logstore.log.write import flush
-from logstore.log.writer import LogWriter
 from logstore.names import dir_name, parse_dir_name
 
-Opened = TypeVar("Opened", bound=LogWriter)
 
-
-def create(
-    kind: type[Opened], log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment
-) -> Opened:
+def create(log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment) -> LogState:
     """Make an empty log: directory, metadata and first segment, all durable on return."""
     directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
     metadata = metadata.with_lowered_end(log_dir.directory_id, log_dir.generation.current)
@@ -48,35 +43,34 @@ def create(
         raise log_dir.failed(
             error, directory, topic=metadata.topic, partition=metadata.partition
         ) from error
-    log = kind(log_dir, directory, metadata, environment)
-    begin(log, metadata.log_start_offset)
-    return log
+    state = LogState(log_dir, directory, metadata, environment)
+    begin(state, metadata.log_start_offset)
+    return state
 
 
-def begin(log: LogWriter, base_offset: int, *, is_durable: bool = True) -> None:
+def begin(state: LogState, base_offset: int, *, is_durable: bool = True) -> None:
     """Make the first segment of a log.
 
     Args:
         is_durable: sync it and its name; if False, the next flush does so before anything in it
             is durable.
     """
-    segment = Segment(log.directory, base_offset)
+    segment = Segment(state.directory, base_offset)
     segment.begin_indexes()
     try:
         writer = Handle(files.open_regular(segment.log_path, files.REPLACE))
         if is_durable:
             files.sync_file(writer.fd)
-            files.sync_dir(log.directory)
+            files.sync_dir(state.directory)
     except OSError as error:
-        raise log._failed(error) from error
-    log._names_changed |= not is_durable
-    log._activate([segment])
-    log._recovery_point = base_offset
-    log._count_from_flushed()
+        raise state.failed(error) from error
+    state.names_changed |= not is_durable
+    state.activate([segment])
+    state.recovery_point = base_offset
+    state.count_from_flushed()
 
 
 def open_log(
-    kind: type[Opened],
     log_dir: LogDir,
     name: str,
     environment: LogEnvironment,
@@ -85,7 +79,7 @@ def open_log(
     is_clean: bool,
     progress: Progress | None,
     topic_ids: tuple[bytes | None, bytes | None] = (None, None),
-) -> Opened:
+) -> LogState:
     """Open the log in the directory `name`, recovering it.
 
     Args:
@@ -116,29 +110,29 @@ def open_log(
         limited = recovery_point
         if limit is not None and recovery_point is not None:
             limited = min(recovery_point, limit)
-        log = kind(log_dir, directory, metadata, environment)
-        log.recovery = entry
-        is_wrong = load(log, entry, limited, progress, small)
-        lost = known_damage.lost_configuration(directory, log._metadata)
+        state = LogState(log_dir, directory, metadata, environment)
+        state.recovery = entry
+        is_wrong = load(state, entry, limited, progress, small)
+        lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # The checkpoint counts if it was written after the truncation, or is below what that
             # cut off. The end of the log proves neither: a killed process may have appended without
             # a flush.
-            log._metadata = without_recovery_point_limit(log._metadata)
+            state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
-            _write_small_files(log)
+            _write_small_files(state)
     except OSError as error:
         raise log_dir.failed(
             error, directory, topic=parsed.topic, partition=parsed.partition
         ) from error
     if not is_clean and entry.state == "clean":
         entry.state = "recovered"
-    return log
+    return state
 
 
 def load(
-    log: LogWriter,
+    state: LogState,
     entry: RecoveryEntry,
     recovery_point: int | None,
     progress: Progress | None = None,
@@ -153,89 +147,89 @@ def load(
         OSError: the disk failed.
     """
     is_confirmed, is_wrong = small is None or small.start.is_confirmed, False
-    log._confirmed_start = log.log_start_offset if is_confirmed else None
+    state.replication.confirmed_start = state.log_start_offset if is_confirmed else None
     recovery = Recovery(
-        log.directory,
-        log._metadata,
-        log._environment,
+        state.directory,
+        state.metadata,
+        state.environment,
         entry,
         recovery_point=recovery_point,
         progress=progress,
-        check=partial(_check_awaited, log._log_dir),
-        from_disk=log._log_dir.is_back,
+        check=partial(_check_awaited, state.log_dir),
+        from_disk=state.log_dir.is_back,
         is_start_confirmed=is_confirmed,
     )
     recovered = recovery.run()
-    _check_awaited(log._log_dir)
-    start = log.log_start_offset
+    _check_awaited(state.log_dir)
+    start = state.log_start_offset
     if not recovered.segments:
-        begin(log, max(start, recovery_point or 0))
+        begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
         # Records deleted before their flush are lost. The log begins anew at its recorded start, so
         # that no offset is given twice. After a crash in between, the next recovery does the rest.
-        found = known_damage.start_beyond_end(log.directory, recovered.segments, start)
+        found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
-        begin(log, start)
+        begin(state, start)
         for segment in recovered.segments:
             for path in segment.paths:
-                _check_awaited(log._log_dir)
+                _check_awaited(state.log_dir)
                 files.remove_if_there(path)
         recovered = recovered._replace(segments=[], unflushed=[], epochs=[])
     else:
-        is_wrong = small is not None and _start_within(log, small, recovered)
-        log._unflushed = [(segment, None) for segment in recovered.unflushed]
+        is_wrong = small is not None and _start_within(state, small, recovered)
+        state.unflushed = [(segment, None) for segment in recovered.unflushed]
         # The next flush writes their indexes down, also where the recovery point is behind them.
-        log._names_changed = int(bool(recovered.unflushed))
-        log._activate(recovered.segments)
-        log._recovery_point = min(recovered.durable_offset, log.log_end_offset)
-    is_wrong |= take_epochs(log, recovered, _epochs_of(log, small, entry))
-    log._count_from_flushed()
-    log._refusal = ""
+        state.names_changed = int(bool(recovered.unflushed))
+        state.activate(recovered.segments)
+        state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
+    is_wrong |= take_epochs(state, recovered, _epochs_of(state, small, entry))
+    state.count_from_flushed()
+    state.refusal = ""
     if entry.problems:
-        log._refusal = (
+        state.refusal = (
             f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
-            f"readable; `logstore repair {log.topic} {log.partition}` makes it writable"
+            f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
         )
     return is_wrong
 
 
 def _epochs_of(
-    log: LogWriter, small: SmallFiles | None, entry: RecoveryEntry
+    state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
     """Give the epochs of the file; if it is missing, name the damage that this indicates."""
-    epochs = _read_epochs(log) if small is None else small.epochs
+    epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
-        entry.findings += known_damage.in_epochs(log, entry.findings)
+        entry.findings += known_damage.in_epochs(state, entry.findings)
     return epochs
 
 
-def _read_epochs(log: LogWriter) -> LeaderEpochs | None:
-    epochs, reason = LeaderEpochs.read_or_reason(log.directory)
+def _read_epochs(state: LogState) -> LeaderEpochs | None:
+    epochs, reason = LeaderEpochs.read_or_reason(state.directory)
     if reason:
-        log.recovery.warnings.append(f"{EPOCHS_NAME} is not used: {reason}")
+        state.recovery.warnings.append(f"{EPOCHS_NAME} is not used: {reason}")
     return epochs
 
 
-def _start_within(log: LogWriter, small: SmallFiles, recovered: Recovered) -> bool:
+def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
     """Start a log where it has records, if the start that only one file names is after its end."""
-    start, end = log.log_start_offset, recovered.segments[-1].end_offset
-    log._log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
+    start, end = state.log_start_offset, recovered.segments[-1].end_offset
+    state.log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
     told = start if small.words.metadata is None else small.words.metadata
-    found = known_damage.start_beyond_end(log.directory, recovered.segments, told)
+    found = known_damage.start_beyond_end(state.directory, recovered.segments, told)
     if found is not None:
-        reason = f"{found.reason}: not believed; it starts at {log._log_start_offset}"
-        log.recovery.findings.append(found._replace(reason=reason))
-    if log._log_start_offset == start:
+        reason = f"{found.reason}: not believed; it starts at {state.log_start_offset}"
+        state.recovery.findings.append(found._replace(reason=reason))
+    if state.log_start_offset == start:
         return False
-    log._metadata = log._metadata._replace(log_start_offset=log._log_start_offset)
+    state.metadata = state.metadata._replace(log_start_offset=state.log_start_offset)
     return True
 
 
-def _write_small_files(log: LogWriter) -> None:
+def _write_small_files(state: LogState) -> None:
     """Rewrite the small files if one of them was not used; raises OSError, LogStoreError."""
-    _check_awaited(log._log_dir)
-    flush.write_epochs(log)  # first: what it confirms is never below the other
-    log._metadata.write(log.directory, log._log_dir.replacing)
+    _check_awaited(state.log_dir)
+    flush.write_epochs(state)  # first: what it confirms is never below the other
+    state.metadata.write(state.directory, state.log_dir.replacing)
 
 
 def _check_awaited(log_dir: LogDir) -> None:
@@ -244,15 +238,15 @@ def _check_awaited(log_dir: LogDir) -> None:
         raise log_dir.offline_error()
 
 
-def reopen(log: LogWriter) -> RecoveryEntry:
+def reopen(state: LogState) -> RecoveryEntry:
     """Recover a log again in place, after its files were changed; raises LogStoreError."""
-    entry = RecoveryEntry(log.topic, log.partition, log.log_dir)
-    for segment in log._view[0]:
+    entry = RecoveryEntry(state.topic, state.partition, state.log_dir.path)
+    for segment in state.segments:
         segment.is_dropped = True
-        segment.forget(log._environment)
+        segment.forget(state.environment)
     try:
-        load(log, entry, log._recovery_point)
+        load(state, entry, state.recovery_point)
     except OSError as error:
-        raise log._failed(error) from error
-    log.recovery = entry
+        raise state.failed(error) from error
+    state.recovery = entry
     return entry

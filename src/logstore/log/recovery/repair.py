@@ -23,10 +23,11 @@ from logstore.log.segments.listing import list_partition
 from logstore.log.segments.scan import Damage, Scan
 from logstore.log.segments.segment import Segment
 from logstore.log.write import flush
+from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 
 if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
+    from logstore.log.state import LogState
 
 HOLE_OFFSETS_MAX = 2**31
 
@@ -55,49 +56,49 @@ class RepairReport(NamedTuple):
         return f"{text}; mended: {', '.join(self.mended)}" if self.mended else text
 
 
-def repair(log: LogWriter) -> RepairReport:
+def repair(state: LogState) -> RepairReport:
     """Repair a log in place; a log without damage is unchanged. See `Log.repair`."""
     from logstore.log.recovery.open_log import reopen
 
-    report = RepairReport(log.topic, log.partition, [], [], [])
-    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
-        log._check()
+    report = RepairReport(state.topic, state.partition, [], [], [])
+    with state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
+        state.check()
         try:
             # The rewritten segments are durable: if earlier ones were not, a power cut would leave
             # a hole.
-            flush.sync_segments(log, log._view[0])
-            changed = _repair(log, report)
-            named = {one.name for one in (*log.recovery.problems, *log.recovery.findings)}
+            flush.sync_segments(state, state.segments)
+            changed = _repair(state, report)
+            named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
             if changed and not named:
                 named.add(DamageName.CORRUPTION)  # after a clean stop nothing is scanned
-            if _raise_epochs(log, report):
+            if _raise_epochs(state, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
             if DamageName.RESURRECTED_PARTITION in named:
-                flush.write_epochs(log)  # a log that has this file was not removed
-            _settle_place(log, named)
+                flush.write_epochs(state)  # a log that has this file was not removed
+            _settle_place(state, named)
             if DamageName.LOST_CONFIGURATION in named:
-                log._set_metadata(extra=log._metadata.with_config(log.config).extra)
+                set_metadata(state, extra=state.metadata.with_config(state.config).extra)
         except OSError as error:
-            raise log._failed(error) from error
-        if changed or named or log._refusal:
-            log._recovery_point = min(log._recovery_point, log.log_end_offset)
-            reopen(log)
-            flush.write_epochs(log)
+            raise state.failed(error) from error
+        if changed or named or state.refusal:
+            state.recovery_point = min(state.recovery_point, state.log_end_offset)
+            reopen(state)
+            flush.write_epochs(state)
     return report
 
 
-def _settle_place(log: LogWriter, named: Collection[DamageName]) -> None:
+def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
     """Accept a copy that came back as the live one: no other copy replaces it."""
-    if DamageName.RESURRECTED_PARTITION in named and log._metadata.superseded_by is not None:
-        log._set_metadata(extra=log._metadata.with_superseded_by(None).extra)
+    if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
+        set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 
 
-def _raise_epochs(log: LogWriter, report: RepairReport) -> bool:
+def _raise_epochs(state: LogState, report: RepairReport) -> bool:
     """Rewrite each segment in which leader epochs fall; returns whether there was any."""
     latest, changed = -1, False
-    for row in list_partition(log.directory).segments:
-        segment = Segment(log.directory, row.base_offset)
+    for row in list_partition(state.directory).segments:
+        segment = Segment(state.directory, row.base_offset)
         fd = files.open_regular(segment.log_path, files.READ)
         try:
             scan = Scan(row.base_offset)
@@ -110,9 +111,9 @@ def _raise_epochs(log: LogWriter, report: RepairReport) -> bool:
         finally:
             files.close(fd)
         if found is not None:
-            _quarantine(log, segment, report, keep=True)
+            _quarantine(state, segment, report, keep=True)
             files.rename(temporary, segment.log_path)
-            files.sync_dir(log.directory)
+            files.sync_dir(state.directory)
             changed = True
         latest = highest
     return changed
@@ -136,48 +137,48 @@ def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
         files.close(target)
 
 
-def _repair(log: LogWriter, report: RepairReport) -> bool:
-    expected = log.log_start_offset
+def _repair(state: LogState, report: RepairReport) -> bool:
+    expected = state.log_start_offset
     foreign = {
         problem.path: problem.end_offset
-        for problem in log.recovery.problems
+        for problem in state.recovery.problems
         if problem.position == 0 and problem.end_position and problem.end_offset > problem.offset
     }
-    segments = list(log._view[0])
-    lost_end = max((problem.end_offset for problem in log.recovery.problems), default=0)
+    segments = list(state.segments)
+    lost_end = max((problem.end_offset for problem in state.recovery.problems), default=0)
     changed = False
     for number, segment in enumerate(segments):
         base = segment.base_offset
         if base < expected and number:
-            _quarantine(log, segment, report, keep=False)
+            _quarantine(state, segment, report, keep=False)
             changed = True
             continue
         if segment.log_path in foreign and not segment.size_bytes:
-            _quarantine(log, segment, report, keep=False)
+            _quarantine(state, segment, report, keep=False)
             end = foreign[segment.log_path]
-            _fill(log, base, end, report)
+            _fill(state, base, end, report)
             expected, changed = end, True
             continue
         if base > expected:
-            _fill(log, expected, base, report)
+            _fill(state, expected, base, report)
             changed = True
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         goal = max(lost_end, segment.end_offset) if next_base is None else next_base
         limit_offset = 2**63 if next_base is None else next_base
-        end, is_changed = _mend(log, segment, goal, limit_offset, report)
+        end, is_changed = _mend(state, segment, goal, limit_offset, report)
         changed = changed or is_changed
         expected = end
     return changed
 
 
 def _mend(
-    log: LogWriter, segment: Segment, goal: int, limit_offset: int, report: RepairReport
+    state: LogState, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
     """Rewrite a segment without its damage, at least up to the offset `goal`."""
     fd = files.open_regular(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
-        bound = log._environment.record_expansion_bytes_max
+        bound = state.environment.record_expansion_bytes_max
         scan = Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
         damages: list[Damage] = []
         while (reason := scan.run(fd, end)) is not None:
@@ -187,21 +188,21 @@ def _mend(
         temporary = f"{segment.log_path}.tmp"
         target = files.replace_file(temporary)
         try:
-            magic = scan.magic or log._magic
-            _copy_whole(log, fd, target, damages, end, scan.offset, goal, report, magic)
+            magic = scan.magic or state.rules.magic
+            _copy_whole(state, fd, target, damages, end, scan.offset, goal, report, magic)
             files.sync_file(target)
         finally:
             files.close(target)
     finally:
         files.close(fd)
-    _quarantine(log, segment, report, keep=True)
+    _quarantine(state, segment, report, keep=True)
     files.rename(temporary, segment.log_path)
-    files.sync_dir(log.directory)
+    files.sync_dir(state.directory)
     return max(scan.offset, goal), True
 
 
 def _copy_whole(
-    log: LogWriter,
+    state: LogState,
     source: int,
     target: int,
     damages: list[Damage],
@@ -230,12 +231,12 @@ def _copy_whole(
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(goal, damage.offset)
-        written += _write_holes(log, target, written, damage.offset, lost_end, report, magic)
+        written += _write_holes(state, target, written, damage.offset, lost_end, report, magic)
         goal = goal if damage.end_offset is not None else 0
 
 
 def _write_holes(
-    log: LogWriter,
+    state: LogState,
     fd: int,
     position: int,
     offset: int,
@@ -245,7 +246,8 @@ def _write_holes(
 ) -> int:
     start = position
     # An epoch lower than that of the records before it would fall.
-    epoch = max((epoch for epoch, first in log._epochs.entries if first <= offset), default=0)
+    entries = state.replication.epochs.entries
+    epoch = max((epoch for epoch, first in entries if first <= offset), default=0)
     if end_offset > offset:
         report.lost.append(range(offset, end_offset))
     while offset < end_offset:
@@ -255,28 +257,28 @@ def _write_holes(
     return position - start
 
 
-def _fill(log: LogWriter, offset: int, end_offset: int, report: RepairReport) -> None:
+def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -> None:
     """Write a segment where one is missing."""
-    path = Segment(log.directory, offset).log_path
+    path = Segment(state.directory, offset).log_path
     temporary = f"{path}.tmp"
     fd = files.replace_file(temporary)
     try:
-        _write_holes(log, fd, 0, offset, end_offset, report, columnar.MAGIC)
+        _write_holes(state, fd, 0, offset, end_offset, report, columnar.MAGIC)
         files.sync_file(fd)
     finally:
         files.close(fd)
     files.rename(temporary, path)
-    files.sync_dir(log.directory)
+    files.sync_dir(state.directory)
 
 
-def _quarantine(log: LogWriter, segment: Segment, report: RepairReport, *, keep: bool) -> None:
+def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
     """Give a segment's file a second name that is never read; `keep` leaves its own name too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"
     files.link(segment.log_path, path)
-    files.sync_dir(log.directory)
+    files.sync_dir(state.directory)
     if not keep:
         files.unlink(segment.log_path)
-        files.sync_dir(log.directory)
+        files.sync_dir(state.directory)
     report.quarantined.append(path)

@@ -16,7 +16,7 @@ from logstore.log.segments.scan import Progress, Scan
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from logstore.log.reader import LogReader
+    from logstore.log.replica import Replica
 
 
 # Makes the walk over a segment; given are the segment and where the next one begins.
@@ -24,7 +24,7 @@ NewScan = Callable[[Segment, int | None], Scan]
 
 
 def verify(
-    log: LogReader, progress: Progress | None = None, new_scan: NewScan | None = None
+    state: Replica, progress: Progress | None = None, new_scan: NewScan | None = None
 ) -> list[Problem]:
     """Read everything from the disk and return the damage, in order of offset.
 
@@ -33,17 +33,17 @@ def verify(
     Args:
         progress: called with the bytes checked since its last call.
     """
-    log._check()
-    log._refresh()
+    state.check()
+    state.refresh()
 
     def plain_scan(segment: Segment, next_base: int | None) -> Scan:
         limit_offset = 2**63 if next_base is None else next_base
-        bound = log._environment.record_expansion_bytes_max
+        bound = state.environment.record_expansion_bytes_max
         return Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     problems: list[Problem] = []
-    segments = log._view[0]
-    expected, latest = log.log_start_offset, -1
+    segments = state.segments
+    expected, latest = state.log_start_offset, -1
     for number, segment in enumerate(segments):
         base = segment.base_offset
         if base > expected:
@@ -53,37 +53,37 @@ def verify(
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
             scan = (new_scan or plain_scan)(segment, next_base)
-            problems += _verify_segment(log, segment, next_base, progress, scan)
+            problems += _verify_segment(state, segment, next_base, progress, scan)
             found, latest = falling_batch(segment, scan.epochs, latest)
             if found is not None and new_scan is None:  # a broker's are checked with its side files
                 problems.append(found)
         except FileNotFoundError as error:
             if not segment.is_dropped:
-                raise log._failed(error) from error
+                raise state.failed(error) from error
         except OSError as error:
-            raise log._failed(error) from error
+            raise state.failed(error) from error
         expected = max(segment.end_offset, next_base or 0)
     return problems
 
 
-def verify_all(log: LogReader, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
+def verify_all(state: Replica, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
     """Return the damage in the batches of a log, and in its small files.
 
     Args:
         is_owner: see `known_damage.in_files`.
     """
-    problems = verify(log, progress)
+    problems = verify(state, progress)
     try:
-        return problems + known_damage.in_files(log, log.recovery.findings, is_owner=is_owner)
+        return problems + known_damage.in_files(state, state.recovery.findings, is_owner=is_owner)
     except FileNotFoundError:  # deleted meanwhile
-        log._look_anew()
+        state.look_anew()
         return problems
     except OSError as error:
-        raise log._failed(error) from error
+        raise state.failed(error) from error
 
 
 def _verify_segment(
-    log: LogReader,
+    state: Replica,
     segment: Segment,
     next_base: int | None,
     progress: Progress | None,
@@ -93,7 +93,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(log._environment)  # held to the end: a move may close it
+        handle = segment.handle(state.environment)  # held to the end: a move may close it
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -128,13 +128,13 @@ class SegmentDamage(NamedTuple):
     reason: str
 
 
-def verify_segment(log: LogReader, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
+def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
     """Check one segment alone, to the end of its file; each damaged batch is reported on its own.
 
     At the very end of a log, bytes that are no whole batch are damage only below `flushed_to`.
     Above it, a batch may still be being written, or a crash has torn it.
     """
-    check = SegmentCheck(log, base_offset, flushed_to)
+    check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
     return check.found
 
@@ -152,15 +152,15 @@ class SegmentCheck:
     """
 
     def __init__(
-        self, log: LogReader, base_offset: int, flushed_to: int, *, from_disk: bool = False
+        self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
         """Begin; `from_disk` drops the file's pages from the kernel's cache before and after."""
-        log._check()
-        log._refresh()
+        state.check()
+        state.refresh()
         self.found: list[SegmentDamage] = []
-        self._log, self._from_disk = log, from_disk
+        self._state, self._from_disk = state, from_disk
         self._end = -1
-        segments, bases = log._view
+        segments, bases = state.view
         self.is_done, self.path = base_offset not in bases, ""
         if self.is_done:  # retained or truncated meanwhile
             return
@@ -170,7 +170,7 @@ class SegmentCheck:
         self._next_base = bases[number + 1] if number + 1 < len(bases) else None
         self._expected = flushed_to if self._next_base is None else self._next_base
         limit_offset = 2**63 if self._next_base is None else self._next_base
-        bound = log._environment.record_expansion_bytes_max
+        bound = state.environment.record_expansion_bytes_max
         self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
@@ -182,8 +182,8 @@ class SegmentCheck:
         if self.is_done:
             return 0
         started = self._scan.position
-        log, segment = self._log, self._segment
-        log._check()
+        state, segment = self._state, self._segment
+        state.check()
         try:
             self._step(started + budget_bytes, progress)
         except CorruptRecordBatchError as error:
@@ -191,20 +191,20 @@ class SegmentCheck:
             self.found.append(SegmentDamage(error.position, segment.base_offset, error.reason))
         except FileNotFoundError as error:
             self.is_done = True
-            log._look_anew()
-            if segment in log._view[0] and not segment.is_dropped:
-                raise log._failed(error) from error
+            state.look_anew()
+            if segment in state.segments and not segment.is_dropped:
+                raise state.failed(error) from error
         except OSError as error:
-            raise log._failed(error) from error
-        if log._unavailable is not None:  # released meanwhile: this file would never be closed
-            segment.forget(log._environment)
-            log._check()
+            raise state.failed(error) from error
+        if state.unavailable is not None:  # released meanwhile: this file would never be closed
+            segment.forget(state.environment)
+            state.check()
         return self._scan.position - started
 
     def _step(self, pause_at: int, progress: Progress | None) -> None:
         if self._from_disk and self._end < 0:
             bulk.drop_cache(self.path)
-        scan, handle = self._scan, self._segment.handle(self._log._environment)
+        scan, handle = self._scan, self._segment.handle(self._state.environment)
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)

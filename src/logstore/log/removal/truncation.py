@@ -29,12 +29,12 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import flush, roll
-from logstore.log.write.flush import hidden_failure
+from logstore.log.write.flush import hidden_failure, set_metadata
 from logstore.log.write.hung_locks import held
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.log.writer import LogWriter
+    from logstore.log.state import LogState
 
 
 class _Replacement(NamedTuple):
@@ -52,42 +52,42 @@ class _Replacement(NamedTuple):
     directory: Handle
 
 
-def truncate_to(log: LogWriter, offset: int) -> None:
+def truncate_to(state: LogState, offset: int) -> None:
     """Drop every record at or behind `offset`; see `Log.truncate_to`."""
-    uninterrupted(partial(_truncate_and_tell, log, offset))
+    uninterrupted(partial(_truncate_and_tell, state, offset))
 
 
-def _truncate_and_tell(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
+def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
     """Truncate, then tell subscribers, also if it broke off."""
-    view = log._view
-    with log._telling():
+    view = state.view
+    with state.telling():
         try:
-            _truncate(log, offset, go_on)
+            _truncate(state, offset, go_on)
         finally:
-            if log._view is not view:
-                tell(log._subscriptions, LogEvent.TRUNCATED)
+            if state.view is not view:
+                tell(state.subscriptions, LogEvent.TRUNCATED)
 
 
-def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
+def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
     """Truncate under both locks, in a thread that may be interrupted."""
     outer = sys.exc_info()[1]
     replacement = None
-    with log._flush_lock, log._lock, held(log, "_flush_lock", "_lock"):
-        log._check_writable()
+    with state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
+        state.check_writable()
         go_on()
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise log._out_of_range(offset)
-        if offset == log.log_end_offset:
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise state.out_of_range(offset)
+        if offset == state.log_end_offset:
             return
-        if log._half_made:  # the file of an interrupted roll is no segment, so it would stay
-            roll.undo(log)
+        if state.half_made:  # the file of an interrupted roll is no segment, so it would stay
+            roll.undo(state)
         try:
-            replacement = _with_room(log, offset)
-            _carry_out(log, offset, replacement)
+            replacement = _with_room(state, offset)
+            _carry_out(state, offset, replacement)
         except OSError as error:
-            failure = log._failed(error)
-            if _is_half_done(log) and not log._log_dir.is_offline:
-                _take_what_stands(log, offset)
+            failure = state.failed(error)
+            if _is_half_done(state) and not state.log_dir.is_offline:
+                _take_what_stands(state, offset)
             try:
                 raise failure from error
             finally:
@@ -98,77 +98,79 @@ def _truncate(log: LogWriter, offset: int, go_on: Callable[[], None]) -> None:
         except BaseException as error:  # interrupted
             hidden = hidden_failure(error, outer)
             if hidden is not None:
-                log._log_dir.failed(hidden, log.directory)
-            if _is_half_done(log):
-                _take_what_stands(log, offset)
+                state.log_dir.failed(hidden, state.directory)
+            if _is_half_done(state):
+                _take_what_stands(state, offset)
             raise
 
 
-def _is_half_done(log: LogWriter) -> bool:
+def _is_half_done(state: LogState) -> bool:
     """Check whether segments are gone that the log still lists."""
-    return any(segment.is_dropped for segment in log._view[0])
+    return any(segment.is_dropped for segment in state.segments)
 
 
-def _take_what_stands(log: LogWriter, offset: int) -> None:
+def _take_what_stands(state: LogState, offset: int) -> None:
     """Reload what an interrupted truncation left: the log ends between the old end and the new."""
     from logstore.log.recovery.open_log import reopen
 
-    log._recovery_point = min(log._recovery_point, offset)
+    state.recovery_point = min(state.recovery_point, offset)
     try:
-        reopen(log)
+        reopen(state)
     except LogStoreError as error:
-        log.detach(error)
+        state.detach(error)
     except BaseException:  # interrupted again: readers would wait for the dropped segments
         reason = "its truncation was interrupted twice: open the store again to use it"
-        log.detach(ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason))
+        state.detach(
+            ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
+        )
         raise
 
 
-def _with_room(log: LogWriter, offset: int) -> _Replacement:
+def _with_room(state: LogState, offset: int) -> _Replacement:
     """Prepare a truncation; if the disk has no room for it, drop whole segments first.
 
     They make room for the copy of the segment that is cut. Raises OSError; the log is whole then,
     and ends where it ended or at the end of that segment.
     """
-    use = log._log_dir.ballast.use
+    use = state.log_dir.ballast.use
     try:
-        return use(partial(_prepare, log, offset))
+        return use(partial(_prepare, state, offset))
     except OSError as error:
-        behind = [one.base_offset for one in log._view[0] if one.base_offset > offset]
+        behind = [one.base_offset for one in state.segments if one.base_offset > offset]
         if verdict_of(error) is not Verdict.FULL or not behind:
             raise
-    _carry_out(log, behind[0], use(partial(_prepare, log, behind[0])))
-    return use(partial(_prepare, log, offset))
+    _carry_out(state, behind[0], use(partial(_prepare, state, behind[0])))
+    return use(partial(_prepare, state, offset))
 
 
-def _prepare(log: LogWriter, offset: int) -> _Replacement:
+def _prepare(state: LogState, offset: int) -> _Replacement:
     """Acquire every descriptor and all space, both locks held; raises OSError.
 
     The log is not touched: if this fails, nothing was truncated.
     """
-    segments = log._view[0]
+    segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]
     gone = segments[len(kept) :]
     cut = kept[-1] if kept and kept[-1].end_offset > offset else None
     if cut is not None:
         kept.pop()
         gone = (cut, *gone)
-    flush.sync_segments(log, kept)
-    limit = min(offset, log._recovery_point)
+    flush.sync_segments(state, kept)
+    limit = min(offset, state.recovery_point)
     # A copy that a move builds may hold what is dropped here: it must not be continued unchecked.
-    generation = log._log_dir.generation
-    lowered = log._metadata.with_lowered_end(generation.directory_id, generation.current)
-    log._set_metadata(extra=lowered.extra | {RECOVERY_POINT_LIMIT: limit}, moving=None)
-    _forget_epochs(log, offset)
-    new = Segment(log.directory, offset if cut is None else cut.base_offset)
+    generation = state.log_dir.generation
+    lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
+    set_metadata(state, extra=lowered.extra | {RECOVERY_POINT_LIMIT: limit}, moving=None)
+    _forget_epochs(state, offset)
+    new = Segment(state.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"
     try:
         magic = 0
         if cut is None:
             _write_empty(new, temporary)
         else:
-            magic = _write_kept_part(log, cut, offset, new, temporary)
-        directory = Handle(files.open_file(log.directory, files.DIRECTORY))
+            magic = _write_kept_part(state, cut, offset, new, temporary)
+        directory = Handle(files.open_file(state.directory, files.DIRECTORY))
     except OSError:
         with suppress(OSError):  # a disk that fails: the next open removes it
             files.remove_if_there(temporary)
@@ -176,39 +178,39 @@ def _prepare(log: LogWriter, offset: int) -> _Replacement:
     return _Replacement(kept, gone, new, magic, temporary, directory)
 
 
-def _forget_epochs(log: LogWriter, offset: int) -> None:
+def _forget_epochs(state: LogState, offset: int) -> None:
     """Write the epochs without those that begin in the dropped part, durably; raises OSError.
 
     The file is kept, because it confirms the log start. If the truncation ends here, the file lacks
     epochs that the batches have, and the next flush or the next open rewrites it.
     """
-    kept = [entry for entry in log._epochs.entries if entry[1] < offset]
-    if kept != log._epochs.entries:
-        log._epochs_changed += 1
-        whose = log._of_log(log._confirmed_start)
-        LeaderEpochs(log.directory, kept).write(whose, log._log_dir.replacing)
+    kept = [entry for entry in state.replication.epochs.entries if entry[1] < offset]
+    if kept != state.replication.epochs.entries:
+        state.replication.epochs_changed += 1
+        whose = state.of_log(state.replication.confirmed_start)
+        LeaderEpochs(state.directory, kept).write(whose, state.log_dir.replacing)
 
 
-def _carry_out(log: LogWriter, offset: int, replacement: _Replacement) -> None:
+def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace what goes by the new file; once it is begun, it opens nothing. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
     # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
-    log._recovery_point = min(log._recovery_point, offset)
+    state.recovery_point = min(state.recovery_point, offset)
     # `partition.metadata` limits the recovery point too; either file may be damaged alone.
-    lower = log._log_dir.checkpoints.lower
-    key = TopicPartition(log.topic, log.partition)
-    log._log_dir.ballast.use(partial(lower, key, log._recovery_point))
+    lower = state.log_dir.checkpoints.lower
+    key = TopicPartition(state.topic, state.partition)
+    state.log_dir.ballast.use(partial(lower, key, state.recovery_point))
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
-    log._unflushed = [pair for pair in log._unflushed if id(pair[0]) not in dropped]
-    log._count_from_flushed()
-    log._epochs.truncate_to(offset)
-    log._epochs_changed += 1
-    if new.last_epoch > log._epochs.latest:  # only of records below the log start
+    state.unflushed = [pair for pair in state.unflushed if id(pair[0]) not in dropped]
+    state.count_from_flushed()
+    state.replication.epochs.truncate_to(offset)
+    state.replication.epochs_changed += 1
+    if new.last_epoch > state.replication.epochs.latest:  # only of records below the log start
         new.last_epoch = -1  # so the next append records where its epoch begins
-    log._activate([*kept, new], foreign_magic=0 if magic in (0, log._magic) else magic)
+    state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
-        segment.forget(log._environment)
+        segment.forget(state.environment)
 
 
 def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory: int) -> None:
@@ -233,27 +235,27 @@ def _write_empty(new: Segment, temporary: str) -> None:
 
 
 def _write_kept_part(
-    log: LogWriter, segment: Segment, offset: int, new: Segment, temporary: str
+    state: LogState, segment: Segment, offset: int, new: Segment, temporary: str
 ) -> int:
     """Write the batches below `offset`; the one that contains it is cut and encoded anew.
 
     Returns the layout of the batches.
     """
-    cursor = Cursor(segment, offset, log._environment)
+    cursor = Cursor(segment, offset, state.environment)
     rest: list[Buffer] = []
     end_position = segment.size_bytes
     for data, start, run in cursor.runs(64 * 1024):
         at, header = run[0]
         end_position = start + at
         if header.base_offset < offset:
-            batch, bound = bytes(data[at : at + header.size_bytes]), log._environment
+            batch, bound = bytes(data[at : at + header.size_bytes]), state.environment
             try:
                 rest = layouts.part_until(batch, offset, bound.record_expansion_bytes_max)
             except ValueError as error:
                 raise unreadable(segment, end_position, error) from error
         break
     writer = Handle(files.replace_file(temporary))
-    source = segment.handle(log._environment)
+    source = segment.handle(state.environment)
     bulk.copy_range(source.fd, writer.fd, 0, end_position)
     files.write_fully(writer.fd, rest, end_position)
     files.sync_file(writer.fd)
@@ -263,7 +265,7 @@ def _write_kept_part(
         new.base_offset,
         index=index,
         time_index=time_index,
-        interval_bytes=log.config.index_interval_bytes,
+        interval_bytes=state.config.index_interval_bytes,
     )
     reason = scan.run(writer.fd, end)
     if reason is not None:

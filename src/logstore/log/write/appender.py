@@ -27,12 +27,11 @@ from logstore.disk.threads import Thread, start_for
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogClosedError
 from logstore.format.batch import Headers
-from logstore.log.write import encode
+from logstore.log.state import LogState
+from logstore.log.write import appending, encode, flush
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from logstore.log.writer import LogWriter
 
 
 class _Batch:
@@ -141,10 +140,10 @@ class Appender:
     """Gathers small appends of any number of threads; use it in a `with` block, or close it."""
 
     def __init__(
-        self, log: LogWriter, linger: float, max_bytes: int, durable: bool = False
+        self, state: LogState, linger: float, max_bytes: int, durable: bool = False
     ) -> None:
         linger, max_bytes = seconds(linger, "linger"), whole(max_bytes, "max_bytes", 1)
-        self._log = log
+        self._state = state
         self._linger = linger
         self._is_durable = flag(durable, "durable")
         self._max_bytes = max_bytes
@@ -160,9 +159,7 @@ class Appender:
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
-        return (
-            f"<Appender of {self._log.topic}-{self._log.partition}, {len(self._batch.values)} wait>"
-        )
+        return f"<Appender of {self._state.name}, {len(self._batch.values)} wait>"
 
     def append(
         self,
@@ -189,11 +186,12 @@ class Appender:
         ):
             timestamp = encode.check_timestamp(timestamp)
         size = encode.size_max(value, key, pairs)
-        if size > self._log._gathered_bytes_max:
-            self._log._build([value], [key], timestamp, [pairs])  # raises if it is too large
+        state = self._state
+        if size > state.rules.gathered_bytes_max:
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large
         with self._mutex:
             full = batch = self._batch
-            bytes_max = min(self._max_bytes, self._log._gathered_bytes_max)
+            bytes_max = min(self._max_bytes, state.rules.gathered_bytes_max)
             if batch.size_bytes + size > bytes_max and batch.values:
                 batch = self._begin_next(batch)
             index = len(batch.values)
@@ -215,7 +213,7 @@ class Appender:
             entry = ref(self, lambda _: bell.ring())  # a dropped appender ends its thread
             arguments = (entry, self._kept, bell)
             thread = Thread(target=_send_due, args=arguments, name="logstore-appender", daemon=True)
-            start_for(self._log.log_dir, thread)
+            start_for(self._state.log_dir.path, thread)
             self._thread = thread
         self._kept.append(self)
         self._has_records.ring()
@@ -271,15 +269,20 @@ class Appender:
         log already.
         """
         batch.trim()
-        log, receipt = self._log, [batch.written]
+        state, receipt = self._state, [batch.written]
         try:
             if batch.written < 0:
-                payload = log._build(
-                    batch.values, batch.keys, batch.timestamps, batch.headers, is_gathered=True
+                payload = appending.build(
+                    state,
+                    batch.values,
+                    batch.keys,
+                    batch.timestamps,
+                    batch.headers,
+                    is_gathered=True,
                 )
-                log._append_payload(payload, receipt)
+                appending.append_payload(state, payload, receipt)
             if self._is_durable:
-                log._flush_appended(receipt[0] + len(batch.values))
+                flush.flush_appended(state, receipt[0] + len(batch.values))
             batch.offset = receipt[0]
         except Exception as error:  # noqa: BLE001 - the futures raise it
             batch.error = error

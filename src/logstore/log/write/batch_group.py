@@ -19,14 +19,14 @@ from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.format.columnar.columns import Buffer
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import WRITER, Segment
-from logstore.log.write import roll
-from logstore.log.write.hung_locks import NOT_WRITING, reclaim
-from logstore.log.write_state import (
+from logstore.log.state import (
     POSITION_MAX,
     RELATIVE_OFFSET_MAX,
     UNFLUSHED_SEGMENTS_MAX,
-    WriteState,
+    LogState,
 )
+from logstore.log.write import roll
+from logstore.log.write.hung_locks import NOT_WRITING, reclaim
 
 SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
 
@@ -49,48 +49,48 @@ Group = list[PlacedBatch]
 class _Room:
     """How much a segment has taken while batches are planned into it."""
 
-    def __init__(self, log: WriteState, base_offset: int) -> None:
-        self.log, self.base_offset = log, base_offset
+    def __init__(self, state: LogState, base_offset: int) -> None:
+        self.state, self.base_offset = state, base_offset
         self.size_bytes = self.entries = self.magic = 0
         self.indexed_position = -1
 
     @classmethod
-    def of_active(cls, log: WriteState) -> _Room:
+    def of_active(cls, state: LogState) -> _Room:
         """Begin with the active segment as it is."""
-        active = log._active
-        room = cls(log, active.base_offset)
+        active = state.active
+        room = cls(state, active.base_offset)
         if active.size_bytes and active.index is not None:
             room.size_bytes, room.entries = active.size_bytes, len(active.index)
-            room.magic = log._foreign_magic or log._magic
-            room.indexed_position = log._indexed_position
+            room.magic = state.foreign_magic or state.rules.magic
+            room.indexed_position = state.indexed_position
         return room
 
     def takes(self, batch: PlacedBatch) -> bool:
         """Take a batch, or return that it has to begin a new segment."""
-        log = self.log
+        state = self.state
         if self.size_bytes and (
             batch.magic != self.magic
-            or self.size_bytes + batch.size_bytes > min(log._segment_bytes, POSITION_MAX)
-            or self.entries >= log._index_entries_max
+            or self.size_bytes + batch.size_bytes > min(state.rules.segment_bytes, POSITION_MAX)
+            or self.entries >= state.rules.index_entries_max
             or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         ):
             return False
         at, indexed = self.size_bytes, self.indexed_position
-        if indexed < 0 or at - indexed >= log._index_interval_bytes:
+        if indexed < 0 or at - indexed >= state.rules.index_interval_bytes:
             self.entries, self.indexed_position = self.entries + 1, at
         self.size_bytes, self.magic = at + batch.size_bytes, batch.magic
         return True
 
 
-def plan(log: WriteState, batches: Group) -> list[Group]:
+def plan(state: LogState, batches: Group) -> list[Group]:
     """Decide which batches each segment takes: the active one first, then new ones; lock held.
 
     If one new segment has room for all of them and the active one does not, the log is rolled
     before anything is written, so that one call writes all.
     """
-    groups = _groups(batches, _Room.of_active(log))
+    groups = _groups(batches, _Room.of_active(state))
     if len(groups) > 1 and groups[0]:
-        alone = _groups(batches, _Room(log, batches[0].base_offset))
+        alone = _groups(batches, _Room(state, batches[0].base_offset))
         if len(alone) == 1:
             return [[], *alone]
     return groups
@@ -101,83 +101,91 @@ def _groups(batches: Group, room: _Room) -> list[Group]:
     for batch in batches:
         if not room.takes(batch):
             groups.append([])
-            room = _Room(room.log, batch.base_offset)
+            room = _Room(room.state, batch.base_offset)
             room.takes(batch)
         groups[-1].append(batch)
     return groups
 
 
-def write(log: WriteState, batches: Group) -> None:
+def write(state: LogState, batches: Group) -> None:
     """Append batches that follow the log's end, all or none; called under the lock."""
-    if log._half_made:
-        roll.undo(log)
-    first, *others = plan(log, batches)
+    timing = state.timing
+    started = 0.0 if timing is None else time.perf_counter()
+    _write(state, batches)
+    if timing is not None:
+        timing.writes.note(time.perf_counter() - started)
+
+
+def _write(state: LogState, batches: Group) -> None:
+    if state.half_made:
+        roll.undo(state)
+    first, *others = plan(state, batches)
     if not first and len(others) == 1:
-        roll.roll(log, batches[0].base_offset)
+        roll.roll(state, batches[0].base_offset)
         first, others = others[0], []
-    active = log._active
-    log._writing = position = active.size_bytes
+    active = state.active
+    state.writing = position = active.size_bytes
     fresh: list[tuple[Segment, Handle, Group]] = []
     paths: list[str] = []
     writer: Handle | None = None
     try:
         if first:
-            writer = log._writer or log._take_writer(active)
+            writer = state.writer or state.take_writer(active)
             _write_group(writer, first, position)
         for group in others:
-            segment = Segment(log._directory, group[0].base_offset)
+            segment = Segment(state.directory, group[0].base_offset)
             paths.append(segment.log_path)
-            log._half_made, log._room_bytes = tuple(paths), 0
+            state.half_made, state.room_bytes = tuple(paths), 0
             handle = Handle(files.open_file(segment.log_path, files.CREATE))
             fresh.append((segment, handle, group))
             _write_group(handle, group, 0)
-        log._writing = NOT_WRITING
-        if log._in_custody:
-            reclaim(log, ("_lock",))
-        _publish_surely(log, active, position, first, fresh)
+        state.writing = NOT_WRITING
+        if state.in_custody:
+            reclaim(state, ("lock",))
+        _publish_surely(state, active, position, first, fresh)
     except OSError as error:
-        failure = log._failed(error)
+        failure = state.failed(error)
         try:
-            raise (_undo(log, position, paths) or failure) from error
+            raise (_undo(state, position, paths) or failure) from error
         finally:
             del failure  # its traceback holds this frame, and the frame holds descriptors
     except BaseException:  # interrupted, before anything was published or after everything was
-        is_half_shown = log._active is not active or active.end_offset > batches[0].base_offset
-        if log._active.end_offset <= batches[-1].last_offset:
+        is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
+        if state.active.end_offset <= batches[-1].last_offset:
             if is_half_shown:  # memory for the rest was lacking too long
-                log._writer = writer
-            log._half_made, log._room_bytes = (*roll.TORN, *paths), 0
-            _undo(log, position, paths)
+                state.writer = writer
+            state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
+            _undo(state, position, paths)
             if is_half_shown:
                 reason = "no memory for its index: open the store again to use it"
-                log.detach(
-                    ReplicaOfflineError(topic=log.topic, partition=log.partition, reason=reason)
+                state.detach(
+                    ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
                 )
         raise
     finally:
-        log._writing = NOT_WRITING
-        if log._in_custody:
-            reclaim(log, ("_lock",))
+        state.writing = NOT_WRITING
+        if state.in_custody:
+            reclaim(state, ("lock",))
 
 
 def _write_group(handle: Handle, group: Group, position: int) -> None:
     files.write_fully(handle.fd, [part for batch in group for part in batch.buffers], position)
 
 
-def _undo(log: WriteState, position: int, paths: list[str]) -> LogStoreError | None:
+def _undo(state: LogState, position: int, paths: list[str]) -> LogStoreError | None:
     """Remove what was written: new files, the newest first, then the active segment's new end."""
     failure = None
     for path in reversed(paths):
-        if not log._log_dir.is_offline:
+        if not state.log_dir.is_offline:
             try:
                 files.remove_if_there(path)
             except OSError as error:
-                failure = log._log_dir.flush_failed(error, path)
-    return log._undo_write(position) or failure
+                failure = state.log_dir.flush_failed(error, path)
+    return roll.undo_write(state, position) or failure
 
 
 def _publish_surely(
-    log: WriteState,
+    state: LogState,
     active: Segment,
     position: int,
     first: Group,
@@ -192,12 +200,12 @@ def _publish_surely(
     shortages = 0
     while True:
         try:
-            log._half_made = ()
+            state.half_made = ()
             if first:
-                _publish(log, active, position, first)
+                _publish(state, active, position, first)
             for segment, handle, group in fresh:
-                _begin(log, segment, handle)
-                _publish(log, segment, 0, group)
+                _begin(state, segment, handle)
+                _publish(state, segment, 0, group)
             break
         except MemoryError:
             shortages += 1
@@ -212,47 +220,47 @@ def _publish_surely(
         raise interrupt
 
 
-def _publish(log: WriteState, segment: Segment, position: int, group: Group) -> None:
+def _publish(state: LogState, segment: Segment, position: int, group: Group) -> None:
     """Add batches to the indexes, then move the segment's end; repeating it does no harm."""
     index = segment.index
     assert index is not None
     known = len(index.offsets)
     del index.positions[known:]  # type: ignore[attr-defined] # a growing index is an array
-    at, indexed = position, log._indexed_position if known else -1
+    at, indexed = position, state.indexed_position if known else -1
     for batch in group:
         relative_offset = batch.base_offset - segment.base_offset
         if known and index.offsets[-1] >= relative_offset:
             indexed = index.positions[-1]
-        elif indexed < 0 or at - indexed >= log._index_interval_bytes:
-            log._add_index_entry(segment, batch.base_offset, at)
+        elif indexed < 0 or at - indexed >= state.rules.index_interval_bytes:
+            state.add_index_entry(segment, batch.base_offset, at)
             indexed, known = at, known + 1
         if segment.last_epoch != batch.leader_epoch:
             segment.last_epoch = batch.leader_epoch
-            log._epochs_changed += log._epochs.note(batch.leader_epoch, batch.base_offset)
+            state.replication.note(batch.leader_epoch, batch.base_offset)
         segment.max_timestamp = max(segment.max_timestamp, batch.max_timestamp)
         last_position, at = at, at + batch.size_bytes
     end_offset = batch.last_offset + 1
-    foreign_magic = 0 if batch.magic == log._magic else batch.magic
+    foreign_magic = 0 if batch.magic == state.rules.magic else batch.magic
     is_full = end_offset - segment.base_offset >= RELATIVE_OFFSET_MAX
-    log._foreign_magic = foreign_magic
+    state.foreign_magic = foreign_magic
     if foreign_magic or is_full:
-        log._room_bytes = 0
+        state.room_bytes = 0
     segment.last_position, segment.size_bytes, segment.end_offset = last_position, at, end_offset
 
 
-def _begin(log: WriteState, segment: Segment, handle: Handle) -> None:
+def _begin(state: LogState, segment: Segment, handle: Handle) -> None:
     """Seal the active segment, and activate a written one; repeating it does no harm."""
-    active, known = log._active, log._view[0]
+    active, known = state.active, state.segments
     if active is not segment:
         if any(segment is one for one in known):
             return
-        if active.size_bytes and not any(pair[0] is active for pair in log._unflushed):
-            log._unflushed.append((active, log._writer))
-        log._names_changed += 1
-        if len(log._unflushed) > UNFLUSHED_SEGMENTS_MAX:
-            log._flush_at = 0
-        log._activate([*known, segment])
-    log._environment.handles.put(segment.cached, WRITER, handle, 1)
-    log._writer = handle
-    log._environment.dirty.add(log)
-    log._leave_if_detached(segment)
+        if active.size_bytes and not any(pair[0] is active for pair in state.unflushed):
+            state.unflushed.append((active, state.writer))
+        state.names_changed += 1
+        if len(state.unflushed) > UNFLUSHED_SEGMENTS_MAX:
+            state.flush_at = 0
+        state.activate([*known, segment])
+    state.environment.handles.put(segment.cached, WRITER, handle, 1)
+    state.writer = handle
+    state.environment.dirty.add(state)
+    state.leave_if_detached(segment)

@@ -16,110 +16,155 @@ from typing import TYPE_CHECKING, Any
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
-from logstore.errors import LogStoreError
+from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
 from logstore.log.write.seal import seal
 
 if TYPE_CHECKING:
-    from logstore.log.write_state import Unflushed, WriteState
+    from logstore.log.state import LogState, Unflushed
 
 
-def flush_to(log: WriteState, offset: int) -> None:
-    """Sync everything below `offset` that is not durable; see `LogWriter._flush_to`."""
+def flush_to(state: LogState, offset: int) -> None:
+    """Sync in order of offset what is not durable below `offset`; share a running sync."""
+    if state.recovery_point < offset or state.names_changed:
+        _flush_to(state, offset)
+
+
+def flush_all(state: LogState) -> int:
+    """Make every record appended so far durable; returns the new recovery point."""
+    timing = state.timing
+    started = 0.0 if timing is None else time.perf_counter()
+    state.check()
+    flush_to(state, state.log_end_offset)
+    if timing is not None:
+        timing.syncs.note(time.perf_counter() - started)
+    return state.recovery_point
+
+
+def flush_appended(state: LogState, offset: int) -> None:
+    """Make what was just appended durable; after an error, do not append it again."""
+    timing = state.timing
+    started = 0.0 if timing is None else time.perf_counter()
+    try:
+        flush_to(state, offset)
+    except LogStoreError as error:
+        if not error.retriable:
+            raise
+        if isinstance(error, LogDirSuspectError):
+            more = f"; appended up to offset {offset}, which may be in the log or not: flush later"
+            raise state.log_dir.suspect_error(more, retriable=False) from error
+        reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
+        raise LogDirError(path=state.log_dir.path, reason=reason) from error
+    if timing is not None:
+        timing.syncs.note(time.perf_counter() - started)
+
+
+def flush_if_due(state: LogState, now_ms: int) -> bool:
+    """Flush if `flush_ms` has passed or sealed segments wait; returns whether it did."""
+    flush_ms = state.config.flush_ms
+    is_due = flush_ms is not None and now_ms - state.flushed_ms >= flush_ms
+    if not state.unflushed and not (is_due and state.writer is not None):
+        return False
+    flush_to(state, state.log_end_offset)
+    return True
+
+
+def _flush_to(state: LogState, offset: int) -> None:
+    """Flush under the flush lock, unless another thread did meanwhile."""
     outer = sys.exc_info()[1]
     # Not `held`: each call to the disk below registers by itself.
-    with log._flush_lock:
-        if log._recovery_point >= offset and not log._names_changed:
+    with state.flush_lock:
+        if state.recovery_point >= offset and not state.names_changed:
             return
-        if log._in_custody:
-            with keeping(log, "_flush_lock"):
-                _flush(log, outer)
+        if state.in_custody:
+            with keeping(state, "flush_lock"):
+                _flush(state, outer)
         else:
-            log._kept = "_flush_lock"
+            state.kept = "flush_lock"
             try:
-                _flush(log, outer)
+                _flush(state, outer)
             finally:
-                log._kept = ""
-                if log._in_custody:
-                    reclaim(log, ("_flush_lock",))
+                state.kept = ""
+                if state.in_custody:
+                    reclaim(state, ("flush_lock",))
 
 
-def unflushed_paths(log: WriteState) -> list[str]:
+def unflushed_paths(state: LogState) -> list[str]:
     """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
-    segments, bases = log._view
-    ends = [*bases[1:], log.log_end_offset]
-    point = log._recovery_point
+    segments, bases = state.view
+    ends = [*bases[1:], state.log_end_offset]
+    point = state.recovery_point
     return [one.log_path for one, end in zip(segments, ends, strict=True) if end > point]
 
 
-def _flush(log: WriteState, outer: BaseException | None) -> None:
-    """Sync all there is; `_flush_lock` is held.
+def _flush(state: LogState, outer: BaseException | None) -> None:
+    """Sync all there is; `flush_lock` is held.
 
     What is unflushed stays noted as such until it is synced. So an interrupt may come anywhere, a
     second one too, and the next flush still knows what to sync.
     """
     pending: list[Unflushed] = []
     try:
-        with log._lock:
-            log._check()
-            end = log._active.end_offset
-            pending.extend(log._unflushed)
-            if log._writer is not None:
-                pending.append((log._active, log._writer))
+        with state.lock:
+            state.check()
+            end = state.active.end_offset
+            pending.extend(state.unflushed)
+            if state.writer is not None:
+                pending.append((state.active, state.writer))
             sizes = {id(segment): segment.size_bytes for segment, _ in pending}
-            names_changed, epochs_changed = log._names_changed, log._epochs_changed
-        synced = _sync(log, pending, names_changed > 0, epochs_changed > 0)
-        with log._lock:
-            if not log._in_custody:  # else a thread that hangs in an append may still change them
-                _note_synced(log, sizes, names_changed, epochs_changed)
+            names_changed, epochs_changed = state.names_changed, state.replication.epochs_changed
+        synced = _sync(state, pending, names_changed > 0, epochs_changed > 0)
+        with state.lock:
+            if not state.in_custody:  # else a thread that hangs in an append may still change them
+                _note_synced(state, sizes, names_changed, epochs_changed)
     except LogStoreError:
         raise
     except BaseException as error:
         failure = hidden_failure(error, outer)
         if failure is not None:
-            log._log_dir.failed(failure, log.directory)
+            state.log_dir.failed(failure, state.directory)
         raise
-    log._recovery_point = max(end, log._recovery_point)
-    log._count_from_flushed()
-    if log.config.flush_ms is not None:
-        log._flushed_ms = log._now_ms()
+    state.recovery_point = max(end, state.recovery_point)
+    state.count_from_flushed()
+    if state.config.flush_ms is not None:
+        state.flushed_ms = state.now_ms()
     for segment, handle in synced:
-        if segment is not log._active:
-            with call(log.directory, WORKING):
-                seal(log, segment, handle.fd)
+        if segment is not state.active:
+            with call(state.directory, WORKING):
+                seal(state, segment, handle.fd)
 
 
 def _note_synced(
-    log: WriteState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
+    state: LogState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
 ) -> None:
     """Forget what is durable now, but for what changed during the sync; the lock is held.
 
     Args:
         sizes: of the synced segments, as they were before; by identity.
     """
-    log._unflushed = [
-        pair for pair in log._unflushed if sizes.get(id(pair[0])) != pair[0].size_bytes
+    state.unflushed = [
+        pair for pair in state.unflushed if sizes.get(id(pair[0])) != pair[0].size_bytes
     ]
-    active = log._active
-    if log._writer is not None and sizes.get(id(active)) == active.size_bytes:
-        log._writer = None
-        log._environment.dirty.discard(log)
-    if log._names_changed == names_changed:
-        log._names_changed = 0
-    if log._epochs_changed == epochs_changed:
-        log._epochs_changed = 0
+    active = state.active
+    if state.writer is not None and sizes.get(id(active)) == active.size_bytes:
+        state.writer = None
+        state.environment.dirty.discard(state)
+    if state.names_changed == names_changed:
+        state.names_changed = 0
+    if state.replication.epochs_changed == epochs_changed:
+        state.replication.epochs_changed = 0
 
 
-def sync_segments(log: WriteState, segments: Sequence[Segment]) -> None:
+def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
     """Sync the sealed ones of some segments that are not durable yet, in order of offset.
 
-    Needed by a change that is durable itself and comes after them in the log; `_flush_lock` and
-    `_lock` are held. Their seals are left to the next flush. Raises OSError.
+    Needed by a change that is durable itself and comes after them in the log; `flush_lock` and
+    `lock` are held. Their seals are left to the next flush. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
-    for segment, handle in log._unflushed:
+    for segment, handle in state.unflushed:
         if id(segment) in wanted:
             handle = handle or Handle(files.open_regular(segment.log_path, files.READ_WRITE))
             files.sync_data(handle.fd)
@@ -146,34 +191,34 @@ def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError
 
 
 def _sync(
-    log: WriteState, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
+    state: LogState, pending: list[Unflushed], names_changed: bool, epochs_changed: bool
 ) -> list[tuple[Segment, Handle]]:
     synced, handle, segment = [], None, None
     try:
         for segment, handle in pending:
-            with call(log.directory, SYNCING):
+            with call(state.directory, SYNCING):
                 began = time.monotonic()
                 if handle is None:
-                    handle = log._log_dir.spare.use(partial(_open, segment.log_path))
+                    handle = state.log_dir.spare.use(partial(_open, segment.log_path))
                 files.sync_data(handle.fd)
-            log._log_dir.count_flush(time.monotonic() - began)
+            state.log_dir.count_flush(time.monotonic() - began)
             synced.append((segment, handle))
         segment = None
         if names_changed:
-            with call(log.directory, SYNCING):
-                log._log_dir.spare.use(partial(files.sync_dir, log.directory))
+            with call(state.directory, SYNCING):
+                state.log_dir.spare.use(partial(files.sync_dir, state.directory))
     except OSError as error:
-        path = log.directory if segment is None else segment.log_path
-        failure = log._log_dir.failed(error, path, log.topic, log.partition)
+        path = state.directory if segment is None else segment.log_path
+        failure = state.log_dir.failed(error, path, state.topic, state.partition)
         pending.clear()  # the error's traceback must not keep descriptors of a dead disk open
         synced.clear()
         handle = None
         raise failure from error
     if epochs_changed:
-        write_epochs(log)
+        write_epochs(state)
     # it failed meanwhile, as another log found: do not acknowledge (R6)
-    if log._log_dir.is_offline:
-        log._log_dir.check()
+    if state.log_dir.is_offline:
+        state.log_dir.check()
     return synced
 
 
@@ -181,36 +226,37 @@ def _open(path: str) -> Handle:
     return Handle(files.open_regular(path, files.READ_WRITE))
 
 
-def write_epochs(log: WriteState) -> None:
+def write_epochs(state: LogState) -> None:
     """Write the leader epochs. They are in the batches too, so a full disk only delays the file."""
     try:
-        with call(log.directory, SYNCING):
-            log._epochs.write(log._of_log(log._confirmed_start), log._log_dir.replacing)
+        with call(state.directory, SYNCING):
+            whose = state.of_log(state.replication.confirmed_start)
+            state.replication.epochs.write(whose, state.log_dir.replacing)
     except OSError as error:
-        failure = log._log_dir.failed(error, log.directory, log.topic, log.partition)
+        failure = state.log_dir.failed(error, state.directory, state.topic, state.partition)
         if not failure.retriable:
             raise failure from error
-        log._epochs_changed += 1
+        state.replication.epochs_changed += 1
 
 
-def set_metadata(log: WriteState, changes: Mapping[str, Any]) -> None:
+def set_metadata(state: LogState, **changes: Any) -> None:
     """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
 
     After a crash between the two the old start holds: no caller has seen the new one.
     """
-    metadata = log._metadata._replace(**changes)
+    metadata = state.metadata._replace(**changes)
     start = changes.get("log_start_offset")
 
     def write() -> None:
         if start is not None:
-            log._epochs.write(log._of_log(start), log._log_dir.replacing)
-        metadata.write(log.directory, log._log_dir.replacing)
+            state.replication.epochs.write(state.of_log(start), state.log_dir.replacing)
+        metadata.write(state.directory, state.log_dir.replacing)
 
     try:
-        with call(log.directory, SYNCING):
-            log._log_dir.ballast.use(write)
+        with call(state.directory, SYNCING):
+            state.log_dir.ballast.use(write)
     except OSError as error:
-        raise log._failed(error) from error
-    log._metadata = metadata
+        raise state.failed(error) from error
+    state.metadata = metadata
     if start is not None:
-        log._confirmed_start = start
+        state.replication.confirmed_start = start

@@ -18,16 +18,13 @@ still writes it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 from weakref import ref
 
-from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread, start
 from logstore.errors import LogStoreError
 from logstore.format.batch import Headers
-from logstore.format.layouts import AnyPayload
-from logstore.log.write import encode
+from logstore.log.state import LogState
+from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
 # How long a leader waits for the group before it to pass; only an interrupted thread makes it wait
@@ -84,58 +81,29 @@ class _Group:
         self.gate.acquire()
 
 
-class AppendingLog(Protocol):
-    """The log whose durable appends are combined: how it appends, and how it flushes."""
-
-    _log_dir: LogDir
-    _now_ms: Callable[[], int]
-    _gathered_bytes_max: int
-
-    def _check(self) -> None:
-        """Raise if the log does not serve."""
-
-    def append(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        timestamp: encode.Timestamp | None,
-        headers: encode.HeadersLike,
-    ) -> int:
-        """Append one record, and give its offset."""
-
-    def _build(
-        self,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None,
-        timestamps: encode.Timestamps,
-        headers: Sequence[Any] | None,
-        *,
-        is_gathered: bool = False,
-    ) -> AnyPayload:
-        """Encode records as one batch."""
-
-    def _append_payload(self, payload: AnyPayload) -> int:
-        """Write one batch, and give its base offset."""
-
-    def _flush_appended(self, offset: int) -> None:
-        """Make what was just appended below an offset durable."""
+def of(state: LogState) -> GroupCommit:
+    """Give what combines the durable appends of a log; made at the first one."""
+    with state.lock:
+        commit = state.commit
+        if not isinstance(commit, GroupCommit):
+            commit = state.commit = GroupCommit(state)
+        return commit
 
 
 class GroupCommit:
     """Combines the durable appends of one log."""
 
-    def __init__(self, log: AppendingLog) -> None:
-        self._log = log
-        self._commit_lock = threading.Lock()
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self.commit_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
         self._committing: _Group | None = None
         self._leaving = _Leaving()  # of the last group that was taken up
-        self._in_custody: set[str] = set()
-        self._keepers: set[ref[keeping]] = set()
-        self._writing = NOT_WRITING
-        self._kept = ""
+        self.in_custody: set[str] = set()
+        self.keepers: set[ref[keeping]] = set()
+        self.writing = NOT_WRITING
+        self.kept = ""
 
     def append(
         self,
@@ -145,29 +113,29 @@ class GroupCommit:
         headers: encode.HeadersLike,
     ) -> int:
         """Append one record durably and give its offset; raises as `Log.append` does."""
-        log = self._log
-        if log._log_dir.is_refusing:
-            log._check()
+        state = self._state
+        if state.log_dir.is_refusing:
+            state.check()
         is_alone = not self._waiting and self._leaving.count <= 0
-        if is_alone and not self._commit_lock.locked():
-            with self._commit_lock:
-                if not self._waiting and not self._in_custody:
-                    self._kept = "_commit_lock"
+        if is_alone and not self.commit_lock.locked():
+            with self.commit_lock:
+                if not self._waiting and not self.in_custody:
+                    self.kept = "commit_lock"
                     try:
-                        offset = log.append(value, key=key, timestamp=timestamp, headers=headers)
-                        log._flush_appended(offset + 1)
+                        offset = appending.append_record(state, value, key, timestamp, headers)
+                        flush.flush_appended(state, offset + 1)
                     finally:
-                        self._kept = ""
-                        if self._in_custody:
-                            reclaim(self, ("_commit_lock",))
+                        self.kept = ""
+                        if self.in_custody:
+                            reclaim(self, ("commit_lock",))
                     return offset
         value = encode.check_cell(value, "value")
         key = encode.check_cell(key, "key")
-        timestamp = log._now_ms() if timestamp is None else encode.check_timestamp(timestamp)
+        timestamp = state.now_ms() if timestamp is None else encode.check_timestamp(timestamp)
         pairs = encode.check_headers(headers)
         size = encode.size_max(value, key, pairs)
-        if size > log._gathered_bytes_max:
-            log._build([value], [key], timestamp, [pairs])  # raises if it is too large
+        if size > state.rules.gathered_bytes_max:
+            appending.build(state, [value], [key], timestamp, [pairs])  # raises if it is too large
         group, is_leader = None, False
         try:
             with self._mutex:
@@ -197,7 +165,7 @@ class GroupCommit:
     def _last_with_room(self, size_bytes: int) -> _Group:
         """Give the last group that waits, or a new one if that is full; the mutex is held."""
         waiting = self._waiting
-        room = self._log._gathered_bytes_max
+        room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
             waiting.pop()  # its leader was interrupted while it took the group up
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
@@ -207,7 +175,7 @@ class GroupCommit:
     def _lead(self, group: _Group) -> None:
         """Commit a group when the commits before it are over, unless another thread did."""
         try:
-            with self._commit_lock, keeping(self, "_commit_lock"):
+            with self.commit_lock, keeping(self, "commit_lock"):
                 if not group.is_done:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
@@ -242,11 +210,11 @@ class GroupCommit:
                 group.leaving.count = len(group.records) - 1
                 self._leaving = group.leaving
             if group.records:
-                log = self._log
-                values, keys, timestamps, headers = zip(*group.records, strict=True)
-                payload = log._build(values, keys, timestamps, headers, is_gathered=True)
-                offset = log._append_payload(payload)
-                log._flush_appended(offset + len(values))
+                state = self._state
+                columns = zip(*group.records, strict=True)
+                payload = appending.build(state, *columns, is_gathered=True)
+                offset = appending.append_payload(state, payload)
+                flush.flush_appended(state, offset + len(group.records))
                 group.offset, group.error = offset, None
         except Exception as error:  # noqa: BLE001 - everyone in the group raises it
             group.error = error
@@ -275,6 +243,6 @@ class GroupCommit:
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
         """Make all threads in a group raise; the mutex is held."""
-        group.error = self._log._log_dir.suspect_error(f"; {outcome}", retriable=retriable)
+        group.error = self._state.log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

@@ -19,11 +19,11 @@ disk, and checks afterwards whether the lock was taken. Each of the two writes f
 So if the watchdog finds the lock kept, the holder has still to check, and takes the lock back. If
 it finds the lock not kept, the lock may belong to another thread by now, and is left alone.
 
-Rules for code that calls the disk under `_lock` or `_flush_lock`: call `_check` after taking the
+Rules for code that calls the disk under `lock` or `flush_lock`: call `check` after taking the
 lock and before changing anything, and do the rest inside `held`. An append does by hand what `held`
-does, because an object for each lock costs a durable append a microsecond: `_writing` says that it
-keeps `_lock`, `_kept` that it keeps the lock of a commit or of a flush. A thread that finds
-something in custody does not set `_kept`: the lock that it got may be free because of that.
+does, because an object for each lock costs a durable append a microsecond: `writing` says that it
+keeps `lock`, `kept` that it keeps the lock of a commit or of a flush. A thread that finds
+something in custody does not set `kept`: the lock that it got may be free because of that.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Protocol, Self
 from weakref import ref
 
 from logstore.disk.calls import WORKING, call
+from logstore.log.write import encode
 
 NOT_WRITING = -1
 RECLAIM_SECONDS = 0.05
@@ -41,16 +42,25 @@ RECLAIM_SECONDS = 0.05
 class Owner(Protocol):
     """A log whose locks may be taken into custody."""
 
-    _in_custody: set[str]
+    in_custody: set[str]
     # Weak, as are the calls under way: an interrupted thread must not block others.
-    _keepers: set[ref[keeping]]
-    _writing: int
+    keepers: set[ref[keeping]]
+    writing: int
     # The lock that a durable append keeps by hand, or "": at most one of an owner's locks.
-    _kept: str
+    kept: str
 
 
 class Commits(Owner, Protocol):
     """Combines the durable appends of a log."""
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: encode.Timestamp | None,
+        headers: encode.HeadersLike,
+    ) -> int:
+        """Append one record durably and give its offset."""
 
     def give_up(self) -> None:
         """Release the threads that wait in a group."""
@@ -64,7 +74,7 @@ class LockedLog(Owner, Protocol):
         """Path of its directory."""
 
     @property
-    def _commit(self) -> Commits | None:
+    def commit(self) -> Commits | None:
         """The combiner of its durable appends, if there were any."""
 
 
@@ -78,15 +88,15 @@ class keeping:  # noqa: N801 - it is used as a statement
 
     def __enter__(self) -> None:
         """Leave out locks that are in custody already: another thread has to take them back."""
-        if self.owner._in_custody:
-            self.names = tuple(name for name in self.names if name not in self.owner._in_custody)
+        if self.owner.in_custody:
+            self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
-        self.owner._keepers.add(self._entry)
+        self.owner.keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
         """Take the locks again before they are released."""
-        self.owner._keepers.discard(self._entry)
-        if self.owner._in_custody:
+        self.owner.keepers.discard(self._entry)
+        if self.owner.in_custody:
             reclaim(self.owner, self.names)
 
 
@@ -116,34 +126,34 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
     If the watchdog has not released a lock yet, it may still find that it need not.
     """
     for name in names:
-        while name in owner._in_custody:
+        while name in owner.in_custody:
             if getattr(owner, name).acquire(timeout=RECLAIM_SECONDS):
-                owner._in_custody.discard(name)
+                owner.in_custody.discard(name)
 
 
 def is_kept(owner: Owner, name: str) -> bool:
     """Check whether the holder of a lock will check it before it releases it."""
-    keepers = [entry() for entry in tuple(owner._keepers)]
-    is_appending = name == "_lock" and owner._writing != NOT_WRITING
+    keepers = [entry() for entry in tuple(owner.keepers)]
+    is_appending = name == "lock" and owner.writing != NOT_WRITING
     return (
         is_appending
-        or name == owner._kept
+        or name == owner.kept
         or any(one is not None and name in one.names for one in keepers)
     )
 
 
 def take_into_custody(owner: Owner, name: str) -> None:
     """Release a lock in place of its holder that hangs in the disk, unless it just returned."""
-    owner._in_custody.add(name)
+    owner.in_custody.add(name)
     if is_kept(owner, name):
         getattr(owner, name).release()
     else:
-        owner._in_custody.discard(name)
+        owner.in_custody.discard(name)
 
 
 def is_free(log: LockedLog) -> bool:
     """Check whether no lock of a log is in custody: every holder that hung has returned."""
-    return not log._in_custody and (log._commit is None or not log._commit._in_custody)
+    return not log.in_custody and (log.commit is None or not log.commit.in_custody)
 
 
 class Relief:
@@ -161,12 +171,12 @@ class Relief:
         """Free the waiters of every lock that is stuck."""
         held_now: set[tuple[Owner, str]] = set()
         for log in logs:
-            locks: list[tuple[Owner, str]] = [(log, "_lock"), (log, "_flush_lock")]
-            if log._commit is not None:
-                log._commit.give_up()
-                locks.append((log._commit, "_commit_lock"))
+            locks: list[tuple[Owner, str]] = [(log, "lock"), (log, "flush_lock")]
+            if log.commit is not None:
+                log.commit.give_up()
+                locks.append((log.commit, "commit_lock"))
             for owner, name in locks:
-                if name in owner._in_custody or not getattr(owner, name).locked():
+                if name in owner.in_custody or not getattr(owner, name).locked():
                     continue
                 if (owner, name) in self._held:
                     take_into_custody(owner, name)

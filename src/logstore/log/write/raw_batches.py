@@ -25,12 +25,14 @@ from logstore.format.columnar.columns import Buffer
 from logstore.format.compression import CODEC_NAMES
 from logstore.format.expansion import EXPANSION_BYTES_MAX
 from logstore.format.prefix import BATCH_BYTES_MAX
+from logstore.log.write import appending, batch_group, roll
 from logstore.log.write.batch_group import PlacedBatch
+from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held, keeping
 
 if TYPE_CHECKING:
     from logstore.log.segments.segment import Segment
-    from logstore.log.writer import LogWriter
+    from logstore.log.state import LogState
 
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
@@ -102,35 +104,35 @@ def _sound_header(look: memoryview, position: int, end: int) -> BatchHeader:
     return header
 
 
-def append_as_follower(log: LogWriter, raw: bytes) -> range:
+def append_as_follower(state: LogState, raw: bytes) -> range:
     """Append batches unchanged; see `Log.append_as_follower`."""
-    batches = parse(raw, log._expansion_bytes_max)
-    if batches and batches[0][1].base_offset > log.log_end_offset:
-        with log._flush_lock, held(log, "_flush_lock"):  # the log start and the files may change
-            return _append_verbatim(log, batches, may_begin=True)
-    return _append_verbatim(log, batches, may_begin=False)
+    batches = parse(raw, state.rules.expansion_bytes_max)
+    if batches and batches[0][1].base_offset > state.log_end_offset:
+        with state.flush_lock, held(state, "flush_lock"):  # the log start and the files may change
+            return _append_verbatim(state, batches, may_begin=True)
+    return _append_verbatim(state, batches, may_begin=False)
 
 
-def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> range:
+def _append_verbatim(state: LogState, batches: Found, *, may_begin: bool) -> range:
     """Append batches unchanged.
 
     Args:
         may_begin: an empty log may begin at the first batch; the flush lock is held then.
     """
-    with log._lock, keeping(log, "_lock"):
-        log._check_appendable()
-        end = log.log_end_offset
+    with state.lock, keeping(state, "lock"):
+        state.check_appendable()
+        end = state.log_end_offset
         if not batches:
             return range(end, end)
         first = batches[0][1].base_offset
-        is_empty = end == log.log_start_offset and not log._active.size_bytes
+        is_empty = end == state.log_start_offset and not state.active.size_bytes
         expected = first if is_empty and may_begin and first > end else end
-        epoch = log._leader_epoch
+        epoch = state.replication.leader_epoch
         for _, header in batches:
             if header.base_offset != expected:
                 raise OffsetOutOfRangeError(
                     offset=header.base_offset,
-                    log_start_offset=log.log_start_offset,
+                    log_start_offset=state.log_start_offset,
                     log_end_offset=expected,
                 )
             if header.last_offset >= OFFSETS_MAX:
@@ -142,62 +144,62 @@ def _append_verbatim(log: LogWriter, batches: Found, *, may_begin: bool) -> rang
             epoch = header.leader_epoch
             expected = header.last_offset + 1
         if first > end:
-            _start_empty_at(log, first)
-        log._write_batches([_placed([data], header) for data, header in batches])
-        log._leader_epoch = max(epoch, log._leader_epoch)
-    log._after_append(expected - 1)
+            _start_empty_at(state, first)
+        batch_group.write(state, [_placed([data], header) for data, header in batches])
+        state.replication.leader_epoch = max(epoch, state.replication.leader_epoch)
+    appending.after_append(state, expected - 1)
     return range(first, expected)
 
 
-def _start_empty_at(log: LogWriter, offset: int) -> None:
+def _start_empty_at(state: LogState, offset: int) -> None:
     """Let an empty log begin at the offset where its leader's begins; the lock is held.
 
     If its new segment cannot be begun, the log start goes back to its old value. Otherwise records
     that are appended before it would count as deleted at the next start. If this is interrupted
     after that, the remaining steps still run: a segment with nothing before it would look damaged.
     """
-    old, start = log._active, log._log_start_offset
+    old, start = state.active, state.log_start_offset
     try:
-        log._set_metadata(log_start_offset=offset)
-        log._roll(offset)
-        _leave(log, old, offset)
+        set_metadata(state, log_start_offset=offset)
+        roll.roll(state, offset)
+        _leave(state, old, offset)
     except BaseException:
-        if log._active is not old:
-            _leave(log, old, offset)
-        elif not log._log_dir.is_offline:
-            _start_again_at(log, start)
+        if state.active is not old:
+            _leave(state, old, offset)
+        elif not state.log_dir.is_offline:
+            _start_again_at(state, start)
         raise
 
 
-def _leave(log: LogWriter, old: Segment, offset: int) -> None:
+def _leave(state: LogState, old: Segment, offset: int) -> None:
     """Keep only the new segment, and remove the empty one; repeating it does no harm."""
     from logstore.log.removal.retention import _remove_files
 
-    log._activate([log._active])
-    log._unflushed = []  # after a recovery it names the empty segment too, whose file goes now
-    log._log_start_offset = log._recovery_point = offset
-    log._count_from_flushed()
+    state.activate([state.active])
+    state.unflushed = []  # after a recovery it names the empty segment too, whose file goes now
+    state.log_start_offset = state.recovery_point = offset
+    state.count_from_flushed()
     old.is_dropped = True
-    _remove_files(log, (old,))
+    _remove_files(state, (old,))
 
 
-def _start_again_at(log: LogWriter, offset: int) -> None:
+def _start_again_at(state: LogState, offset: int) -> None:
     """Write an earlier log start; if that fails, the log refuses appends until it is reopened."""
     try:
-        log._set_metadata(log_start_offset=offset)
+        set_metadata(state, log_start_offset=offset)
     except LogStoreError as error:
-        log.detach(error)
+        state.detach(error)
 
 
-def append_encoded(log: LogWriter, raw: bytes) -> range:
+def append_encoded(state: LogState, raw: bytes) -> range:
     """Append batches with new offsets; see `Log.append_encoded`."""
-    batches = parse(raw, log._expansion_bytes_max, log._max_message_bytes)
-    if log._is_log_append_time:
-        batches = [_stamped(data, header, log._now_ms()) for data, header in batches]
-    with log._lock:
-        log._check_appendable()
-        first = end = log._active.end_offset
-        epoch = log._leader_epoch
+    batches = parse(raw, state.rules.expansion_bytes_max, state.rules.max_message_bytes)
+    if state.rules.is_log_append_time:
+        batches = [_stamped(data, header, state.now_ms()) for data, header in batches]
+    with state.lock:
+        state.check_appendable()
+        first = end = state.active.end_offset
+        epoch = state.replication.leader_epoch
         placed = []
         for data, header in batches:
             last_offset = end + header.last_offset - header.base_offset
@@ -207,9 +209,9 @@ def append_encoded(log: LogWriter, raw: bytes) -> range:
         if end > OFFSETS_MAX:
             raise ValueError(f"offset {end - 1} is after the last one that a log can hold")
         if placed:
-            log._write_batches(placed)
+            batch_group.write(state, placed)
     if batches:
-        log._after_append(end - 1)
+        appending.after_append(state, end - 1)
     return range(first, end)
 
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
+from logstore.log import host
 from logstore.log.log import Log
-from logstore.log.read.split import OffsetRange, bytes_between, split
-from logstore.log.read.transactions import AbortedBy, Decided, decided_now
+from logstore.log.read.split import OffsetRange
+from logstore.log.read.transactions import AbortedBy, Decided
 from logstore.names import TopicPartition
 from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, ReadOptions
 from logstore.spark.read.views import check_all_serve, find, forget, view_of
@@ -129,7 +130,7 @@ def look(
     for key in keys:
         try:
             log = find(store, key)
-            decided = decided_now(log) if options.is_committed else None
+            decided = host.decided_now(log) if options.is_committed else None
         except LogStoreError:
             if options.fails_on_data_loss:
                 raise
@@ -251,7 +252,7 @@ def pieces_of(
     options: ReadOptions,
 ) -> list[Piece]:
     """Cut the ranges into pieces of similar size, at least as many as the options ask for."""
-    total = sum(bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
+    total = sum(host.bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
     piece_bytes = min(largest, max(total // options.partitions_min, 1))
     for key, span in spans.items():
@@ -261,7 +262,7 @@ def pieces_of(
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()
-        for whole in split(span.log, starts[key], ends[key], piece_bytes)
+        for whole in host.split(span.log, starts[key], ends[key], piece_bytes)
         for start, end in _cut(*whole, options.records_per_piece_max)
     ]
 

@@ -21,7 +21,6 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.log import host
 from logstore.log.log import Log
-from logstore.log.recovery.incomplete import IncompleteLog
 from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import OfflineReplica, Replicas, key_of
@@ -147,8 +146,7 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
     if known > end_offset:
         reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
     decision = decision._replace(reason=f"{reason}; {decision.reason}")
-    if isinstance(log, IncompleteLog):
-        log.reason = decision.reason
+    host.note_missing(log, decision.reason)
     return decision
 
 

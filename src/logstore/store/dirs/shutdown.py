@@ -15,7 +15,6 @@ from logstore.disk.threads import Thread
 from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
-from logstore.log.write.flush import unflushed_paths
 from logstore.store.dirs.farewell import Farewell
 from logstore.store.dirs.old_copies import witness
 from logstore.store.dirs.parallel import Outcome, for_each
@@ -136,7 +135,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
             if isinstance(log, Log):  # this process does not write the others
-                unflushed += unflushed_paths(log)
+                unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
         except Exception:  # noqa: BLE001 - the next one must be dropped too

@@ -145,8 +145,9 @@ class Watchdog:
                 self._on_suspect(log_dir)
         if not log_dir.is_suspect:
             return
-        self._relief.setdefault(log_dir, Relief()).look(logs)
-        is_back = all(is_free(log) for log in logs)
+        locks = [host.locks_of(log) for log in logs]
+        self._relief.setdefault(log_dir, Relief()).look(locks)
+        is_back = all(map(is_free, locks))
         if is_back and log_dir.good_probes >= GOOD_PROBES and stuck.seconds < self._bound:
             del self._relief[log_dir]
             if log_dir.change(Event.ANSWERED):

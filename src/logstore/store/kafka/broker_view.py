@@ -28,9 +28,8 @@ from logstore.errors import (
     ReplicaIncompleteError,
     UnknownPartitionError,
 )
-from logstore.log import host
 from logstore.log.environment import LogEnvironment
-from logstore.log.kafka.partition_view import KafkaLogView, read_topic_id
+from logstore.log.kafka.partition_view import open_kafka_view, read_topic_id
 from logstore.log.log import Log
 from logstore.log.metadata import PartitionMetadata
 from logstore.names import TopicPartition
@@ -136,18 +135,19 @@ class BrokerDirs:
         """Open one log in place; raises OSError, LogStoreError."""
         directory = os.path.join(log_dir.path, facts.dir_name)
         key = TopicPartition(facts.topic, facts.partition)
+        listing = self.listings[log_dir.path]
         try:
-            metadata = PartitionMetadata(*key, read_topic_id(directory))
-            view = KafkaLogView(log_dir, directory, metadata, self._environment)
-            view.relist()
+            view = open_kafka_view(
+                log_dir,
+                directory,
+                PartitionMetadata(*key, read_topic_id(directory)),
+                self._environment,
+                was_stopped=listing.was_stopped,
+                known_start=listing.start_offsets.get(key, 0),
+                known_end=listing.known_ends.get(key, (0, "")),
+            )
         except FileNotFoundError as error:
             raise UnknownPartitionError(**key._asdict()) from error
-        listing = self.listings[log_dir.path]
-        view.was_stopped = listing.was_stopped
-        view.known_end = listing.known_ends.get(key, (0, ""))
-        start = listing.start_offsets.get(key, 0)
-        if host.start_at(view, start):
-            view.known_start = start
         return cast(Log, view)
 
 

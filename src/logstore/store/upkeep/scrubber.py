@@ -121,7 +121,7 @@ class Scrubber:
         log = piece.log
         if self._is_here(log):
             flushed_to = log.recovery_point
-            self._check = SegmentCheck(log, piece.base_offset, flushed_to, from_disk=True)
+            self._check = host.check_of_segment(log, piece.base_offset, flushed_to, from_disk=True)
             self._log = log
 
     def _go_on(self, budget_bytes: int) -> int:

@@ -1,0 +1,284 @@
+"""Hold the state of a log that another process owns and may be writing: no lock, no map, no write.
+
+Every read first checks whether the directory changed (rolled, truncated, retained) or the last
+segment grew. A batch that is not whole at the very end is not yet written. If a file is gone, the
+directory is listed again, then OffsetOutOfRangeError is raised; the log dir never counts as failed.
+Appended records are visible before they are flushed: after a power cut the owner may give their
+offsets to others. So it may after a Ctrl-C between the write of a batch and the return of its
+append: the batch is removed, although a reader may have seen it.
+
+A listing is no snapshot: its names are read one after the other while the owner works. So the end
+of a segment is trusted only if its file and the next segment's existed at the same moment. A
+segment whose file or successor was replaced is read again.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logstore.disk import files
+from logstore.disk.log_dir import LogDir
+from logstore.errors import (
+    CorruptIndexError,
+    CorruptRecordBatchError,
+    LogStoreError,
+    UnknownPartitionError,
+)
+from logstore.log.environment import LogEnvironment
+from logstore.log.follow.partition_files import PartitionFiles
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.replica import Replica, View, view_of
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.listing import SegmentFiles
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.segment import Segment
+
+# A directory that changed this recently may change again within the same tick of the clock.
+MTIME_DOUBT_NS = 20_000_000
+LOOKS_MAX = 20
+
+
+class Known(NamedTuple):
+    """A segment of the view, and the files that its facts came from."""
+
+    row: SegmentFiles
+    next_base: int | None
+    segment: Segment
+
+
+class FollowedReplica(Replica):
+    """A replica whose owner is another process.
+
+    The fields of `Replica` and the private ones are written under `_refreshing`, by whichever
+    thread reads.
+
+    Attributes:
+        files: how the directory is laid out; never changes.
+        missing: why the copy may lack records, or "": it may be read, and nothing else.
+        find_anew: finds the current state of this partition after its directory has gone; set once.
+    """
+
+    __slots__ = (
+        "_known",
+        "_last",
+        "_last_checksum",
+        "_refreshing",
+        "_scan",
+        "_seen",
+        "files",
+        "find_anew",
+        "missing",
+    )
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+        partition_files: PartitionFiles,
+    ) -> None:
+        super().__init__(log_dir, directory, metadata, environment)
+        self.files = partition_files
+        self.missing = ""
+        self.find_anew: Callable[[], Replica | None] = lambda: None
+        self.renew_locks()
+        self._known: dict[int, Known] = {}
+        self._seen: tuple[int, int] | None = None
+        # The walk along the last segment, which segment that is, and the last bytes walked over.
+        self._scan: Scan | None = None
+        self._last: Segment | None = None
+        self._last_checksum: int | None = None
+
+    def renew_locks(self) -> None:
+        """Replace the lock in a forked child: threads of the parent may hold it."""
+        self._refreshing = threading.Lock()
+
+    # --- following -------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Check the directory for changes; if a file vanishes meanwhile, check again."""
+        for _ in range(LOOKS_MAX):
+            try:
+                with self._refreshing:
+                    self._look()
+                return
+            except FileNotFoundError as error:
+                self._seen = None
+                if not self._is_there() and not self._follow_move():
+                    raise self._gone() from error
+            except OSError as error:
+                raise self.failed(error) from error
+        raise self._gone()
+
+    def _is_there(self) -> bool:
+        try:
+            return files.exists(self.directory)
+        except OSError as error:
+            raise self.failed(error) from error
+
+    def _follow_move(self) -> bool:
+        """Continue where a move has put the replica; False if it is gone."""
+        found = self.find_anew()
+        if found is None or found.metadata.topic_id != self.metadata.topic_id:
+            return False
+        with self._refreshing:
+            if found.directory != self.directory:
+                self.log_dir, self.directory = found.log_dir, found.directory
+                self._forget_known([])
+                self._known, self._seen, self._last = {}, None, None
+        return True
+
+    def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
+        """Read the directory again: apparent damage may have been a change under way."""
+        before = self._facts_of(offset)
+        self.look_anew()
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self.out_of_range(offset) from error
+        if self.view is seen and self._facts_of(offset) == before:
+            raise error
+
+    def _facts_of(self, offset: int) -> tuple[int, int] | None:
+        """Give the facts of an offset's segment that may change while the view stays the same."""
+        segments, bases = self.view
+        number = bisect_right(bases, offset) - 1
+        return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
+
+    def _look(self) -> None:
+        facts = files.stat(self.directory)
+        seen = (facts.st_mtime_ns, facts.st_ino)
+        is_doubtful = time.time_ns() - facts.st_mtime_ns < MTIME_DOUBT_NS
+        if seen != self._seen or is_doubtful:
+            self.relist()
+            self._seen = None if is_doubtful else seen
+        elif self.segments:
+            self._grow(self.segments[-1])
+
+    def relist(self) -> None:
+        """List the directory again, keeping what is known of unchanged files."""
+        old, small = self._known, self.files.small_files(self)
+        if small is not None:
+            old = {} if small.metadata.topic_id != self.metadata.topic_id else old
+            self.metadata, self.recovery.warnings = small.metadata, small.warnings
+        rows = self.files.rows(self.directory)
+        if not rows:  # this happens if a directory was renamed after it had given its names
+            files.stat(self.directory)
+        known = {
+            row.base_offset: self._take(row, old.get(row.base_offset), follower)
+            for row, follower in zip(rows, [*rows[1:], None], strict=False)
+        }
+        segments = [one.segment for one in known.values()]
+        self._forget_known(segments)
+        end_offset = segments[-1].end_offset if segments else 0
+        start = self.files.start_of(self, rows, small, end_offset)
+        self._known, self.log_start_offset = known, start
+        if segments != list(self.segments):
+            self.view = view_of(segments)
+
+    def _forget_known(self, stayed: list[Segment]) -> None:
+        """Release the files of segments that are gone or were replaced."""
+        ids = set(map(id, stayed))
+        for one in self._known.values():
+            if id(one.segment) not in ids:
+                one.segment.is_dropped = True
+                one.segment.forget(self.environment)
+
+    def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
+        """Find where a segment ends: from its trailer, from the next segment, or by walking it."""
+        segment = None
+        if known is not None and known.row.inode == row.inode:
+            if follower is not None and known[:2] == (row, follower.base_offset):
+                return known
+            is_growing = known.segment is self._last and known.segment.index is not None
+            if is_growing and row.log_bytes >= known.segment.size_bytes:
+                segment = known.segment
+        if segment is None:
+            segment = self.files.new_segment(self, row)
+            segment.inode = row.inode
+            self.files.take_trailer(self, segment, row)
+        if follower is None:
+            self._grow(segment)
+            return Known(row, None, segment)
+        if segment.seal is None:
+            self.files.settle(segment, row, follower)
+        return Known(row, follower.base_offset, segment)
+
+    def _begin_scan(self, segment: Segment) -> None:
+        """Begin to follow the last segment, from what its index files record."""
+        self._last, self._last_checksum = segment, None
+        sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
+        index, time_index = segment.begin_indexes()
+        if segment.seal is not None:
+            segment.seal = None
+            try:
+                index, trailer = trailers.read_index(segment.index_path, growing=True)
+                time_index = trailers.read_time_index(
+                    segment.time_index_path, trailer, growing=True
+                )
+                is_same = trailer.log_bytes == sealed_bytes
+            except (CorruptIndexError, FileNotFoundError):
+                is_same = False
+            if not is_same:
+                index, time_index = segment.begin_indexes()
+                sealed_bytes, sealed_end = 0, segment.base_offset
+            segment.index, segment.time_index = index, time_index
+        self._scan = Scan(
+            segment.base_offset,
+            index=index,
+            time_index=time_index,
+            interval_bytes=self.config.index_interval_bytes,
+        )
+        self._scan.position = self._scan.good_end = sealed_bytes
+        self._scan.offset = sealed_end
+        self._scan.max_timestamp = segment.max_timestamp if sealed_bytes else -1
+        self._scan.last_epoch = segment.last_epoch
+
+    def _grow(self, segment: Segment) -> None:
+        """Walk what was appended to the last segment since the last check."""
+        if segment is not self._last or segment.index is None:
+            self._begin_scan(segment)
+        scan = self._scan
+        assert scan is not None
+        handle = segment.handle(self.environment)
+        fd = handle.fd
+        if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
+            self._last = None  # a later file may get the same inode number
+            raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
+        end = files.fstat(fd).st_size
+        if end > scan.position:
+            before = scan.position
+            scan.run(fd, end)
+            if scan.position > before:
+                self._last_checksum = self._tail_of(fd, scan)
+                segment.take(scan)
+        if self.files.pass_damage(self, segment, scan):
+            self._last_checksum = self._tail_of(fd, scan)
+
+    def _tail_of(self, fd: int, scan: Scan) -> int:
+        """Read the checksum of the last batch that was walked."""
+        return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
+
+    def look_anew(self) -> None:
+        """List the directory again, whatever is known: a file that was there is gone."""
+        self._seen = None
+        self.refresh()
+
+    def stale(self, segment: Segment) -> None:
+        """Look for the files that replace a dropped segment."""
+        self.look_anew()
+
+    def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
+        """Continue after a file was gone, if the log still has the offset in another file."""
+        self.look_anew()
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            raise self.out_of_range(offset) from error
+        if segment in self.segments and not segment.is_dropped:
+            raise self.out_of_range(offset) from error
+
+    def _gone(self) -> LogStoreError:
+        return UnknownPartitionError(topic=self.topic, partition=self.partition)

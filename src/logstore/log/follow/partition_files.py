@@ -1,0 +1,108 @@
+"""Read what the directory of a followed log has: small files, segments, and where each one ends.
+
+The layout is this engine's own. `log/kafka` has the layout of a Kafka broker's partition.
+"""
+
+from __future__ import annotations
+
+import errno
+from os.path import join
+
+from logstore.disk import files
+from logstore.log import small_files
+from logstore.log.metadata import SPARSE_OFFSETS
+from logstore.log.recovery.report import Problem
+from logstore.log.recovery.verification import verify_all
+from logstore.log.replica import Replica
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.listing import SegmentFiles, list_partition
+from logstore.log.segments.scan import Progress, Scan
+from logstore.log.segments.segment import Segment
+from logstore.log.small_files import Checkpointed, SmallFiles
+from logstore.log.write.encode import TIMESTAMP_MAX
+from logstore.names import segment_file_name
+
+
+class PartitionFiles:
+    """The files of one partition, as its owner lays them out; all methods raise OSError.
+
+    Attributes:
+        is_repairable: by `logstore repair`.
+    """
+
+    is_repairable = True
+
+    def __init__(self, checkpointed: Checkpointed | None = None) -> None:
+        """Begin with what the log dir's checkpoints recorded when the log was opened."""
+        self._checkpointed = checkpointed or Checkpointed()
+
+    def small_files(self, state: Replica) -> SmallFiles | None:
+        """Read the small files; None if there are none; raises LogStoreError too."""
+        return small_files.read_small_files(
+            state.directory,
+            state.topic,
+            state.partition,
+            self._checkpointed,
+            lambda: self.rows(state.directory),
+            lambda: state.metadata.topic_id,
+        )
+
+    def rows(self, directory: str) -> list[SegmentFiles]:
+        """List the segments."""
+        return list_partition(directory).segments
+
+    def start_of(
+        self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
+    ) -> int:
+        """Give the log start from its small files, whatever its first segment is."""
+        if small is None:
+            return state.log_start_offset
+        return small.start_within(rows[0].base_offset if rows else 0, end_offset)
+
+    def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
+        """Make the segment of a row, without what its files say."""
+        segment = Segment(state.directory, row.base_offset)
+        segment.is_sparse = bool(state.metadata.extra.get(SPARSE_OFFSETS))
+        return segment
+
+    def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
+        """Take what the trailer of a sealed segment says, if it is of this file."""
+        trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
+        ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
+        if trailer is None or ours != (
+            trailer.topic_id,
+            trailer.partition,
+            trailer.base_offset,
+            trailer.log_bytes,
+        ):
+            return
+        segment.end_offset, segment.size_bytes = trailer.end_offset, trailer.log_bytes
+        segment.last_position, segment.last_epoch = trailer.last_position, trailer.last_leader_epoch
+        segment.max_timestamp = trailer.max_timestamp
+        segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
+
+    def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
+        """Let a segment end where the next one begins, which was begun after its last batch.
+
+        Both existed at one moment if the listed file is still there after the next one was seen: a
+        truncation removes the next one first.
+        """
+        files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
+        facts = files.stat(segment.log_path)
+        if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
+            raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
+        if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
+            segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: it may hold any timestamp
+        segment.size_bytes, segment.end_offset = facts.st_size, follower.base_offset
+        segment.index = segment.time_index = None
+
+    def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
+        """Walk on after damage at the end of the last segment; returns whether anything changed.
+
+        Here a batch that is not whole is not yet written, and the log ends before it.
+        """
+        return False
+
+    def verify(self, state: Replica, progress: Progress | None) -> list[Problem]:
+        """Check every batch, and that the segments are contiguous; returns the damage."""
+        return verify_all(state, progress, is_owner=False)

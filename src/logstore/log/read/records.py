@@ -1,0 +1,128 @@
+"""Read the records of a log from its segments: one by its offset, or a range as batches.
+
+Readers take no lock: a read uses only the tuple of segments that it took at its start. If a segment
+is dropped during a read (truncated, retained, moved), the read takes the new tuple and continues by
+offset. The point read of a record whose batches are decoded already is in `ReadableLog.record_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logstore.arguments import whole
+from logstore.errors import CorruptRecordBatchError
+from logstore.format.batch import Record, RecordBatch
+from logstore.log.read.cursor import batches, corrupt, load_block
+from logstore.log.replica import Replica
+from logstore.log.segments.segment import Block, Segment
+
+
+def record_in(state: Replica, block: Block, offset: int) -> Record:
+    """Give the record at an offset of a decoded block."""
+    batch = block.batch_for(offset)
+    at = batch.index_of(offset)
+    if at >= batch.count or batch.offset_at(at) != offset:
+        raise state.out_of_range(offset)
+    return batch.record(at, state.topic, state.partition)
+
+
+def segment_at(state: Replica, offset: int) -> Segment:
+    """Give the segment that contains an offset; an apparent gap is checked twice."""
+    while True:
+        seen = state.view
+        try:
+            return state.segment_for(offset)
+        except CorruptRecordBatchError as error:
+            state.look_twice(offset, seen, error)
+
+
+def record_from_disk(state: Replica, offset: int) -> Record:
+    """Give one record, and keep its block; raises OffsetOutOfRangeError if there is none."""
+    state.refresh()
+    if not state.log_start_offset <= offset < state.log_end_offset:
+        raise state.out_of_range(offset)
+    while True:
+        state.check()
+        seen = state.view
+        segment = segment_at(state, offset)
+        try:
+            entry = segment.offset_index(state.environment).lookup(offset - segment.base_offset)
+            block = load_block(segment, entry, offset, state.environment)
+        except FileNotFoundError as error:
+            state.retry(segment, offset, error)
+            continue
+        except CorruptRecordBatchError as error:
+            state.look_twice(offset, seen, error)
+            continue
+        except OSError as error:
+            state.take_failure(segment, offset, error)
+            continue
+        if offset >= block.end_offset:
+            raise state.out_of_range(offset)
+        return record_in(state, block, offset)
+
+
+def batches_of(
+    state: Replica,
+    offset: int | None,
+    end_offset: int | None,
+    *,
+    window_bytes: int | None = None,
+    zero_copy: bool = False,
+) -> Iterator[RecordBatch]:
+    """Yield a range as batches cut to it; the range is checked, and fixed, at the call.
+
+    Args:
+        offset, end_offset: None for the log start, and for the log end at the call.
+        window_bytes: how much is read at once; None for the size that suits a scan.
+    """
+    state.check()
+    state.refresh()
+    start = state.log_start_offset if offset is None else whole(offset, "offset")
+    end = state.log_end_offset if end_offset is None else whole(end_offset, "end_offset", 0)
+    state.check_readable(start, max(start, end) if end_offset is not None else start)
+    return _walk(state, start, end, window_bytes, zero_copy)
+
+
+def _walk(
+    state: Replica, offset: int, end_offset: int, window_bytes: int | None, zero_copy: bool
+) -> Iterator[RecordBatch]:
+    while offset < end_offset:
+        state.check()
+        if offset < state.log_start_offset:
+            raise state.out_of_range(offset)
+        seen = state.view
+        segment = segment_at(state, offset)
+        try:
+            for batch in batches(
+                segment,
+                offset,
+                end_offset,
+                state.environment,
+                window_bytes=window_bytes,
+                zero_copy=zero_copy,
+            ):
+                yield batch
+                offset = batch.header.last_offset + 1
+                if state.unavailable is not None or state.log_dir.is_refusing:
+                    state.check()
+                if segment.is_dropped:
+                    break
+            is_short = segment.end_offset <= offset < end_offset and not segment.is_dropped
+            if is_short and state.segment_for(offset) is segment:
+                raise corrupt(segment, segment.size_bytes, f"offset {offset} is missing")
+        except FileNotFoundError as error:
+            state.retry(segment, offset, error)
+            continue
+        except CorruptRecordBatchError as error:
+            state.look_twice(offset, seen, error)
+            end_offset = min(end_offset, state.log_end_offset)
+            continue
+        except OSError as error:
+            state.take_failure(segment, offset, error)
+            continue
+        if not segment.is_dropped:
+            offset = max(offset, segment.end_offset)
+        else:
+            state.stale(segment)
+            end_offset = min(end_offset, state.log_end_offset)

@@ -1,0 +1,316 @@
+"""Own the state of a log that this process writes, and its locks.
+
+Every field of a log has its place here, in `Replica`, in `Replication` or in `AppendRules`. The
+rooms beside this module change them: `write/` appends, rolls and flushes, `removal/` truncates and
+retains, `recovery/` opens and repairs, `relocation` moves. This module has the changes that several
+rooms need. It calls the disk only to open or to look at the active segment.
+
+Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
+the view is the active one; `writer` is its descriptor, held while it has unflushed bytes; every
+segment with bytes that may not be on the disk is in `unflushed` or is the active one.
+
+Two locks guard the fields, and code that needs both takes `flush_lock` first:
+
+    lock        held to write at the end of the log: one thread appends at a time
+    flush_lock  held to sync, seal, truncate, retain or move; neither appends nor reads wait for it
+
+What removes or replaces segments holds `flush_lock`; what changes the active segment holds `lock`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import ref
+
+from logstore.disk.bell import Bell
+from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.log.environment import LogEnvironment
+from logstore.log.epochs import OfLog
+from logstore.log.latency import Timing
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.replica import Replica, view_of
+from logstore.log.replication import Replication
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.scan import magic_of
+from logstore.log.segments.segment import Segment
+from logstore.log.subscription import LogEvent, Subscriptions, end_all, tell
+from logstore.log.write.hung_locks import NOT_WRITING, Commits, held, keeping
+from logstore.log.write.rules import NEVER, AppendRules, require_layout
+
+UNFLUSHED_SEGMENTS_MAX = 32
+# As in Kafka, so that a broker can read the segment: its index entries have 31 bits.
+RELATIVE_OFFSET_MAX = 2**31 - 1
+POSITION_MAX = 2**32 - 1
+
+# A segment whose bytes may not be on the disk; without a handle if an earlier process wrote it.
+Unflushed = tuple[Segment, Handle | None]
+
+
+class LogState(Replica):
+    """The fields of a log and its locks, and the changes of them that several rooms need.
+
+    Where a field is read without its lock, it is one reference or one number, so a reader sees the
+    old value or the new one. Each such reader says why the old one does no harm.
+
+    Attributes:
+        lock, flush_lock: see above.
+        appended: guards `unavailable`, and which log dir the log is in; held for moments only.
+
+        Written under `lock`:
+        active: the segment that grows, the last one of the view.
+        writer: its descriptor from its first unflushed byte on; else None.
+        room_bytes: a batch that would end after this position begins a segment. It is
+            `rules.segment_bytes`, or 0 if the next append has to roll or to tidy up first.
+        roll_at_ms: when the active segment is too old; `roll_if_due` looks at it first without the
+            lock, and again under it.
+        foreign_magic: the layout of the active segment, if it is another one than the configured;
+            else 0.
+        indexed_position: that of the last index entry.
+        half_made: files with bytes that are in no view (see `roll`).
+        unflushed: the sealed segments that may not be on the disk, in order. A flush takes entries
+            out under `lock` too.
+        names_changed: how many names are not durable; a flush sets 0 if it saw all of them.
+        flush_at: the offset at which an append flushes. Read without a lock after an append: an
+            append that sees the old value leaves the flush to the next one.
+        checkpointed_bytes: how much of the active segment its index files describe.
+        replication: leader epochs; it says itself who writes what.
+
+        Written under `flush_lock`:
+        recovery_point: below it everything is flushed. It grows, but for a truncation. A reader
+            without the lock sees at worst an earlier one, below which all is durable as well.
+        flushed_ms: when the last flush was; read by the keeper of the log dir only.
+        is_closed_whole: a close flushed everything: no work is left for this log then.
+
+        Written under both:
+        rules: what the configuration says about appends.
+        refusal: why nothing can be appended, though the log can be read; "" if it can.
+        is_left_by_dir: set with `unavailable`, under `appended`: only its log dir is gone, and a
+            move may still save the log.
+
+        Without a lock of the log:
+        arrivals, waiters: the threads that wait for records; a Bell orders its own threads.
+        subscriptions: empty, and so False, while nobody subscribes (see `subscription`).
+        commit: combines durable appends; made once, under `lock`.
+        timing: counts latencies, while a mover watches; else None.
+        writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
+    """
+
+    __slots__ = (
+        "active",
+        "appended",
+        "arrivals",
+        "checkpointed_bytes",
+        "commit",
+        "flush_at",
+        "flush_lock",
+        "flushed_ms",
+        "foreign_magic",
+        "half_made",
+        "in_custody",
+        "indexed_position",
+        "is_closed_whole",
+        "is_left_by_dir",
+        "keepers",
+        "kept",
+        "lock",
+        "names_changed",
+        "now_ms",
+        "recovery_point",
+        "refusal",
+        "replication",
+        "roll_at_ms",
+        "room_bytes",
+        "rules",
+        "subscriptions",
+        "timing",
+        "unflushed",
+        "waiters",
+        "writer",
+        "writing",
+    )
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        directory: str,
+        metadata: PartitionMetadata,
+        environment: LogEnvironment,
+    ) -> None:
+        super().__init__(log_dir, directory, metadata, environment)
+        require_layout(metadata.config, directory)
+        self.now_ms = environment.clock.now_ms
+        self.rules = AppendRules(metadata.config, environment.record_expansion_bytes_max)
+        self.replication = Replication(directory, metadata.log_start_offset)
+        self.renew_locks()
+        self.arrivals = Bell()
+        self.waiters = self.arrivals.waiters
+        self.subscriptions: Subscriptions = {}
+        self.timing: Timing | None = None
+        self.refusal = ""
+        self.is_left_by_dir = self.is_closed_whole = False
+        self.writing = NOT_WRITING
+        self.in_custody: set[str] = set()
+        self.keepers: set[ref[keeping]] = set()
+        self.kept = ""
+        self.active = Segment(directory, metadata.log_start_offset)
+        self.writer: Handle | None = None
+        self.room_bytes = self.rules.segment_bytes
+        self.roll_at_ms = NEVER
+        self.foreign_magic = 0
+        self.indexed_position = 0
+        self.half_made: tuple[str, ...] = ()
+        self.unflushed: list[Unflushed] = []
+        self.names_changed = 0
+        self.checkpointed_bytes = 0
+        self.recovery_point = 0
+        self.flush_at = NEVER
+        self.flushed_ms = self.now_ms()
+
+    def renew_locks(self) -> None:
+        """Replace the locks in a forked child: threads of the parent may hold them."""
+        self.lock = threading.Lock()
+        self.flush_lock = threading.Lock()
+        self.appended = threading.Lock()
+        self.commit: Commits | None = None
+
+    # --- whether it takes records ----------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Refuse to write; called under the lock."""
+        self.check()
+        if self.refusal:
+            raise ReplicaOfflineError(
+                topic=self.topic, partition=self.partition, reason=self.refusal
+            )
+
+    def check_appendable(self) -> None:
+        """Refuse to append; called under the lock. A full disk is asked for its space again."""
+        self.check_writable()
+        if self.log_dir.is_refusing_appends:
+            with held(self, "lock"):
+                self.log_dir.check_appendable()
+
+    # --- the active segment ----------------------------------------------------------------------
+
+    def take_writer(self, active: Segment) -> Handle:
+        """Hold the active segment's descriptor from its first unflushed byte on (R6)."""
+        writer = self.writer = active.writer(self.environment)
+        dirty = self.environment.dirty
+        dirty.add(self)
+        if len(dirty) > self.environment.handles.capacity:
+            self.flush_at = 0  # too many to hold: this append flushes and releases
+        self.leave_if_detached(active)
+        return writer
+
+    def leave_if_detached(self, segment: Segment) -> None:
+        """Close everything if the log was detached meanwhile; the lock is held."""
+        if self.unavailable is not None:
+            self.unflushed, self.writer = [], None
+            self.environment.dirty.discard(self)
+            segment.leave(self.environment)
+
+    def add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
+        """Add a batch to the active segment's index; the lock is held."""
+        index, time_index = active.index, active.time_index
+        assert index is not None and time_index is not None
+        if not position:
+            active.first_time_ms = self.now_ms()  # also without segment_ms: it may be set later
+            if self.rules.segment_ms < NEVER:
+                self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
+            if len(index):
+                return
+        relative_offset = base_offset - active.base_offset
+        index.append(relative_offset, position)
+        if position:
+            time_index.append(active.max_timestamp, relative_offset)
+        self.indexed_position = position
+        if len(index) >= self.rules.index_entries_max:
+            self.room_bytes = 0
+
+    def activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
+        """Make the last of some segments the active one, and show them to readers."""
+        active = segments[-1]
+        if active.index is None or active.time_index is None:
+            active.begin_indexes()
+        if foreign_magic is None:
+            handle = active.handle(self.environment) if active.size_bytes else None
+            magic = self.rules.magic if handle is None else magic_of(handle.fd)
+            foreign_magic = 0 if magic == self.rules.magic else magic
+        room_bytes = self.room_in(active, foreign_magic)
+        view, roll_at_ms = view_of(segments), NEVER
+        if active.size_bytes:
+            active.first_time_ms = self.now_ms()
+            if self.rules.segment_ms < NEVER:
+                roll_at_ms = active.first_time_ms + self.rules.segment_ms
+        index = active.index
+        indexed_position = index.positions[len(index) - 1] if index else 0
+        # Nothing is called from here on, so that no interrupt leaves half of it.
+        active.seal = None  # of a file that was sealed before, and grows or shrinks again now
+        self.active, self.writer, self.view = active, None, view
+        self.roll_at_ms, self.indexed_position = roll_at_ms, indexed_position
+        self.checkpointed_bytes, self.room_bytes = 0, room_bytes
+        self.foreign_magic, self.half_made = foreign_magic, ()
+
+    def room_in(self, active: Segment, foreign_magic: int) -> int:
+        """Give how many bytes a segment takes before `roll.make_room` has to be called."""
+        is_full = (
+            len(active.index or ()) >= self.rules.index_entries_max
+            or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
+        )
+        return 0 if is_full or foreign_magic else self.rules.segment_bytes
+
+    # --- durability ------------------------------------------------------------------------------
+
+    def count_from_flushed(self) -> None:
+        """Compute the append at which `flush_messages` will flush next."""
+        self.flush_at = self.recovery_point + self.rules.flush_messages - 1
+
+    def of_log(self, log_start_offset: int | None) -> OfLog:
+        """Name the log that a file of leader epochs belongs to."""
+        return OfLog(self.topic, self.partition, self.metadata.topic_id, log_start_offset)
+
+    # --- subscribers -----------------------------------------------------------------------------
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Tell subscribers afterwards if the log start moved, or the log ended; holds no lock."""
+        start = self.log_start_offset
+        try:
+            yield
+        finally:
+            if self.log_start_offset != start:
+                tell(self.subscriptions, LogEvent.START_MOVED)
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Tell subscribers, once, if the log was detached; the caller holds none of its locks."""
+        if self.subscriptions and self.unavailable is not None:
+            end_all(self.subscriptions)
+
+    # --- its end ---------------------------------------------------------------------------------
+
+    def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
+        """Release every file at once; from now on every call raises a copy of `reason`.
+
+        It may be called under the log's locks, so it tells no subscriber: see `tell_end`.
+
+        Args:
+            of: only if the log is in this log dir: a move may just have taken it elsewhere.
+        """
+        kind, message, facts = type(reason), str(reason), reason.facts
+        with self.appended:
+            if self.unavailable is not None or (of is not None and of is not self.log_dir):
+                return
+            self.is_left_by_dir = of is not None
+            self.unavailable = lambda: kind(message, **facts)
+            # Taken here and closed below: after this a swap may serve it from elsewhere again.
+            segments, held_files = self.view[0], (self.unflushed, self.writer)
+            self.unflushed, self.writer = [], None
+            self.environment.dirty.discard(self)
+            self.arrivals.wake()
+        for segment in segments:
+            segment.leave(self.environment)
+        del held_files

@@ -1,0 +1,84 @@
+"""Derive from a log's configuration what an append needs to know: encoding, sizes, bounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logstore.config import LogConfig
+from logstore.format import compression, layouts
+from logstore.format.columnar import record_batch as columnar
+from logstore.format.expansion import expansion_bytes
+from logstore.log.write import encode
+
+NEVER = 2**63
+
+
+class Encoding(NamedTuple):
+    """How the records of a batch are encoded; taken by one look, so that its parts fit together."""
+
+    codec_id: int
+    is_log_append_time: bool
+    magic: int
+
+
+def require_layout(config: LogConfig, path: str) -> None:
+    """Raise UnsupportedFormatError if a library that a configuration needs is not installed."""
+    layout = layouts.layout_of(layouts.MAGICS[config.record_format], path)
+    layout.require(compression.CODEC_IDS[config.compression_type])
+
+
+class AppendRules:
+    """What one configuration says about appends; never changed, only replaced as a whole.
+
+    An append encodes its records before it takes the log's lock, by one look at `encoding`. Under
+    the lock it may find the rules of another configuration (see `appending.append_payload`).
+
+    Attributes:
+        segment_bytes, segment_ms: when the active segment is full, or too old; ms may be NEVER.
+        index_interval_bytes, index_entries_max: of the active segment's index.
+        encoding, magic, is_log_append_time: how records are encoded.
+        is_plain: records are encoded in the one way that `Log.append` does by itself.
+        flush_messages: how many records may be unflushed, or NEVER.
+        max_message_bytes, expansion_bytes_max: how large a batch may be, stored and in memory.
+        gathered_bytes_max: how much of small appends goes into one batch. Each record adds at least
+            a sixteenth of the memory that it needs once it is decoded (`encode.size_max`), so no
+            batch needs too much.
+        plain_bytes_max: the largest batch of one record without headers that is within both bounds.
+            0 unless batches are plain: an append that began before that changed finds out by its
+            size.
+    """
+
+    __slots__ = (
+        "encoding",
+        "expansion_bytes_max",
+        "flush_messages",
+        "gathered_bytes_max",
+        "index_entries_max",
+        "index_interval_bytes",
+        "is_log_append_time",
+        "is_plain",
+        "magic",
+        "max_message_bytes",
+        "plain_bytes_max",
+        "segment_bytes",
+        "segment_ms",
+    )
+
+    def __init__(self, config: LogConfig, record_expansion_bytes_max: int) -> None:
+        self.segment_bytes = config.segment_bytes
+        self.segment_ms = config.segment_ms or NEVER
+        self.index_interval_bytes = config.index_interval_bytes
+        self.index_entries_max = config.segment_index_bytes // 8
+        codec_id = compression.CODEC_IDS[config.compression_type]
+        self.magic = layouts.MAGICS[config.record_format]
+        self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.encoding = Encoding(codec_id, self.is_log_append_time, self.magic)
+        self.is_plain = self.encoding == (0, False, columnar.MAGIC)
+        self.flush_messages = config.flush_messages or NEVER
+        self.max_message_bytes = config.max_message_bytes
+        self.expansion_bytes_max = record_expansion_bytes_max
+        self.gathered_bytes_max = min(
+            config.max_message_bytes - encode.BATCH_OVERHEAD_BYTES, self.expansion_bytes_max // 16
+        )
+        expanded_max = self.expansion_bytes_max - expansion_bytes(0, 1) + columnar.OVERHEAD_BYTES
+        self.plain_bytes_max = min(config.max_message_bytes, expanded_max) * self.is_plain
