@@ -19,7 +19,6 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import hung_locks
 from logstore.log.write.flush import set_metadata
-from logstore.log.write.rules import NEVER
 
 if TYPE_CHECKING:
     from logstore.log.log import Log
@@ -37,8 +36,9 @@ __all__ = [
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
     """Give the current segments; the last one is the active one."""
-    log._state.check()
-    return log._state.segments
+    state = log._state
+    state.check()
+    return state.segments
 
 
 def moving_of(log: Log) -> Moving | None:
@@ -59,8 +59,9 @@ def epochs_of(log: Log) -> list[tuple[int, int]]:
 
 def whose_epochs(log: Log) -> OfLog:
     """Name the log that a copy of its leader epochs belongs to, and where that log starts."""
-    start = log._state.replication.confirmed_start
-    return log._state.of_log(None if start is None else log.log_start_offset)
+    state = log._state
+    start = state.replication.confirmed_start
+    return state.of_log(None if start is None else log.log_start_offset)
 
 
 # --- what it writes ---------------------------------------------------------------------------
@@ -72,31 +73,34 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
     Args:
         rates: the rates with which a later process continues the move.
     """
-    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
-        log._state.check()
-        metadata = log._state.metadata
+    state = log._state
+    with state.flush_lock, hung_locks.held(state, "flush_lock"):
+        state.check()
+        metadata = state.metadata
         plain = metadata if moving is not None else metadata.with_superseded_by(None)
         extra = {**plain.extra, MOVE_RATES: rates}
         if rates is None:
             del extra[MOVE_RATES]
         if (metadata.moving, metadata.extra) != (moving, extra):
-            set_metadata(log._state, moving=moving, extra=extra)
+            set_metadata(state, moving=moving, extra=extra)
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
     """Record durably, before the swap, which copy is about to take this one's place."""
-    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
-        log._state.check()
-        metadata = log._state.metadata.with_superseded_by(superseded_by)
-        if (metadata, log._state.metadata.moving) != (log._state.metadata, moving):
-            set_metadata(log._state, extra=metadata.extra, moving=moving)
+    state = log._state
+    with state.flush_lock, hung_locks.held(state, "flush_lock"):
+        state.check()
+        metadata = state.metadata.with_superseded_by(superseded_by)
+        if (metadata, state.metadata.moving) != (state.metadata, moving):
+            set_metadata(state, extra=metadata.extra, moving=moving)
 
 
 def settle(log: Log) -> None:
     """Write the metadata without the marks of the move that brought the log here."""
-    with log._state.flush_lock, hung_locks.held(log._state, "flush_lock"):
-        log._state.check()
-        set_metadata(log._state)
+    state = log._state
+    with state.flush_lock, hung_locks.held(state, "flush_lock"):
+        state.check()
+        set_metadata(state)
 
 
 # --- what it does under the lock --------------------------------------------------------------
@@ -105,8 +109,9 @@ def settle(log: Log) -> None:
 @contextmanager
 def held(log: Log) -> Iterator[None]:
     """Keep all threads from writing, flushing, truncating and retaining; readers continue."""
-    with log._state.flush_lock, log._state.lock, hung_locks.held(log._state, "flush_lock", "lock"):
-        log._state.check_writable()
+    state = log._state
+    with state.flush_lock, state.lock, hung_locks.held(state, "flush_lock", "lock"):
+        state.check_writable()
         yield
 
 
@@ -141,10 +146,8 @@ def point_to(
         state.activate(segments, state.foreign_magic)  # the bytes are the same: nothing is read
         if state.is_left_by_dir:  # the old disk failed when no work was left on it
             state.unavailable, state.is_left_by_dir = None, False
-    state.recovery_point = max(end, metadata.log_start_offset)
+    state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
-    flush_messages = state.rules.flush_messages
-    state.flush_at = end + flush_messages - 1 if flush_messages < NEVER else NEVER
     state.environment.dirty.discard(state)
     for segment in old:
         segment.forget(state.environment)
@@ -152,5 +155,6 @@ def point_to(
 
 def bring_back(log: Log, generation: int) -> None:
     """Outrank a copy that may have taken this one's name elsewhere; both locks are held."""
-    extra = log._state.metadata.with_superseded_by(None).extra
-    set_metadata(log._state, generation=generation, moving=None, extra=extra)
+    state = log._state
+    extra = state.metadata.with_superseded_by(None).extra
+    set_metadata(state, generation=generation, moving=None, extra=extra)

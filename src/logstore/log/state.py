@@ -58,6 +58,7 @@ class LogState(Replica):
     Attributes:
         lock, flush_lock: see above.
         appended: guards `unavailable`, and which log dir the log is in; held for moments only.
+        now_ms: the clock of the environment; never changes.
 
         Written under `lock`:
         active: the segment that grows, the last one of the view.
@@ -263,6 +264,15 @@ class LogState(Replica):
         return 0 if is_full or foreign_magic else self.rules.segment_bytes
 
     # --- durability ------------------------------------------------------------------------------
+
+    def note_flushed(self, offset: int) -> None:
+        """Record that everything below an offset is flushed, and nothing after it is known to be.
+
+        The flush lock is held. The next flush by `flush_messages` counts from here.
+        """
+        assert offset <= self.log_end_offset
+        self.recovery_point = offset
+        self.count_from_flushed()
 
     def count_from_flushed(self) -> None:
         """Compute the append at which `flush_messages` will flush next."""

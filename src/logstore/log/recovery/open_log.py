@@ -66,8 +66,7 @@ def begin(state: LogState, base_offset: int, *, is_durable: bool = True) -> None
         raise state.failed(error) from error
     state.names_changed |= not is_durable
     state.activate([segment])
-    state.recovery_point = base_offset
-    state.count_from_flushed()
+    state.note_flushed(base_offset)
 
 
 def open_log(

@@ -135,6 +135,7 @@ def _is_written(state: LogState, offset: int) -> bool:
 
 def _hide(state: LogState, offset: int, gone: tuple[Segment, ...]) -> None:
     """Forget what is before the log start; repeating it does no harm."""
+    assert state.log_start_offset <= offset <= state.log_end_offset
     with state.lock:
         state.log_start_offset = state.replication.confirmed_start = offset
         if gone:

@@ -171,6 +171,7 @@ def write_batch(
     epoch: int,
 ) -> None:
     """Write one batch after the last and publish it; called under the lock."""
+    assert base_offset == active.end_offset and last_offset_delta >= 0
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     state.writing = position = active.size_bytes

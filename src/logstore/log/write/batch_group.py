@@ -169,7 +169,9 @@ def _write(state: LogState, batches: Group) -> None:
 
 
 def _write_group(handle: Handle, group: Group, position: int) -> None:
-    files.write_fully(handle.fd, [part for batch in group for part in batch.buffers], position)
+    parts = [part for batch in group for part in batch.buffers]
+    written = files.write_fully(handle.fd, parts, position)
+    assert written == sum(batch.size_bytes for batch in group)
 
 
 def _undo(state: LogState, position: int, paths: list[str]) -> LogStoreError | None:
@@ -254,6 +256,7 @@ def _begin(state: LogState, segment: Segment, handle: Handle) -> None:
     if active is not segment:
         if any(segment is one for one in known):
             return
+        assert segment.base_offset == active.end_offset
         if active.size_bytes and not any(pair[0] is active for pair in state.unflushed):
             state.unflushed.append((active, state.writer))
         state.names_changed += 1

@@ -126,8 +126,7 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
         if failure is not None:
             state.log_dir.failed(failure, state.directory)
         raise
-    state.recovery_point = max(end, state.recovery_point)
-    state.count_from_flushed()
+    state.note_flushed(max(end, state.recovery_point))
     if state.config.flush_ms is not None:
         state.flushed_ms = state.now_ms()
     for segment, handle in synced:
@@ -151,6 +150,7 @@ def _note_synced(
     if state.writer is not None and sizes.get(id(active)) == active.size_bytes:
         state.writer = None
         state.environment.dirty.discard(state)
+    assert state.names_changed >= names_changed, "only a flush forgets them"
     if state.names_changed == names_changed:
         state.names_changed = 0
     if state.replication.epochs_changed == epochs_changed:

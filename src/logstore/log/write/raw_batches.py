@@ -177,8 +177,8 @@ def _leave(state: LogState, old: Segment, offset: int) -> None:
 
     state.activate([state.active])
     state.unflushed = []  # after a recovery it names the empty segment too, whose file goes now
-    state.log_start_offset = state.recovery_point = offset
-    state.count_from_flushed()
+    state.log_start_offset = offset
+    state.note_flushed(offset)
     old.is_dropped = True
     _remove_files(state, (old,))
 

@@ -76,6 +76,9 @@ def roll(state: LogState, base_offset: int) -> None:
     The new file's name and the sealed one's bytes are made durable by the next flush, before
     anything in the new segment is acknowledged as durable (R2).
     """
+    active = state.active
+    # Segments are contiguous; only an empty log may begin later (see `raw_batches`).
+    assert base_offset == active.end_offset or active.base_offset == active.end_offset < base_offset
     segment = Segment(state.directory, base_offset)
     try:
         if state.half_made:

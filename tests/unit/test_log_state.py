@@ -1,0 +1,84 @@
+"""Each field of a log has one documented place, and no change breaks what holds of all of them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import logstore.log
+from logstore import Log, LogConfig, LogStore
+from logstore.log.follow.followed_replica import FollowedReplica
+from logstore.log.replica import Replica
+from logstore.log.replication import Replication
+from logstore.log.state import LogState
+from logstore.log.write import appending, flush, roll
+from logstore.log.write.rules import AppendRules
+
+
+@pytest.fixture
+def log(store: LogStore) -> Log:
+    """Give a log of two records, of which nothing is flushed."""
+    log = store.create("orders", 0, config=LogConfig(flush_ms=None))
+    log.extend([b"a", b"b"])
+    return log
+
+
+def classes() -> Iterator[type]:
+    """Give every class that a module of the log defines."""
+    for module in pkgutil.walk_packages(logstore.log.__path__, "logstore.log."):
+        for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name:
+                yield kind
+
+
+def test_no_class_has_a_grandchild() -> None:
+    """What a method sees is in its class, or in the one above it."""
+    found = list(classes())
+    assert Log in found and LogState in found
+    for kind in found:
+        own = [base for base in kind.__mro__ if base.__module__.startswith("logstore.log")]
+        assert len(own) <= 2, own
+
+
+@pytest.mark.parametrize("kind", [Replica, LogState, FollowedReplica, Replication, AppendRules])
+def test_each_field_is_documented(kind: type) -> None:
+    """The docstring of a state names each of its fields, with its lock or why it needs none."""
+    words = set(re.findall(r"\w+", kind.__doc__ or ""))
+    fields: tuple[str, ...] = vars(kind)["__slots__"]
+    assert [field for field in fields if field[0] != "_" and field not in words] == []
+
+
+def test_nothing_after_the_end_counts_as_flushed(log: Log) -> None:
+    """The recovery point is never after the log end offset."""
+    with pytest.raises(AssertionError):
+        log._state.note_flushed(3)
+    assert (log.recovery_point, log.flush()) == (0, 2)
+
+
+@pytest.mark.parametrize("base_offset", [1, 3])
+def test_no_batch_leaves_offsets_out_or_repeats_them(log: Log, base_offset: int) -> None:
+    """A batch begins at the log end offset; another one is not written."""
+    state, size = log._state, log.size_bytes
+    with state.lock, pytest.raises(AssertionError):
+        appending.write_batch(state, state.active, bytes(96), base_offset, 0, 0, 0)
+    assert (log.log_end_offset, log.size_bytes) == (2, size)
+    assert log.append(b"c") == 2 and log.verify() == []
+
+
+@pytest.mark.parametrize("base_offset", [1, 3])
+def test_no_segment_begins_but_where_the_last_one_ends(log: Log, base_offset: int) -> None:
+    """The segments of a log are contiguous."""
+    with log._state.lock, pytest.raises(AssertionError):
+        roll.roll(log._state, base_offset)
+    assert len(log._state.segments) == 1
+    assert log.append(b"c") == 2
+
+
+def test_a_flush_may_be_repeated(log: Log) -> None:
+    """The recovery point never falls by one."""
+    assert [log.flush(), flush.flush_all(log._state), log.recovery_point] == [2, 2, 2]
