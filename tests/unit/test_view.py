@@ -21,6 +21,7 @@ from logstore.errors import (
     ReadOnlyStoreError,
     UnknownPartitionError,
 )
+from logstore.log import host
 from logstore.names import TopicPartition
 from logstore.store import view as views
 from logstore.store.start import listing
@@ -220,6 +221,9 @@ def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
         lambda: log.append(b"x"),
         lambda: log.truncate_to(0),
         log.flush,
+        lambda: log.subscribe(print),
+        lambda: log.recovery_point,
+        lambda: host.set_config(log, lambda config: config),
     ]
     for call in calls:
         with pytest.raises(ReadOnlyStoreError):

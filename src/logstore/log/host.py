@@ -195,9 +195,7 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
         LogStoreError: as an append does; the old configuration stays in force.
         UnsupportedFormatError: a library that the new one needs is not installed.
     """
-    from logstore.log.write import configuration
-
-    return configuration.set_config(log._state, change)
+    return log._set_config(change)
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import callback, flag, function, timeout_of, whole
-from logstore.config import parse_size
+from logstore.config import LogConfig, parse_size
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
@@ -316,6 +316,11 @@ class Log(ReadableLog):
             subscription.close()
             raise unavailable()
         return subscription
+
+    def _set_config(self, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
+        from logstore.log.write import configuration
+
+        return configuration.set_config(self._state, change)
 
     # --- what removes records, and what looks after them ------------------------------------------
 

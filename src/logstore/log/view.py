@@ -111,7 +111,7 @@ class LogView(ReadableLog):
         raise ReadOnlyStoreError(path=state.directory)
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
-    flush = truncate_to = delete_records_before = repair = apply_retention = _refuse
+    flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:
         """Raise ReadOnlyStoreError: only the owner knows when its log changes."""
