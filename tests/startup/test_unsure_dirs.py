@@ -18,6 +18,7 @@ from logstore import (
 from logstore.disk.documents.catalog_file import CATALOG_NAME, decode_catalog
 from logstore.store.admin.commands import remove_dir, reopen_dir
 from mover import ReplicaMover
+from support.inside import state_of
 from support.moves import directory_id_of
 
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
@@ -60,8 +61,8 @@ def lose(disk: Path, *, is_replaced: bool) -> str:
 def give_up(store: LogStore, disk: Path, *, is_replaced: bool, may_lose: bool = False) -> object:
     """Do what the command line does, without or with `--yes`."""
     if is_replaced:
-        return reopen_dir(store, str(disk), format_new=True, may_lose=may_lose)
-    return remove_dir(store, str(disk), lost=True, may_lose=may_lose)
+        return reopen_dir(state_of(store), str(disk), format_new=True, may_lose=may_lose)
+    return remove_dir(state_of(store), str(disk), lost=True, may_lose=may_lose)
 
 
 @pytest.mark.parametrize("starts", [0, 2], ids=["the first start", "two starts later"])

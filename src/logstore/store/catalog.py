@@ -41,10 +41,13 @@ class Catalog:
     Attributes:
         is_known: whether it names every replica. It does not, if the store is older than catalogs
             and was opened without one of its dirs.
+        unsure_ids: log dirs that are away and may hold replicas which no catalog names, because the
+            store was killed while they served (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
         self.is_known = False
+        self.unsure_ids: frozenset[str] = frozenset()
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()

@@ -106,8 +106,6 @@ class Replicas(ReplicaReservations):
         # Called with a replica that was moved, and its log dirs before and after.
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
         self.catalog = Catalog()
-        # Log dirs that are away and may hold replicas which no catalog names (`note_unsure`).
-        self.unsure_ids: frozenset[str] = frozenset()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
         self._on: dict[str, dict[TopicPartition, Log]] = {d.path: {} for d in log_dirs}
         # Logs that a move has brought, by the path of their log dir: the scrubber reads them first.
@@ -321,7 +319,7 @@ class Replicas(ReplicaReservations):
         validate_topic(topic)
         validate_partition(partition)
         self.check_not_absent(key)
-        if not self.catalog.is_known or self.unsure_ids:
+        if not self.catalog.is_known or self.catalog.unsure_ids:
             self.check_no_dir_is_bad(key)
         raise UnknownPartitionError(topic=topic, partition=partition)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogDirSuspectError, LogStoreError
-from logstore.store.dirs.old_copies import Farewell
+from logstore.store.dirs.farewell import Farewell
 from logstore.store.dirs.parallel import Outcome, for_each, in_time
 from logstore.store.dirs.shutdown import close_dir, is_suspect, let_go, raise_first
 from logstore.store.dirs.takeover import path_of, release_all

@@ -105,7 +105,7 @@ def refuse_loss(
     Raises:
         LogDirError: replicas are lost, or may be; its fact `lost` names the known ones.
     """
-    is_unsure = directory_id in replicas.unsure_ids
+    is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
         names = ", ".join(map(str, held))
         verb = "is" if len(held) == 1 else "are"

@@ -234,7 +234,7 @@ def note_unsure(replicas: Replicas) -> None:
     unsure = frozenset[str]().union(*(log_dir.generation.unsure for log_dir in serving))
     if any(not log_dir.was_clean for log_dir in serving):
         unsure |= away - {""}
-    replicas.unsure_ids = unsure & away
+    replicas.catalog.unsure_ids = unsure & away
 
 
 def has_witness(replicas: Replicas) -> bool:
@@ -262,7 +262,9 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
         elif has_witness(replicas) or own.is_frozen:
             own.begin(last, {key_of(log): log.recovery_point for log in replicas.on(log_dir)})
 
-    replicas.unsure_ids -= {log_dir.directory_id for log_dir in loaded if not log_dir.is_offline}
+    replicas.catalog.unsure_ids -= {
+        log_dir.directory_id for log_dir in loaded if not log_dir.is_offline
+    }
     _each(loaded, begin)
     _each(replicas.log_dirs, lambda log_dir: witness(replicas, log_dir))
 
@@ -315,7 +317,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
     paths = {id_: p for id_, p in log_dir.generation.paths.items() if _is_member(replicas, id_)}
     others = [other for other in replicas.log_dirs if other is not log_dir]
     paths |= {o.directory_id: o.path for o in others if o.directory_id and not o.is_offline}
-    unsure = frozenset(id_ for id_ in replicas.unsure_ids if _is_member(replicas, id_))
+    unsure = frozenset(id_ for id_ in replicas.catalog.unsure_ids if _is_member(replicas, id_))
     if has_witness(replicas):
         log_dir.generation.witness(seen, paths, unsure)
 
