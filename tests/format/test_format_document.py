@@ -14,9 +14,10 @@ import xxhash
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.meta_properties import encode_meta
 from logstore.format import prefix, producer_file
-from logstore.format.columnar import columns
+from logstore.format.columnar import columns, subset
 from logstore.format.columnar import payload as payloads
 from logstore.format.columnar import record_batch as columnar
+from logstore.format.kafka import header as kafka_header
 from logstore.format.kafka import snapshots, transaction_index
 from logstore.log.segments import offset_index, time_index, trailer
 from support import reader
@@ -155,6 +156,15 @@ def test_the_worked_example_is_what_the_code_writes() -> None:
     data = bytes.fromhex(digits)
     assert data == columnar.frame_one(0, 0, 1, b"hi")
     assert reader.read_batch(data, 0, 0).records == [reader.Record(0, 1, None, b"hi", ())]
+
+
+def test_the_delete_horizon_is_where_the_document_says() -> None:
+    """The field of section 4, in seconds, and the bit of section 8, whose time is in ms."""
+    (row,) = [row for row in table(4) if row[3] == "delete_horizon"]
+    assert row[:3] == (subset.HORIZON_AT, 4, "u32") and subset.HORIZON_UNIT_MS == 1000
+    assert "from then on a compaction may remove" in section(4)
+    assert kafka_header.DELETE_HORIZON == 1 << 6
+    assert "6 `base_timestamp` is the delete horizon" in section(8)
 
 
 def test_a_hundred_byte_record_has_the_documented_size() -> None:

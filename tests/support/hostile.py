@@ -27,7 +27,8 @@ HEADER_BYTES = columnar.HEADER_BYTES
 FIELDS = (
     "base_offset", "batch_length", "leader_epoch", "magic", "version", "attributes",
     "record_count", "last_offset_delta", "stored_bytes", "base_timestamp", "max_timestamp",
-    "producer_id", "producer_epoch", "reserved_58", "base_sequence", "payload_bytes", "reserved_68",
+    "producer_id", "producer_epoch", "reserved_58", "base_sequence", "payload_bytes",
+    "delete_horizon",
 )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def columnar_batch(payload: bytes, count: int, codec_id: int = 0, **fields: int)
         "version": 1, "attributes": codec_id, "record_count": count,
         "last_offset_delta": max(count - 1, 0), "stored_bytes": len(stored), "base_timestamp": 5,
         "max_timestamp": 5, "producer_id": -1, "producer_epoch": -1, "reserved_58": 0,
-        "base_sequence": -1, "payload_bytes": len(payload), "reserved_68": 0,
+        "base_sequence": -1, "payload_bytes": len(payload), "delete_horizon": 0,
     }  # fmt: skip
     header["attributes"] |= fields.pop("bits", 0)
     header.update(fields)

@@ -104,13 +104,13 @@ def read_batch(data: bytes, position: int, expected: int | None) -> Batch:
         max_time,
         _,
         _,
-        zero_1,
+        zero,
         _,
         payload_bytes,
-        zero_2,
+        _,
     ) = HEADER.unpack_from(data, position)
     size = length + 12
-    if magic != 0x4C or version != 1 or zero_1 or zero_2 or attributes >> 8:
+    if magic != 0x4C or version != 1 or zero or attributes >> 8:
         raise Damage("no header")
     if size != HEADER.size + (stored + 7) // 8 * 8 + 8 or position + size > len(data):
         raise Damage("sizes do not agree")

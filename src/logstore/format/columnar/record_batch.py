@@ -79,7 +79,7 @@ HEADER = struct.Struct(
     "H"  # reserved_58
     "i"  # base_sequence
     "I"  # payload_bytes
-    "I"  # reserved_68
+    "I"  # delete_horizon
 )
 assert HEADER.size == HEADER_BYTES
 
@@ -205,7 +205,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
         _reserved_58,
         sequence,
         payload_bytes,
-        _reserved_68,
+        _delete_horizon,
     ) = HEADER.unpack_from(data, position)
     return BatchHeader(
         base_offset,

@@ -58,9 +58,14 @@ class Fields(NamedTuple):
     """Hold the fields of all records: numbers, and the places of keys and values.
 
     Attributes:
-        headers: of each record; None if no record has any.
+        begins, ends: where each record is, from its length on.
+        delta_starts: where its offset delta begins.
+        headers: of each record; None if no record has any, or they were not read.
     """
 
+    begins: Numbers
+    ends: Numbers
+    delta_starts: Numbers
     time_deltas: Numbers
     offset_deltas: Numbers
     key_starts: Numbers
@@ -88,8 +93,8 @@ def decode_many(
         RecordExpansionError: one batch, or all together, need more memory than allowed.
         ValueError: the records of one batch contradict each other or its header.
     """
-    batches = _batches(parts, headers, expansion_bytes_max)
-    left = _headers_max(parts, headers, expansion_bytes_max)
+    batches = batches_of(parts, headers, expansion_bytes_max)
+    left = headers_max(parts, headers, expansion_bytes_max)
     is_few = int(batches.counts.sum()) <= ROWS_PLAIN_MAX
     rows = _plain(batches, left) if is_few else _bulk(batches, left)
     return _columns(batches, rows, headers)
@@ -111,15 +116,15 @@ def check_many(
         The errors of `decode_many`.
         WrongMaxTimestampError: the records are sound, but a header has another timestamp.
     """
-    batches = _batches(parts, headers, expansion_bytes_max)
-    left = _headers_max(parts, headers, expansion_bytes_max)
+    batches = batches_of(parts, headers, expansion_bytes_max)
+    left = headers_max(parts, headers, expansion_bytes_max)
     if int(batches.counts.sum()) <= ROWS_PLAIN_MAX:
         rows = _plain(batches, left)
         times, deltas = rows.time_deltas, rows.offset_deltas
     else:
-        fields = _fields(batches, left)
+        fields = read_fields(batches, left)
         times, deltas = fields.time_deltas, fields.offset_deltas
-    _, latest = _check_numbers(batches, times, deltas, headers)
+    _, latest = check_numbers(batches, times, deltas, headers)
     if not checks_claims:
         return
     for most, header in zip(latest.tolist(), headers, strict=True):
@@ -127,7 +132,7 @@ def check_many(
             raise WrongMaxTimestampError(header.max_timestamp, most)
 
 
-def _headers_max(
+def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
     """Limit the record headers of some batches; together they may use what one alone may use."""
@@ -154,7 +159,7 @@ class HeadersLeft:
             raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
 
 
-def _batches(
+def batches_of(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> Batches:
     """Join the rows of batches, one batch after the other, unless they have too many records."""
@@ -171,7 +176,7 @@ def _batches(
     return Batches(data, np.frombuffer(data, np.uint8), starts, counts)
 
 
-def _check_numbers(
+def check_numbers(
     batches: Batches, times: Numbers, deltas: Numbers, headers: Sequence[BatchHeader]
 ) -> tuple[Numbers, Numbers]:
     """Compare offsets and timestamps with the headers.
@@ -199,7 +204,7 @@ def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> li
     """Build columns from the fields, and compare them with the headers."""
     counts, firsts, deltas = batches.counts, batches.firsts, rows.offset_deltas
     times = rows.time_deltas
-    last_deltas, _ = _check_numbers(batches, times, deltas, headers)
+    last_deltas, _ = check_numbers(batches, times, deltas, headers)
     lasts = deltas[firsts[1:] - 1]
     is_dense = (lasts == counts - 1) & (lasts == last_deltas)
     is_one_time = np.bitwise_or.reduceat(times, firsts[:-1]) == 0
@@ -311,7 +316,7 @@ def _plain(batches: Batches, left: HeadersLeft) -> Rows:
 
 def _bulk(batches: Batches, left: HeadersLeft) -> Rows:
     """Read every field of all records at once, and copy the cells."""
-    fields = _fields(batches, left)
+    fields = read_fields(batches, left)
     return Rows(
         columns_of(batches, fields.value_starts, fields.value_sizes),
         columns_of(batches, fields.key_starts, fields.key_sizes),
@@ -321,14 +326,22 @@ def _bulk(batches: Batches, left: HeadersLeft) -> Rows:
     )
 
 
-def _fields(batches: Batches, left: HeadersLeft) -> Fields:
-    """Read every field of all records at once."""
-    begins, ends = record_bounds(batches)
+def read_fields(
+    batches: Batches, left: HeadersLeft | None, bounds: tuple[Numbers, Numbers] | None = None
+) -> Fields:
+    """Read every field of all records at once.
+
+    Args:
+        left: the record headers that there may be; None if headers need not be read.
+        bounds: where each record begins and ends, if that is known.
+    """
+    begins, ends = record_bounds(batches) if bounds is None else bounds
     data = batches.data
     lengths, position = varints(data, begins, ends)
     if int(lengths.min()) < RECORD_BYTES_MIN - 1:
         raise ValueError("a record is shorter than a record can be")
     times, position = varints(data, position + 1, ends)
+    delta_starts = position
     deltas, position = varints(data, position, ends)
     key_sizes, key_starts = varints(data, position, ends)
     position = _behind_cells(key_sizes, key_starts, ends)
@@ -338,13 +351,16 @@ def _fields(batches: Batches, left: HeadersLeft) -> Fields:
         raise ValueError("a record ends before its headers")
     headers = None
     is_bare = (batches.octets[position] == 0) & (position + 1 == ends)
-    if not is_bare.all():
+    if left is not None and not is_bare.all():
         headers = []
         for at, end, is_none in zip(
             position.tolist(), ends.tolist(), is_bare.tolist(), strict=True
         ):
             headers.append([] if is_none else read_headers(batches.data, at, end, left))
-    return Fields(times, deltas, key_starts, key_sizes, value_starts, value_sizes, headers)
+    return Fields(
+        begins, ends, delta_starts, times, deltas, key_starts, key_sizes, value_starts,
+        value_sizes, headers,
+    )  # fmt: skip
 
 
 def _behind_cells(sizes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:

@@ -231,18 +231,18 @@ def encode_rows(
         else None
     )
     numbers = [time_deltas, offset_deltas, key_sizes, value_sizes]
-    encoded = [_Varints(each) for each in numbers]
+    encoded = [Varints(each) for each in numbers]
     sizes = sum((each.sizes for each in encoded), np.ones(count, np.int64))
     sizes += np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0)
     sizes += 1 if tails is None else np.fromiter(map(len, tails), np.int64, count)
-    length = _Varints(sizes)
+    length = Varints(sizes)
     one = np.ones(count, np.int64)
     times, deltas, key_size, value_size = encoded
     # Each record: the parts before its key, before its value, and after its value.
-    first: list[_Varints | Numbers] = [length, one, times, deltas, key_size]
-    middle: list[_Varints | Numbers] = [value_size]
-    last: list[_Varints | Numbers] = [] if tails is not None else [one]  # no headers: a count of 0
-    meta, bounds = _weave(count, [*first, *middle, *last], [len(first), len(middle), len(last)])
+    first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
+    middle: list[Varints | Numbers] = [value_size]
+    last: list[Varints | Numbers] = [] if tails is not None else [one]  # no headers: a count of 0
+    meta, bounds = weave(count, [*first, *middle, *last], [len(first), len(middle), len(last)])
     read = io.BytesIO(meta).read
     before, between, behind = bounds
     if not has_keys and tails is None:
@@ -282,7 +282,7 @@ def _sizes(cells: Sequence[bytes | None]) -> Numbers:
     return np.frombuffer(lengths, np.int64)
 
 
-class _Varints:
+class Varints:
     """Hold numbers as zigzag varints: the size of each in bytes, and the numbers."""
 
     __slots__ = ("numbers", "sizes")
@@ -297,14 +297,14 @@ class _Varints:
             shift += 7
 
 
-def _weave(
-    count: int, fields: list[_Varints | Numbers], groups: list[int]
+def weave(
+    count: int, fields: list[Varints | Numbers], groups: list[int]
 ) -> tuple[bytes, list[Numbers]]:
     """Encode the fields of all records in one buffer; return it and the size of each group.
 
     A field that is not a varint is one zero byte.
     """
-    sizes = [field.sizes if isinstance(field, _Varints) else field for field in fields]
+    sizes = [field.sizes if isinstance(field, Varints) else field for field in fields]
     totals: list[Numbers] = []
     at = 0
     for width in groups:
@@ -314,13 +314,13 @@ def _weave(
     out = np.zeros(int(ends[-1]), np.uint8)
     position = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
     for field, size in zip(fields, sizes, strict=True):
-        if isinstance(field, _Varints):
+        if isinstance(field, Varints):
             _put(out, position, field)
         position = position + size
     return out.tobytes(), totals
 
 
-def _put(out: NDArray[np.uint8], position: Numbers, field: _Varints) -> None:
+def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
     """Write one varint of each record at its position."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())

@@ -182,7 +182,7 @@ def decode_run(
         part: Buffer = b""
         if header.record_count and not header.attributes & CONTROL:
             try:
-                part = _records(look, position, header, expansion_bytes_max)
+                part = records_of(look, position, header, expansion_bytes_max)
             except (ValueError, UnsupportedFormatError):
                 yield from _decoded(headers, parts, expansion_bytes_max)
                 raise
@@ -220,7 +220,7 @@ def _columns_of(rows: list[tuple[Buffer, BatchHeader]], expansion_bytes_max: int
     return decode_many(parts, headers, expansion_bytes_max)
 
 
-def _records(
+def records_of(
     look: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
 ) -> Buffer:
     """Return the uncompressed records of a batch that has some."""
@@ -286,7 +286,7 @@ def check_run(
             key = decode_all(look, position, header, expansion_bytes_max).keys[0]
             if len(key or b"") < MARKER_KEY_BYTES:
                 raise ValueError("a control batch does not say how its transaction ended")
-        parts.append(_records(look, position, header, expansion_bytes_max))
+        parts.append(records_of(look, position, header, expansion_bytes_max))
         headers.append(header)
         size_bytes += len(parts[-1])
         if size_bytes >= GROUP_BYTES:

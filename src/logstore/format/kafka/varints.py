@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARINT_BYTES_MAX = 10
-# Zero padding after the last record lets a reader overrun it safely.
-PADDING = bytes(VARINT_BYTES_MAX)
+# Zero padding after the last record lets a reader overrun it safely. A short key is read as 16
+# bytes.
+PADDING = bytes(16)
 
 Numbers = NDArray[np.int64]
 

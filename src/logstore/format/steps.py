@@ -1,0 +1,51 @@
+"""Divide long work into steps of part of a millisecond, so that other threads run in between.
+
+A function that works in steps is a generator: it yields None after each step, and returns its
+result. NumPy, the codecs and the checksums release the interpreter's lock while they work, so only
+loops over Python objects have to be divided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.columnar.columns import Buffer
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+STEP_CELLS = 512  # so many slices of bytes take about 0.1 ms
+
+
+def run(steps: Steps[T]) -> T:
+    """Take all steps, and let other threads run after each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        time.sleep(0)
+
+
+def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
+    """Return the bytes of some of the parts of a buffer that follow one another.
+
+    Args:
+        edges: where each part begins, and where the last one ends: shape (n + 1,).
+        keep: which parts are wanted: shape (n,). Adjacent ones are copied together.
+    """
+    framed = np.zeros(len(keep) + 2, np.bool_)
+    framed[1:-1] = keep
+    turns = edges[np.flatnonzero(framed[1:] != framed[:-1])]
+    found: list[Buffer] = []
+    for first in range(0, len(turns), 2 * STEP_CELLS):
+        places = turns[first : first + 2 * STEP_CELLS].tolist()
+        found += [data[a:b] for a, b in zip(places[0::2], places[1::2], strict=True)]
+        yield
+    return found

@@ -1,0 +1,1 @@
+"""Compaction by key: which records a log may drop, and what the rest looks like. No I/O."""

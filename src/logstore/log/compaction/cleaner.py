@@ -1,0 +1,248 @@
+"""Clean the batches of a log: note the latest offset of each key, then leave the others out.
+
+First `note` runs over the part of the log that was not cleaned before. Then the table is sealed,
+and a `Cleaner` runs over the log from its start, and gives the bytes that take the place of each
+window. Both work in steps of part of a millisecond (see `format/steps`), and neither writes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format import layouts, subsets
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.format.steps import Steps
+from logstore.format.subsets import Group
+from logstore.log.compaction.fingerprints import fingerprints
+from logstore.log.compaction.latest_offsets import LatestOffsets
+from logstore.log.compaction.rules import IsAborted, Rules, Verdict
+from logstore.log.compaction.window import CHUNK_RECORDS, Window
+
+HOLE_OFFSETS_MAX = 2**31 - 1
+
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+
+
+def note(latest: LatestOffsets, window: Window, is_aborted: IsAborted) -> Steps[bool]:
+    """Note the latest offsets of the keys of a window; the windows come in the log's order.
+
+    Returns:
+        False if the table is full. Then the cleaning may go up to `latest.end_offset`, which is
+        always beyond the first record that was noted.
+
+    Raises:
+        The errors of `Window`; then the table is of no use.
+    """
+    first_offset = latest.first_offset
+    for chunk in window.chunks():
+        wanted = [
+            (at, header)
+            for at, header in chunk
+            if header.record_count
+            and header.last_offset >= first_offset
+            and not subsets.is_control(header)
+            and not is_aborted(header)
+        ]
+        for group in (yield from window.groups_of(wanted, checks_headers=True)):
+            if not (yield from _note_group(latest, group)):
+                return False
+        latest.end_offset = max(latest.end_offset, chunk[-1][1].last_offset + 1)
+        yield
+    return True
+
+
+def _note_group(latest: LatestOffsets, group: Group) -> Steps[bool]:
+    offsets, (data, starts, sizes) = group.offsets(), group.keys()
+    yield
+    with_key = np.flatnonzero((sizes >= 0) & (offsets >= latest.first_offset))
+    for first in range(0, len(with_key), CHUNK_RECORDS):
+        rows = with_key[first : first + CHUNK_RECORDS]
+        keys = yield from fingerprints(data, starts[rows], sizes[rows], latest.seed)
+        yield
+        noted = latest.insert(keys, offsets[rows])
+        if noted < len(rows):
+            latest.end_offset = int(offsets[rows[noted]])
+            return False
+        yield
+    return True
+
+
+class _Replacement:
+    """Collect the bytes that take the place of a window."""
+
+    def __init__(self, window: Window) -> None:
+        self._look = memoryview(window.data)
+        self._parts: list[Buffer] = []
+        self._whole = [0, 0]  # from where to where batches stay as they are
+
+    def keep(self, at: int, end: int) -> None:
+        """Leave a batch of the window as it is."""
+        if self._whole[1] != at:
+            self._flush()
+            self._whole[0] = at
+        self._whole[1] = end
+
+    def add(self, data: bytes) -> None:
+        """Append a new batch."""
+        self._flush()
+        self._parts.append(data)
+
+    def parts(self) -> list[Buffer]:
+        """Return all bytes."""
+        self._flush()
+        return self._parts
+
+    def _flush(self) -> None:
+        start, end = self._whole
+        if start < end:
+            self._parts.append(self._look[start:end])
+        self._whole = [end, end]
+
+
+class Cleaner:
+    """Give the bytes that take the place of the batches of a log, window by window.
+
+    A columnar batch follows the one before it without a gap. So the offsets of such batches that go
+    are spanned by batches without records, as few as possible. In Kafka's layout there are gaps.
+
+    Attributes:
+        records_read, records_kept, bytes_read, bytes_written: so far.
+        is_changed: whether anything differs from what was read.
+        horizon_ms: the earliest later time at which a tombstone or a marker that was kept may go;
+            None if there is none.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._hole: BatchHeader | None = None  # offsets that the next batch must follow
+        self.records_read = self.records_kept = self.bytes_read = self.bytes_written = 0
+        self.is_changed = False
+        self.horizon_ms: int | None = None
+
+    def clean(self, window: Window) -> Steps[list[Buffer]]:
+        """Return what takes the place of a window; the windows come in the log's order.
+
+        Raises:
+            The errors of `Window`; then nothing may be replaced.
+        """
+        found = _Replacement(window)
+        for chunk in window.chunks():
+            yield
+            horizons = [subsets.delete_horizon_ms(window.data, *place) for place in chunk]
+            rows = [
+                (at, header, horizon, self._rules.judge(header, horizon))
+                for (at, header), horizon in zip(chunk, horizons, strict=True)
+            ]
+            looked = [row[:3] for row in rows if row[3] is Verdict.LOOK]
+            copies = yield from self._select(window, looked)
+            for at, header, horizon, verdict in rows:
+                copy = copies.get(at)
+                if verdict is Verdict.DROP or copy == b"":
+                    self._drop(found, at, header)
+                    continue
+                if verdict is Verdict.KEEP:
+                    self.records_kept += header.record_count
+                    self._note_horizon(horizon)
+                self._put(found, at, header, copy)
+            self.bytes_read += sum(header.size_bytes for _, header in chunk)
+            self.records_read += sum(header.record_count for _, header in chunk)
+        parts = found.parts()
+        self.bytes_written += sum(map(len, parts))
+        return parts
+
+    def finish(self) -> list[Buffer]:
+        """Return what ends a segment: the offsets after its last batch that was kept."""
+        parts: list[Buffer] = [*self._end_hole()]
+        self.bytes_written += sum(map(len, parts))
+        return parts
+
+    def _select(
+        self, window: Window, looked: list[tuple[int, BatchHeader, int | None]]
+    ) -> Steps[dict[int, bytes | None]]:
+        """Return what is left of batches, by their places; None for a batch that stays whole."""
+        places = [(at, header) for at, header, _ in looked]
+        copies: dict[int, bytes | None] = {}
+        remaining = iter(looked)
+        for group in (yield from window.groups_of(places, checks_headers=False)):
+            yield
+            offsets, is_null = group.offsets(), group.is_null()
+            is_superseded = yield from self._is_superseded(group, offsets)
+            for number, (first, end) in enumerate(pairwise(group.firsts.tolist())):
+                at, header, horizon = next(remaining)
+                rows = slice(first, end)
+                keep, horizon_ms = self._rules.select(
+                    header, horizon, offsets[rows], is_null[rows], is_superseded[rows]
+                )
+                kept = int(np.count_nonzero(keep))
+                self.records_kept += kept
+                copies[at] = None if kept else b""
+                if kept and (kept < header.record_count or horizon_ms != horizon):
+                    copies[at] = yield from group.subset(number, keep, horizon_ms)
+                if subsets.is_control(header) or bool((keep & is_null[rows]).any()):
+                    self._note_horizon(horizon_ms)
+                yield
+        return copies
+
+    def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
+        """Find the records before the noted range that are of no use; False for all others."""
+        found = np.zeros(len(offsets), np.bool_)
+        latest = self._rules.latest
+        old = np.flatnonzero(offsets < latest.first_offset)
+        if len(old):
+            data, starts, sizes = group.keys()
+            found[old] = sizes[old] < 0
+            rows = old[sizes[old] >= 0]
+            keys = yield from fingerprints(data, starts[rows], sizes[rows], latest.seed)
+            yield
+            found[rows] = latest.contains(keys)
+            yield
+        return found
+
+    def _put(self, found: _Replacement, at: int, header: BatchHeader, copy: bytes | None) -> None:
+        """Append a batch, or its copy, after the offsets that it must follow."""
+        for hole in self._end_hole():
+            found.add(hole)
+        if copy is None:
+            found.keep(at, at + header.size_bytes)
+        else:
+            found.add(copy)
+            self.is_changed = True
+
+    def _drop(self, found: _Replacement, at: int, header: BatchHeader) -> None:
+        """Leave a batch out; keep its offsets and its producer, if they matter."""
+        if header.last_offset in self._rules.kept_empty:
+            self._put(found, at, header, subsets.empty(header) if header.record_count else None)
+            return
+        must_follow = subsets.must_follow(header)
+        self.is_changed |= header.record_count > 0 or header.producer_id >= 0 or not must_follow
+        if not must_follow:
+            return
+        hole = self._hole
+        if (
+            hole is not None
+            and hole.leader_epoch == header.leader_epoch
+            and header.last_offset - hole.base_offset < HOLE_OFFSETS_MAX
+        ):
+            self._hole = hole._replace(last_offset=header.last_offset)
+            self.is_changed = True
+            return
+        for data in self._end_hole():
+            found.add(data)
+        self._hole = header
+
+    def _end_hole(self) -> list[bytes]:
+        """Return a batch that spans the offsets of those left out since the last batch, if any."""
+        hole, self._hole = self._hole, None
+        if hole is None:
+            return []
+        end_offset = hole.last_offset + 1
+        return [layouts.hole(hole.magic, hole.base_offset, end_offset, hole.leader_epoch)]
+
+    def _note_horizon(self, horizon_ms: int | None) -> None:
+        if horizon_ms is not None and horizon_ms > self._rules.now_ms:
+            self.horizon_ms = min(horizon_ms, self.horizon_ms or horizon_ms)

@@ -1,0 +1,191 @@
+"""Remember the latest offset of each key of a log, in a table of fixed size.
+
+A key is represented by its fingerprint (see `fingerprints`): two unsigned 64-bit numbers, of which
+at least one is not 0. The table is open: a fingerprint is at the first place of its own sequence of
+places that was free when it came. Rows of one call are handled together, so no key costs a step of
+the interpreter.
+
+Bytes: 16 for a fingerprint and 8 for an offset at each place, and another 8 for each key when the
+table is sealed.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from itertools import chain, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.log.compaction.fingerprints import Fingerprints
+
+# A table that is more than this full needs many steps for some keys.
+LOAD_FACTOR = 0.7
+PLACE_BYTES = 24 + 8 * LOAD_FACTOR
+# Most keys are at their first place. After that, this many places are compared at once.
+WIDTHS = (4, 16)
+PLACES_MIN = 64
+HALF = np.uint64(32)
+LOW_HALF = np.uint64(2**32 - 1)
+
+Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class LatestOffsets:
+    """Map fingerprints of keys to the latest offset of each, for a range of offsets of a log.
+
+    First all keys of the range are inserted, then the table is sealed and asked. One thread uses a
+    table at a time.
+
+    Attributes:
+        first_offset: the range begins here.
+        end_offset: all records before it are noted; the caller of `insert` moves it.
+        seed: of the keys' fingerprints.
+        key_count, key_count_max: the keys in the table, and how many it takes.
+    """
+
+    def __init__(
+        self, first_offset: int, size_bytes: int, keys_expected: int | None = None
+    ) -> None:
+        """Create an empty table.
+
+        Args:
+            first_offset: where the range begins.
+            size_bytes: the table is not larger.
+            keys_expected: there will not be more keys; the table is not larger than they need.
+
+        Raises:
+            ValueError: the size is too small for a table.
+        """
+        self.first_offset = self.end_offset = first_offset
+        self.seed = secrets.randbits(64)
+        places = int(size_bytes / PLACE_BYTES)
+        if keys_expected is not None:
+            places = min(places, math.ceil(keys_expected / LOAD_FACTOR) + PLACES_MIN)
+        if places < PLACES_MIN:
+            raise ValueError(f"a table of {size_bytes} bytes has no room for keys")
+        # If the number of places is prime, every step visits every place.
+        self._place_count = _prime_until(min(places, 2**32 - 1))
+        self.key_count_max = max(int(self._place_count * LOAD_FACTOR), 1)
+        self.key_count = 0
+        self._held = np.zeros((self._place_count, 2), np.uint64)
+        self._offsets = np.zeros(self._place_count, np.int64)
+        self._sorted = np.empty(0, np.int64)
+        # Nobody can choose keys that share their places, because the factors are random.
+        self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(3)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the table, with the sorted offsets."""
+        return self._held.nbytes + self._offsets.nbytes + self._sorted.nbytes
+
+    def insert(self, keys: Fingerprints, offsets: Numbers) -> int:
+        """Note the offsets of keys; return how many rows were noted before the table was full.
+
+        Args:
+            keys: shape (n, 2).
+            offsets: shape (n,), rising, and higher than those of earlier calls. If a key comes
+                several times, its last row counts.
+        """
+        done = 0
+        while done < len(keys):
+            rest, room = keys[done:], self.key_count_max - self.key_count
+            count = len(rest)
+            if count > room:
+                new = np.flatnonzero(~self._find(rest)[1])
+                if len(new) > room:  # or fewer, because a new key that comes twice counts twice
+                    count = int(new[room])
+            if not count:
+                break
+            # The last of several rows of one place remains.
+            self._offsets[self._claim(rest[:count])] = offsets[done : done + count]
+            done += count
+        return done
+
+    def seal(self) -> None:
+        """Sort the offsets, for `between`; nothing is inserted after that."""
+        is_held = (self._held[:, 0] | self._held[:, 1]) != 0
+        self._sorted = self._offsets[is_held]
+        self._sorted.sort()
+
+    def contains(self, keys: Fingerprints) -> Mask:
+        """Report which keys are in the table: shape (n,)."""
+        return self._find(keys)[1]
+
+    def between(self, first: int, end: int) -> Numbers:
+        """Return those of the offsets `first..end` that are the latest of their keys, rising."""
+        start, stop = np.searchsorted(self._sorted, (first, end))
+        return self._sorted[start:stop]
+
+    def _find(self, keys: Fingerprints) -> tuple[Numbers, Mask]:
+        """Return the place of each key, or the free place where it would be; and which it is."""
+        mixed = self._mix(keys)
+        places = self._first_place(mixed)
+        held = self._held.take(places, axis=0)
+        is_free = (held[:, 0] | held[:, 1]) == 0
+        held ^= keys
+        is_found = (held[:, 0] | held[:, 1]) == 0
+        going = np.flatnonzero(~(is_found | is_free))
+        steps = self._steps(mixed[going])
+        for width in chain(WIDTHS, repeat(WIDTHS[-1])):
+            if not len(going):
+                return places, is_found
+            # The next places of each key: shape (rows, width).
+            ahead = places[going, None] + steps[:, None] * np.arange(1, width + 1)
+            ahead -= np.where(ahead >= self._place_count, self._place_count, 0)
+            held = self._held.take(ahead, axis=0)
+            is_end = (held[..., 0] | held[..., 1]) == 0
+            held ^= keys[going, None]
+            is_same = (held[..., 0] | held[..., 1]) == 0
+            is_end |= is_same
+            rows, first = np.arange(len(going)), is_end.argmax(axis=1)
+            is_done = is_end[rows, first]
+            first[~is_done] = width - 1
+            places[going] = ahead[rows, first]
+            is_found[going] = is_same[rows, first]
+            going, steps = going[~is_done], steps[~is_done]
+        raise AssertionError
+
+    def _claim(self, keys: Fingerprints) -> Numbers:
+        """Return the place of each key, and put those in that are new."""
+        places, is_found = self._find(keys)
+        new = np.flatnonzero(~is_found)
+        while len(new):
+            at, wanted = places[new], keys[new]
+            # Several new keys may want one place, and one new key may come several times. The row
+            # that writes last has the place.
+            self._held[at] = wanted
+            self._offsets[at] = new
+            self.key_count += int(np.count_nonzero(self._offsets.take(at) == new))
+            lost = new[(self._held.take(at, axis=0) != wanted).any(axis=1)]
+            places[lost], is_found = self._find(keys[lost])
+            new = lost[~is_found]
+        return places
+
+    def _mix(self, keys: Fingerprints) -> NDArray[np.uint64]:
+        """Spread fingerprints evenly over 64 bits."""
+        first, second, third = self._factors
+        mixed = keys[:, 0] * first
+        mixed += keys[:, 1] * second
+        mixed ^= mixed >> HALF
+        mixed *= third
+        mixed ^= mixed >> np.uint64(29)
+        return mixed
+
+    def _first_place(self, mixed: NDArray[np.uint64]) -> Numbers:
+        places = (mixed >> HALF) * np.uint64(self._place_count)
+        return (places >> HALF).view(np.int64)
+
+    def _steps(self, mixed: NDArray[np.uint64]) -> Numbers:
+        """Return the distance from each place of a key to its next."""
+        steps = (mixed & LOW_HALF) * np.uint64(self._place_count // WIDTHS[-1])
+        return (steps >> HALF).view(np.int64) + 1
+
+
+def _prime_until(number: int) -> int:
+    """Return the largest prime up to a number of at least 3."""
+    while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
+        number -= 1
+    return number
