@@ -1,0 +1,140 @@
+"""Plan a cleaning: up to where a log may be cleaned, whether it is due, and into which segments.
+
+These are functions of facts. Invariants: the active segment is never cleaned, and no record at or
+after the stable offset: neither the high watermark nor an open transaction is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+OFFSETS_MAX = 2**31 - 1  # that one segment may span, as in Kafka
+
+
+class SegmentFacts(NamedTuple):
+    """What the plan needs to know of a segment.
+
+    Attributes:
+        magic: the layout of its batches; a segment holds one.
+        index_bytes: of the larger one of its indexes.
+        oldest_ms: timestamp of its first record; None if unknown.
+        newest_ms: its largest timestamp.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    index_bytes: int
+    magic: int
+    oldest_ms: int | None
+    newest_ms: int
+
+
+class Policy(NamedTuple):
+    """The settings of a log that decide when it is cleaned (Kafka's topic keys)."""
+
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
+
+
+class Plan(NamedTuple):
+    """What a cleaning of a log would do.
+
+    Attributes:
+        segments: from the first of the log to the last that may be cleaned.
+        first_dirty_offset: the records from here on are noted.
+        end_offset: where the last of the segments ends.
+        clean_bytes, dirty_bytes: of the segments before the first dirty offset, and of the others.
+        is_due: whether the log should be cleaned now.
+        is_overdue: whether it must be, because of `max_compaction_lag_ms`.
+    """
+
+    segments: tuple[SegmentFacts, ...]
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_due: bool
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The part of the bytes that no cleaning has seen yet."""
+        return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
+
+
+def plan(
+    segments: Sequence[SegmentFacts],
+    *,
+    clean_end_offset: int,
+    stable_offset: int,
+    policy: Policy,
+    now_ms: int,
+    horizon_ms: int | None = None,
+) -> Plan:
+    """Plan the next cleaning of a log.
+
+    Args:
+        segments: of the log, from its log start on; the last one is active.
+        clean_end_offset: how far the last cleaning came; 0 if there was none. It may be stale: if
+            it is not in the log, the whole log is dirty.
+        stable_offset: the smaller one of the high watermark and the last stable offset.
+        horizon_ms: the earliest time at which a tombstone or a marker may go; None if unknown.
+    """
+    log_start = segments[0].base_offset
+    cleanable: list[SegmentFacts] = []
+    for segment in segments[:-1]:
+        is_young = segment.newest_ms > now_ms - policy.min_compaction_lag_ms
+        if segment.end_offset > stable_offset or (policy.min_compaction_lag_ms and is_young):
+            break
+        cleanable.append(segment)
+    end_offset = cleanable[-1].end_offset if cleanable else log_start
+    first_dirty = clean_end_offset
+    if not log_start <= first_dirty <= segments[-1].end_offset:
+        first_dirty = log_start
+    first_dirty = min(first_dirty, end_offset)
+    dirty = [segment for segment in cleanable if segment.end_offset > first_dirty]
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
+    clean_bytes = sum(segment.size_bytes for segment in cleanable) - dirty_bytes
+    oldest = next((one.oldest_ms for one in dirty if one.oldest_ms is not None), now_ms)
+    lag_ms = policy.max_compaction_lag_ms
+    if lag_ms is not None:
+        lag_ms = max(lag_ms, policy.min_compaction_lag_ms)
+    is_overdue = lag_ms is not None and now_ms - oldest > lag_ms
+    has_expired = bool(cleanable) and horizon_ms is not None and horizon_ms <= now_ms
+    found = Plan(
+        tuple(cleanable), first_dirty, end_offset, clean_bytes, dirty_bytes, False, is_overdue
+    )
+    is_dirty = dirty_bytes > 0 and found.dirty_ratio > policy.min_cleanable_dirty_ratio
+    return found._replace(is_due=is_dirty or is_overdue or has_expired)
+
+
+def urgency(found: Plan) -> tuple[bool, bool, float]:
+    """Order plans: overdue logs come first, then due ones, the dirtiest first; for `max`."""
+    return found.is_overdue, found.is_due, found.dirty_ratio
+
+
+def groups(
+    segments: Iterable[SegmentFacts], *, segment_bytes: int, segment_index_bytes: int
+) -> list[list[SegmentFacts]]:
+    """Divide segments into groups, each of which becomes one segment.
+
+    So small segments merge. A group has at most the given sizes before it is cleaned, one layout,
+    and a range of offsets below 2^31. A segment that is larger by itself is a group of its own.
+    """
+    found: list[list[SegmentFacts]] = []
+    for segment in segments:
+        group = found[-1] if found else []
+        if (
+            group
+            and group[0].magic == segment.magic
+            and sum(one.size_bytes for one in group) + segment.size_bytes <= segment_bytes
+            and sum(one.index_bytes for one in group) + segment.index_bytes <= segment_index_bytes
+            and segment.end_offset - group[0].base_offset <= OFFSETS_MAX
+        ):
+            group.append(segment)
+        else:
+            found.append([segment])
+    return found
