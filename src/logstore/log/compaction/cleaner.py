@@ -60,8 +60,7 @@ def _note_group(latest: LatestOffsets, group: Group) -> Steps[bool]:
     offsets, (data, starts, sizes) = group.offsets(), group.keys()
     yield
     with_key = np.flatnonzero((sizes >= 0) & (offsets >= latest.first_offset))
-    for first in range(0, len(with_key), CHUNK_RECORDS):
-        rows = with_key[first : first + CHUNK_RECORDS]
+    for rows in np.array_split(with_key, len(with_key) // CHUNK_RECORDS or 1):
         keys = yield from fingerprints(data, starts[rows], sizes[rows], latest.seed)
         yield
         noted = latest.insert(keys, offsets[rows])
