@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz fuzz-batches kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
+.PHONY: fuzz fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
 .PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
 
@@ -89,6 +89,9 @@ fuzz: $(VENV)/stamp-fuzz ## 30 minutes of a coverage-guided fuzzer on the decode
 
 fuzz-batches: $(VENV)/stamp-test ## 1,000,000 mutated batches of both layouts through every way in and out
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/batch_fuzz.py
+
+fuzz-frames: $(VENV)/stamp-test ## 1,000,000 mutated messages of the wire protocol through every decoder
+	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=7200 tests/wire/test_wire_fuzz.py -s
 
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
 	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 \

@@ -150,7 +150,9 @@ def _of_file(root: Path, state: str, path: str) -> Iterator[Case]:
         *((f"version {text}", encode(f'{{"version": {text}}}')) for text in ("1", "2", "null")),
         ("no JSON", encode("{")),
     ):
-        yield Case(state, path, what, found, not is_hint)
+        # The end of the catalog is torn by a crash during an append: no damage, and written anew.
+        is_torn = name == "replica-catalog" and what.startswith(("its first", "all but"))
+        yield Case(state, path, what, found, not (is_hint or is_torn))
     if name in ("meta.properties", "replica-catalog"):
         yield from _of_text(state, path, data)
     else:

@@ -1,0 +1,322 @@
+"""Turn messages into bytes and back, for any version of any schema.
+
+    message = decode("MetadataRequest", 12, data)
+    data = encode(message, 12)
+
+A plan is compiled from the schema when a version of a message is first used: for each field a slot
+in the named tuple and a function. Fields of a fixed size that follow one another are one step. What
+a decoder raises is a `WireError`; an encoder raises a ValueError if a value does not fit its type.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from broker.wire import messages, primitives
+from broker.wire.byte_cursor import Cursor, Data, WireError
+from broker.wire.primitives import Kind, Read, Write
+from broker.wire.schemas import Field, Schema, schema_of
+
+_OUT_OF_BYTES = (struct.error, IndexError)  # what reading a number past the end raises
+
+
+class Step(NamedTuple):
+    """A field, or a run of fields of a fixed size: its place in the message, and its functions."""
+
+    name: str
+    slot: int | slice
+    read: Read
+    write: Write
+    size_bytes_min: int
+
+
+class Tagged(NamedTuple):
+    """A tagged field."""
+
+    tag: int
+    name: str
+    slot: int
+    default: Any
+    read: Read
+    write: Write
+
+
+def decode(name: str, version: int, data: Data) -> Any:
+    """Give the message that some bytes are; they are to be this message and nothing else."""
+    return decode_by(plan_of(name, version), data)
+
+
+def decode_by(plan: Kind, data: Data) -> Any:
+    """Decode with a plan that is compiled."""
+    cursor = Cursor(memoryview(data))
+    message = plan.read(cursor)
+    cursor.finish()
+    return message
+
+
+def read(name: str, version: int, cursor: Cursor) -> Any:
+    """Read a message at a cursor, and leave the cursor behind its last byte."""
+    return plan_of(name, version).read(cursor)
+
+
+def encode(message: Any, version: int) -> bytearray:
+    """Give the bytes of a message."""
+    out = bytearray()
+    write(out, message, version)
+    return out
+
+
+def write(out: bytearray, message: Any, version: int) -> None:
+    """Append the bytes of a message."""
+    write_by(plan_of(type(message).__name__, version), out, message)
+
+
+def write_by(plan: Kind, out: bytearray, message: Any) -> None:
+    """Append the bytes of a message with a plan that is compiled."""
+    try:
+        plan.write(out, message)
+    except (struct.error, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(message).__name__} cannot be encoded: {error}") from error
+
+
+@functools.cache
+def plan_of(name: str, version: int) -> Kind:
+    """Compile a version of a message; a ValueError if the schema does not have it."""
+    return compile_plan(name, version, {})
+
+
+def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
+    """Compile a version of a message, in which some structs are read and written by hand."""
+    schema = schema_of(name)
+    if version not in schema.versions:
+        raise ValueError(f"{name} has no version {version}")
+    return _struct(schema, name, version, by_hand)
+
+
+def _struct(schema: Schema, name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
+    """Compile a struct: its steps in the order of its fields, then the tagged ones."""
+    if name in by_hand:
+        return by_hand[name]
+    fields = schema.structs[name]
+    kinds = {
+        field.name: _kind(schema, field, version, by_hand)
+        for field in fields
+        if version in field.versions
+    }
+    steps = list(_steps(fields, kinds, version))
+    is_flexible = schema.is_flexible(version)
+    tagged = _tagged(schema, name, version, kinds) if is_flexible else None
+    size_min = sum(step.size_bytes_min for step in steps) + is_flexible
+    object_bytes = 64 + len(fields) * (primitives.POINTER_BYTES + primitives.NUMBER_BYTES)
+    return Kind(
+        _struct_reader(schema, name, steps, tagged),
+        _struct_writer(schema, name, steps, tagged),
+        max(size_min, 1),
+        object_bytes,
+    )
+
+
+def field_kind(name: str, struct: str, field: str, version: int) -> Kind:
+    """Compile the type of one field of a struct of a message."""
+    schema = schema_of(name)
+    (found,) = (one for one in schema.structs[struct] if one.name == field)
+    return _kind(schema, found, version, {})
+
+
+def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
+    """Give the tagged fields of a struct of a message, in ascending order."""
+    schema = schema_of(name)
+    kinds = {
+        field.name: _kind(schema, field, version, {})
+        for field in schema.structs[struct]
+        if version in field.tagged
+    }
+    return _tagged(schema, struct, version, kinds)
+
+
+def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> list[Tagged]:
+    """Give the tagged fields of a struct, whose kinds are compiled."""
+    fields = zip(schema.structs[name], _defaults(schema, name), strict=True)
+    return sorted(
+        Tagged(field.tag, field.name, slot, default, *kinds[field.name][:2])
+        for slot, (field, default) in enumerate(fields)
+        if version in field.versions and version in field.tagged
+    )
+
+
+def _defaults(schema: Schema, name: str) -> list[Any]:
+    """Give the values of a struct of which nothing is given."""
+    return list(messages.classes_of(schema.name)[name]())
+
+
+def _steps(fields: Sequence[Field], kinds: dict[str, Kind], version: int) -> Iterator[Step]:
+    """Give the fields of a version that have no tag, runs of a fixed size as one step."""
+    present = [
+        (slot, field)
+        for slot, field in enumerate(fields)
+        if version in field.versions and version not in field.tagged
+    ]
+
+    def run_of(place: tuple[int, tuple[int, Field]]) -> tuple[bool, int]:
+        order, (slot, field) = place
+        is_fixed = field.type in primitives.LETTERS and not field.is_array
+        return is_fixed, slot - order if is_fixed else slot
+
+    for (is_fixed, _), places in itertools.groupby(enumerate(present), run_of):
+        run = [place for _, place in places]
+        slot, field = run[0]
+        if not is_fixed or len(run) == 1:
+            kind = kinds[field.name]
+            yield Step(field.name, slot, kind.read, kind.write, kind.size_bytes_min)
+            continue
+        layout = primitives.fixed("".join(primitives.LETTERS[field.type] for _, field in run))
+        name = f"{field.name}..{run[-1][1].name}"
+        yield Step(name, slice(slot, slot + len(run)), *_run(layout), layout.size)
+
+
+def _run(layout: struct.Struct) -> tuple[Read, Write]:
+    """Read and write fields of a fixed size in one call."""
+    unpack, pack, size = layout.unpack_from, layout.pack, layout.size
+
+    def read(cursor: Cursor) -> tuple[Any, ...]:
+        values = unpack(cursor.data, cursor.at)
+        cursor.at += size
+        return values
+
+    def write(out: bytearray, values: tuple[Any, ...]) -> None:
+        out += pack(*values)
+
+    return read, write
+
+
+def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind]) -> Kind:
+    """Compile the type of a field in a version."""
+    is_nullable = version in field.nullable
+    is_compact = version in (schema.flexible if field.flexible is None else field.flexible)
+    letter = primitives.LETTERS.get(field.type)
+    if field.is_array and letter not in (None, "16s"):
+        return primitives.numbers(str(letter), is_compact, is_nullable)
+    is_null_text = is_nullable and not field.is_array
+    if letter is not None:
+        kind = primitives.number(letter)
+    elif field.type == "string":
+        kind = primitives.text(is_compact, is_null_text)
+    elif field.type in ("bytes", "records"):
+        kind = primitives.binary(is_compact, is_null_text, as_view=field.type == "records")
+    else:
+        kind = _struct(schema, field.type, version, by_hand)
+        if is_null_text:
+            kind = _nullable(kind)
+    return primitives.array(kind, is_compact, is_nullable) if field.is_array else kind
+
+
+def _nullable(kind: Kind) -> Kind:
+    """Put the byte before a struct that says whether it is null: -1 or 1."""
+
+    def read(cursor: Cursor) -> Any:
+        mark = cursor.data[cursor.at]
+        if mark not in (0xFF, 1):
+            cursor.refuse(f"{mark} does not say whether the struct is null")
+        cursor.at += 1
+        return kind.read(cursor) if mark == 1 else None
+
+    def write(out: bytearray, value: Any) -> None:
+        out.append(0xFF if value is None else 1)
+        if value is not None:
+            kind.write(out, value)
+
+    return Kind(read, write, 1, kind.object_bytes)
+
+
+def _struct_reader(
+    schema: Schema, name: str, steps: list[Step], tagged: list[Tagged] | None
+) -> Read:
+    """Give the function that reads a struct."""
+    cls = messages.classes_of(schema.name)[name]
+    defaults = _defaults(schema, name)
+    moves = [(step.name, step.slot, step.read) for step in steps]
+    fields = {field.tag: field for field in tagged or ()}
+    new = tuple.__new__
+
+    def read(cursor: Cursor) -> Any:
+        values = defaults.copy()
+        name = ""
+        try:
+            for name, slot, read_step in moves:  # noqa: B007 - the path of an error
+                values[slot] = read_step(cursor)
+            if tagged is not None:
+                name = "tags"
+                if cursor.data[cursor.at]:
+                    read_tags(cursor, fields, values)
+                else:
+                    cursor.at += 1
+        except (*_OUT_OF_BYTES, WireError) as error:
+            _refuse(cursor, error, name)
+        return new(cls, values)
+
+    return read
+
+
+def _refuse(cursor: Cursor, error: Exception, name: str) -> NoReturn:
+    """Raise a `WireError` that says in which field of a struct the decoder stopped."""
+    if not isinstance(error, WireError):
+        error = WireError(cursor.at, "the bytes end inside a field")
+    error.inside(name)
+    raise error from None
+
+
+def read_tags(cursor: Cursor, fields: Mapping[int, Tagged], values: list[Any]) -> None:
+    """Read tagged fields in ascending order, and step over those that are not known."""
+    for tag, size in cursor.tags():
+        start = cursor.at
+        field = fields.get(tag)
+        if field is None:
+            cursor.at += size
+            continue
+        try:
+            values[field.slot] = field.read(cursor)
+        except (*_OUT_OF_BYTES, WireError) as error:
+            _refuse(cursor, error, field.name)
+        if cursor.at != start + size:
+            cursor.refuse(f"the field {field.name} has {cursor.at - start} bytes, not {size}")
+
+
+def _struct_writer(
+    schema: Schema, name: str, steps: list[Step], tagged: list[Tagged] | None
+) -> Write:
+    """Give the function that writes a struct."""
+    cls = messages.classes_of(schema.name)[name]
+    moves = [(step.slot, step.write) for step in steps]
+
+    def write(out: bytearray, message: Any) -> None:
+        if message.__class__ is not cls:
+            raise TypeError(f"{message!r:.100} is no {name}")
+        for slot, write_step in moves:
+            write_step(out, message[slot])
+        if tagged:
+            write_tags(out, tagged, message)
+        elif tagged is not None:
+            out.append(0)
+
+    return write
+
+
+def write_tags(out: bytearray, tagged: Sequence[Tagged], message: Any) -> None:
+    """Write the tagged fields that have another value than the default."""
+    present = [field for field in tagged if not _is_default(message[field.slot], field.default)]
+    primitives.write_uvarint(out, len(present))
+    for field in present:
+        data = bytearray()
+        field.write(data, message[field.slot])
+        primitives.write_uvarint(out, field.tag)
+        primitives.write_uvarint(out, len(data))
+        out += data
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Compare a value with its default; an empty list is an empty tuple."""
+    return bool(value == default) or (default == () and value == [])

@@ -1,0 +1,145 @@
+"""Decode Fetch requests, and cut Fetch responses into pieces between their records.
+
+    pieces = split_response(13, correlation_id, response)
+
+The records of a partition may be bytes, or a `FileRange` that never comes into this process's
+memory: the sender of the pieces calls `sendfile` for it. Partitions are read and written by hand,
+everything around them by the codec. The codec alone reads the same and writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from broker.wire import codec, messages, primitives
+from broker.wire.byte_cursor import Cursor, Data
+from broker.wire.frames import SIZE, response_header
+from broker.wire.primitives import Kind, Write
+from broker.wire.versions import FETCH
+
+COPIED_BYTES_MAX = 4096  # of records that are copied rather than sent as a piece of their own
+PARTITION_BYTES = 512  # a tuple of eight with its numbers
+LOG_START_OFFSET = 5  # the version that this field comes with, and so on
+PREFERRED_REPLICA = 11
+FLEXIBLE = 12
+
+
+class FileRange(NamedTuple):
+    """Records that are in a file: the range to send, and the file as its sender knows it."""
+
+    file: Any
+    position: int
+    size_bytes: int
+
+
+class _Pieces(bytearray):
+    """What is written so far, and the records that belong between its bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(SIZE.size)
+        self.cuts: list[tuple[int, Data | FileRange]] = []
+
+    def pieces(self) -> list[Data | FileRange]:
+        """Write the size of the frame and give the pieces in order, none of them empty."""
+        size = len(self) - SIZE.size + sum(_size_of(records) for _, records in self.cuts)
+        SIZE.pack_into(self, 0, size)
+        view = memoryview(self)
+        pieces: list[Data | FileRange] = []
+        start = 0
+        for end, records in self.cuts:
+            pieces += [view[start:end], records]
+            start = end
+        return [*pieces, view[start:]] if start < len(view) else pieces
+
+
+def decode_fetch(data: Data, version: int) -> Any:
+    """Give the FetchRequest that the body of a request is."""
+    return codec.decode_by(_request_plan(version), data)
+
+
+def split_response(version: int, correlation_id: int, response: Any) -> list[Data | FileRange]:
+    """Give the frame of a FetchResponse, with its size, as pieces to be sent one after another."""
+    out = _Pieces()
+    out += response_header(FETCH, version, correlation_id)
+    codec.write_by(_response_plan(version), out, response)
+    return out.pieces()
+
+
+def _size_of(records: Data | FileRange) -> int:
+    """Give the bytes that records take."""
+    return records.size_bytes if isinstance(records, FileRange) else len(records)
+
+
+@functools.cache
+def _request_plan(version: int) -> Kind:
+    """Compile a version of the request; what current clients send has partitions read by hand."""
+    cls = messages.FetchRequest.FetchPartition
+    generic = codec.plan_of("FetchRequest", version)
+    if version < FLEXIBLE:
+        return generic
+    layout = primitives.fixed("iiqiqi")
+    unpack, size, new = layout.unpack_from, layout.size, tuple.__new__
+    without_tags = tuple(cls()[6:])
+    fields = {
+        field.tag: field for field in codec.tagged_fields("FetchRequest", cls.__name__, version)
+    }
+
+    def read(cursor: Cursor) -> Any:
+        values = unpack(cursor.data, cursor.at)
+        cursor.at += size
+        if cursor.data[cursor.at]:
+            slots = [*values, *without_tags]
+            codec.read_tags(cursor, fields, slots)
+            return new(cls, slots)
+        cursor.at += 1
+        return new(cls, values + without_tags)
+
+    partition = Kind(read, generic.write, size + 1, PARTITION_BYTES)
+    return codec.compile_plan("FetchRequest", version, {cls.__name__: partition})
+
+
+@functools.cache
+def _response_plan(version: int) -> Kind:
+    """Compile a version of the response with partitions that are written by hand."""
+    cls = messages.FetchResponse.PartitionData
+    generic = codec.plan_of("FetchResponse", version)
+    partition = Kind(generic.read, _partition_writer(cls, version), 1, PARTITION_BYTES)
+    return codec.compile_plan("FetchResponse", version, {cls.__name__: partition})
+
+
+def _partition_writer(cls: Any, version: int) -> Write:
+    """Give the function that writes a partition: its numbers, aborted transactions and records."""
+    is_flexible = version >= FLEXIBLE
+    count = 4 if version < LOG_START_OFFSET else 5
+    pack = primitives.fixed("ihqqq"[:count]).pack
+    pack_replica = primitives.fixed("i").pack
+    write_aborted = codec.field_kind(
+        "FetchResponse", cls.__name__, "aborted_transactions", version
+    ).write
+    write_size = primitives.length("" if is_flexible else "i", True)[1]
+    tagged = codec.tagged_fields("FetchResponse", cls.__name__, version)
+    tags = slice(5, 8)
+    without_tags = cls()[tags]
+
+    def write(out: Any, partition: Any) -> None:
+        if partition.__class__ is not cls:
+            raise TypeError(f"{partition!r:.100} is no PartitionData")
+        aborted, replica, records = partition[8:]
+        out += pack(*partition[:count])
+        write_aborted(out, aborted)
+        if version >= PREFERRED_REPLICA:
+            out += pack_replica(replica)
+        size = None if records is None else _size_of(records)
+        write_size(out, size)
+        if size and (size > COPIED_BYTES_MAX or isinstance(records, FileRange)):
+            out.cuts.append((len(out), records))
+        elif size:
+            out += records
+        if is_flexible:
+            if partition[tags] == without_tags:
+                out.append(0)
+            else:
+                codec.write_tags(out, tagged, partition)
+
+    return write

@@ -1,0 +1,153 @@
+"""Cut a stream of bytes into frames, and put the headers of requests and responses around bodies.
+
+frame            int32 size, then so many bytes
+request header   int16 key, int16 version, int32 correlation id, int16 string client id;
+                 a flexible version: tagged fields
+response header  int32 correlation id; a flexible version, but of ApiVersions: tagged fields
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from broker.wire import codec, messages
+from broker.wire.byte_cursor import Cursor, Data, WireError
+from broker.wire.schemas import api_names, schema_of
+from broker.wire.versions import API_VERSIONS, ApiVersions
+
+FRAME_BYTES_MAX = 100 << 20  # as Kafka's `socket.request.max.bytes`
+SIZE = struct.Struct(">i")
+
+
+class FrameSplitter:
+    """Collect what a socket gives and cut it into frames, without their sizes.
+
+    Memory grows with the bytes that arrived, never with a size that was only declared. A frame that
+    arrives whole in one piece is a view of that piece.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._partial = bytearray()  # the begin of a frame, with its size
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Say whether no byte of a further frame has arrived."""
+        return not self._partial
+
+    def feed(self, data: Data) -> list[memoryview]:
+        """Add bytes and give the frames that they complete; a `WireError` ends the connection."""
+        left = memoryview(data)
+        frames = []
+        while left:
+            partial = self._partial
+            if not partial and len(left) >= SIZE.size:
+                end = SIZE.size + self._size(left)
+                if len(left) >= end:
+                    frames.append(left[SIZE.size : end])
+                    left = left[end:]
+                    continue
+            wanted = SIZE.size if len(partial) < SIZE.size else SIZE.size + self._size(partial)
+            taken = left[: wanted - len(partial)]
+            partial += taken
+            left = left[len(taken) :]
+            if len(partial) == wanted and wanted >= SIZE.size + self._size(partial):
+                frames.append(memoryview(partial)[SIZE.size :])
+                self._partial = bytearray()
+        return frames
+
+    def _size(self, data: bytearray | memoryview) -> int:
+        """Read the size at the begin of a frame."""
+        (size,) = SIZE.unpack_from(data)
+        if not 0 <= size <= self._frame_bytes_max:
+            raise WireError(0, f"a frame of {size} bytes, at most {self._frame_bytes_max} are read")
+        return int(size)
+
+
+class Request(NamedTuple):
+    """A request whose header was read and whose body was not."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+    @property
+    def is_unknown_version(self) -> bool:
+        """Say whether it is an ApiVersions request to be answered with error 35 in version 0."""
+        return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
+
+    def message(self) -> Any:
+        """Decode the body."""
+        return codec.decode(api_names()[self.key] + "Request", self.version, self.body)
+
+
+def parse_request(frame: Data, accepted: ApiVersions) -> Request:
+    """Read the header of a request.
+
+    Raises:
+        WireError: the header is damaged, or the version is not accepted; close the connection. Only
+            an ApiVersions request of an unknown version is given back (`is_unknown_version`).
+    """
+    view = memoryview(frame)
+    if len(view) < 4:
+        raise WireError(0, "the bytes end inside the header")
+    key, version = struct.unpack_from(">hh", view)
+    is_known = accepted.accepts(key, version)
+    if not is_known and (key != API_VERSIONS or version in _versions(API_VERSIONS)):
+        raise WireError(0, f"version {version} of the API {key} is not accepted")
+    cursor = Cursor(view)
+    is_flexible = is_known and schema_of(api_names()[key] + "Request").is_flexible(version)
+    header = codec.read("RequestHeader", 2 if is_flexible else 1, cursor)
+    return Request(key, version, header.correlation_id, header.client_id, view[cursor.at :])
+
+
+def encode_request(
+    key: int, version: int, correlation_id: int, client_id: str | None, message: Any
+) -> bytearray:
+    """Give the frame of a request, with its size."""
+    is_flexible = schema_of(api_names()[key] + "Request").is_flexible(version)
+    header = messages.RequestHeader(key, version, correlation_id, client_id)
+    out = bytearray(SIZE.size)
+    codec.write(out, header, 2 if is_flexible else 1)
+    codec.write(out, message, version)
+    SIZE.pack_into(out, 0, len(out) - SIZE.size)
+    return out
+
+
+def encode_response(key: int, version: int, correlation_id: int, message: Any) -> bytearray:
+    """Give the frame of a response, with its size."""
+    out = bytearray(SIZE.size)
+    out += response_header(key, version, correlation_id)
+    codec.write(out, message, version)
+    SIZE.pack_into(out, 0, len(out) - SIZE.size)
+    return out
+
+
+def response_header(key: int, version: int, correlation_id: int) -> bytes:
+    """Give the header of a response."""
+    return SIZE.pack(correlation_id) + b"\0" * _response_header_version(key, version)
+
+
+def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
+    """Read a response: its correlation id and its message."""
+    cursor = Cursor(memoryview(frame))
+    header = codec.read("ResponseHeader", _response_header_version(key, version), cursor)
+    message = codec.read(api_names()[key] + "Response", version, cursor)
+    cursor.finish()
+    return header.correlation_id, message
+
+
+def _response_header_version(key: int, version: int) -> int:
+    """Give 1 for a flexible response, but 0 for ApiVersions, whose header every client can read."""
+    if key == API_VERSIONS:
+        return 0
+    return int(schema_of(api_names()[key] + "Response").is_flexible(version))
+
+
+def _versions(key: int) -> range:
+    """Give the versions of an API that have a schema."""
+    first, end = schema_of(api_names()[key] + "Request").versions
+    return range(first, end)

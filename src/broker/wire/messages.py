@@ -1,0 +1,70 @@
+"""Give the class of each message: `from broker.wire.messages import MetadataResponse`.
+
+A message is a named tuple of all fields that any version of it has, in snake_case; its structs are
+attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. A field that is not
+given, or that the version of a request does not have, has the default of the schema. A field that a
+version does not have is not written, so that one answer serves every version (ADR 19).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import namedtuple
+from typing import Any
+
+from broker.wire import schemas
+
+_namedtuple: Any = namedtuple  # a type checker cannot know fields that are read from a file
+INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
+EMPTY: dict[str, Any] = {
+    "string": "", "bytes": b"", "records": None, "uuid": bytes(16), "bool": False, "float64": 0.0,
+    **dict.fromkeys(INTEGERS, 0),
+}  # fmt: skip
+
+
+def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
+    """Give the value that a field has if nothing is said about it."""
+    default = field.default
+    if default == "null":
+        return None
+    if field.is_array:
+        return ()
+    if field.type not in EMPTY:
+        return classes[field.type]()
+    if default is None:
+        return EMPTY[field.type]
+    if field.type in INTEGERS:
+        return int(str(default), 0)
+    return str(default).lower() == "true" if field.type == "bool" else default
+
+
+@functools.cache
+def classes_of(name: str) -> dict[str, Any]:
+    """Give the class of a message and those of its structs, by their names in the schema."""
+    found: dict[str, Any] = {}
+    waiting = dict(schemas.schema_of(name).structs)
+    while waiting:
+        for struct, fields in list(waiting.items()):
+            if any(not field.is_array and field.type in waiting for field in fields):
+                continue  # its defaults have an instance of a struct that is still to be made
+            kind = _namedtuple(
+                struct,
+                [field.name for field in fields],
+                defaults=[default_of(field, found) for field in fields],
+                module=__name__,
+            )
+            kind.__doc__ = f"{struct} of {name}, of any version." if struct != name else f"{name}."
+            found[struct] = kind
+            del waiting[struct]
+    for struct, kind in found.items():
+        if struct != name:
+            setattr(found[name], struct, kind)
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    """Make the class of a message when it is first asked for."""
+    try:
+        return classes_of(name)[name]
+    except KeyError:
+        raise AttributeError(f"no message is named {name!r}") from None

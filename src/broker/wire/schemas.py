@@ -1,0 +1,131 @@
+"""Read the schemas of Kafka's messages: which field exists in which version, and of what type.
+
+`schemas.json` is made by scripts/wire_schemas.py from the jars of kafka-clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pkgutil
+import re
+from typing import Any, NamedTuple
+
+LAST = 1 << 15  # one above the greatest int16: what `3+` ends at
+
+
+class Versions(NamedTuple):
+    """A range of versions, half-open."""
+
+    first: int
+    end: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version < self.end
+
+
+NONE = Versions(0, 0)
+
+
+def versions_of(text: str) -> Versions:
+    """Read a range as the schemas write it: `none`, `4`, `4+` or `4-7`."""
+    if text == "none":
+        return NONE
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), LAST)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first) + 1)
+
+
+class Field(NamedTuple):
+    """One field of a message or of a struct inside it."""
+
+    name: str  # in snake_case
+    json_name: str  # as Kafka writes it in JSON
+    type: str  # of an element, if it is an array
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    flexible: Versions | None  # None: as its message
+    tagged: Versions
+    tag: int
+    default: Any  # as in the schema; None if it names none
+
+
+class Schema(NamedTuple):
+    """A request, a response, a header, or data inside one: its fields, and those of its structs."""
+
+    name: str
+    key: int | None
+    versions: Versions
+    flexible: Versions
+    structs: dict[str, tuple[Field, ...]]  # the message itself has its own name
+
+    def is_flexible(self, version: int) -> bool:
+        """Say whether a version has compact lengths and tagged fields."""
+        return version in self.flexible
+
+
+def _fields(rows: list[dict[str, Any]], structs: dict[str, tuple[Field, ...]]) -> tuple[Field, ...]:
+    """Read the fields of a struct, and add the structs inside it to `structs`."""
+    fields = []
+    for row in rows:
+        kind = row["type"].removeprefix("[]")
+        if "fields" in row:
+            structs[kind] = _fields(row["fields"], structs)
+        flexible = row.get("flexibleVersions")
+        fields.append(
+            Field(
+                re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", row["name"]).lower(),
+                row["name"][0].lower() + row["name"][1:],
+                kind,
+                row["type"].startswith("[]"),
+                versions_of(row["versions"]),
+                versions_of(row.get("nullableVersions", "none")),
+                None if flexible is None else versions_of(flexible),
+                versions_of(row.get("taggedVersions", "none")),
+                row.get("tag", -1),
+                row.get("default"),
+            )
+        )
+    return tuple(fields)
+
+
+@functools.cache
+def _rows() -> dict[str, dict[str, Any]]:
+    """Read the file; its messages by name."""
+    data = pkgutil.get_data(__package__, "schemas.json")
+    assert data is not None
+    return {row["name"]: row for row in json.loads(data)["messages"]}
+
+
+@functools.cache
+def schema_of(name: str) -> Schema:
+    """Give the schema of a message; a KeyError if there is none of this name."""
+    row = _rows()[name]
+    structs = {
+        struct["name"]: _fields(struct["fields"], {}) for struct in row.get("commonStructs", ())
+    }
+    structs[name] = _fields(row["fields"], structs)
+    return Schema(
+        name,
+        row.get("apiKey"),
+        versions_of(row["validVersions"]),
+        versions_of(row["flexibleVersions"]),
+        structs,
+    )
+
+
+@functools.cache
+def api_names() -> dict[int, str]:
+    """Give the name of each API by its key, such as `Metadata` for 3."""
+    return {
+        row["apiKey"]: name.removesuffix("Request")
+        for name, row in _rows().items()
+        if row["type"] == "request"
+    }
+
+
+def names() -> list[str]:
+    """List the names of all messages."""
+    return sorted(_rows())

@@ -1,0 +1,70 @@
+"""Say which versions of which APIs this broker announces and which it accepts, by milestone.
+
+An API is announced when its milestone is done: clients refuse to start, or hang, if a broker lacks
+what it announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PRODUCE = 0
+FETCH = 1
+API_VERSIONS = 18
+
+
+class ApiRange(NamedTuple):
+    """The versions of one API: a response of ApiVersions has one such entry each."""
+
+    key: int
+    first: int
+    last: int
+
+
+# As Kafka 4.1 announces them, without what is unstable there (OffsetCommit and OffsetFetch 10,
+# InitProducerId 6). Keys 4 to 7 are those of Kafka 3.9, between brokers only.
+MILESTONES: dict[str, tuple[ApiRange, ...]] = {
+    name: tuple(ApiRange(*row) for row in rows)
+    for name, rows in {
+        "base": (
+            (0, 0, 13), (1, 4, 18), (2, 1, 10), (3, 0, 13), (18, 0, 4), (19, 2, 7), (20, 1, 6),
+            (22, 0, 5), (23, 2, 4), (32, 1, 4), (60, 0, 2), (75, 0, 0),
+        ),
+        "groups": (
+            (8, 2, 9), (9, 1, 9), (10, 0, 6), (11, 0, 9), (12, 0, 4), (13, 0, 5), (14, 0, 5),
+            (15, 0, 6), (16, 0, 5), (42, 0, 2), (47, 0, 0), (68, 0, 1), (69, 0, 1),
+        ),
+        "transactions": (
+            (24, 0, 5), (25, 0, 4), (26, 0, 5), (27, 1, 1), (28, 0, 5), (61, 0, 0), (65, 0, 0),
+            (66, 0, 2),
+        ),
+        "admin": (
+            (21, 0, 2), (33, 0, 2), (34, 1, 2), (35, 1, 4), (37, 0, 3), (43, 0, 2), (44, 0, 1),
+            (45, 0, 1), (46, 0, 0), (48, 0, 1), (49, 0, 1), (55, 0, 2), (57, 0, 2), (74, 0, 1),
+        ),
+        "security": (
+            (17, 0, 1), (29, 1, 3), (30, 1, 3), (31, 1, 3), (36, 0, 2), (50, 0, 0), (51, 0, 0),
+        ),
+        "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),
+    }.items()
+}  # fmt: skip
+# librdkafka compresses only if Produce is announced from 0 (KAFKA-18659), but 3 is the first
+# version with record batches.
+ACCEPTED_FROM = {PRODUCE: 3}
+
+
+class ApiVersions:
+    """The APIs of one listener: `announced` goes into a response, `accepts` judges a request."""
+
+    def __init__(self, milestones: Iterable[str]) -> None:
+        rows = [row for milestone in milestones for row in MILESTONES[milestone]]
+        self.announced = tuple(sorted(rows))
+        self._accepted = {
+            row.key: range(max(row.first, ACCEPTED_FROM.get(row.key, 0)), row.last + 1)
+            for row in rows
+        }
+
+    def accepts(self, key: int, version: int) -> bool:
+        """Say whether a request may be decoded; any other ends its connection, but ApiVersions."""
+        return version in self._accepted.get(key, ())
