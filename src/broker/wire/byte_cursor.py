@@ -108,7 +108,7 @@ class Cursor:
             self.at += size
 
     def reserve(self, count: int, size_bytes_min: int, object_bytes: int) -> None:
-        """Check that an array of so many elements can be in what is left, and within the budget."""
+        """Check that what is left can hold an array of this length, and the budget its objects."""
         left = self.end - self.at
         if count * size_bytes_min > left:
             self.refuse(f"{count} elements are declared, but {left} bytes are left")

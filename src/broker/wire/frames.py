@@ -1,6 +1,6 @@
 """Cut a stream of bytes into frames, and put the headers of requests and responses around bodies.
 
-frame            int32 size, then so many bytes
+frame            int32 size, then as many bytes
 request header   int16 key, int16 version, int32 correlation id, int16 string client id;
                  a flexible version: tagged fields
 response header  int32 correlation id; a flexible version, but of ApiVersions: tagged fields

@@ -3,7 +3,7 @@
 A message is a named tuple of all fields that any version of it has, in snake_case; its structs are
 attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. A field that is not
 given, or that the version of a request does not have, has the default of the schema. A field that a
-version does not have is not written, so that one answer serves every version (ADR 19).
+version does not have is not written, so that one answer serves every version (ADR 21).
 """
 
 from __future__ import annotations
