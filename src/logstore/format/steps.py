@@ -19,7 +19,7 @@ from logstore.format.columnar.columns import Buffer
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-STEP_CELLS = 512  # so many slices of bytes take about 0.1 ms
+STEP_CELLS = 512  # this number of slices of bytes takes about 0.1 ms
 
 
 def run(steps: Steps[T]) -> T:

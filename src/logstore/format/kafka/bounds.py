@@ -23,7 +23,7 @@ STRETCHES_MAX = 8  # after this many tries that find too few records, step throu
 STRETCH_RECORDS_MIN = 4
 # One step over all batches costs as much as stepping over this many single records.
 STEP_RECORDS = 48
-STEP_RECORDS_MAX = 1024  # stepping over so many single records takes 0.1 ms
+STEP_RECORDS_MAX = 1024  # a step over this number of single records takes 0.1 ms
 
 Octets = NDArray[np.uint8]
 

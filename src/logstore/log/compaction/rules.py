@@ -1,4 +1,4 @@
-"""Decide which records of a compacted log stay (docs/adr/0019).
+"""Decide which records of a compacted log stay (docs/adr/0023).
 
 Of the records before the end of the range that was noted:
 
