@@ -15,7 +15,8 @@ import pytest
 
 from logstore import LogStore, TopicPartition
 from logstore.disk import bulk, files
-from logstore.log.metadata import DELETED_BY_USER, DELETION, PartitionMetadata
+from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.recovery.report import DamageName
 from logstore.store.kafka.adoption import Adopted, adopt
 from logstore.store.kafka.broker_listing import parse_replica
 from logstore.store.kafka.export import export
@@ -325,3 +326,23 @@ def test_committed_reads_go_across_adopted_and_columnar_segments(tmp_path: Path)
         assert epochs == sorted(epochs) and epochs[-1] == 3
         assert [record.value for batch in batches for record in batch][-1] == b"in rows"
         assert store[key].verify() == []
+
+
+def test_regression_a_compacted_log_is_readable_without_its_metadata(tmp_path: Path) -> None:
+    """The file alone said that offsets may be missing; without it, sound records were damage."""
+    key = TopicPartition("compacted", 0)
+    found = adopted(tmp_path, key)
+    stores = [tmp_path / "ours1", tmp_path / "ours2"]
+    with LogStore.open(stores) as store:
+        records, directory = list(store[key]), Path(store[key].directory)
+    assert len(records) < records[-1].offset - records[0].offset + 1, found
+    (directory / "partition.metadata").unlink()
+    with LogStore.open(stores, read_only=True) as view:
+        assert list(view[key]) == records
+    for _ in range(2):
+        with LogStore.open(stores) as store:
+            assert list(store[key]) == records
+            (problem,) = store[key].verify()
+            assert problem.name is DamageName.LOST_CONFIGURATION
+    metadata = PartitionMetadata.read(str(directory))
+    assert metadata is not None and metadata.extra[SPARSE_OFFSETS] is True

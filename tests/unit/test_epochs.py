@@ -38,7 +38,7 @@ def test_both_ends_of_the_log_move() -> None:
 def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     """A missing or damaged one is none: it is made anew from the batches."""
     assert LeaderEpochs.read_or_reason(str(tmp_path)) == (None, "")
-    of_log = OfLog("orders", 3, bytes(range(16)), 7)
+    of_log = OfLog("orders", 3, bytes(range(16)), 7, is_sparse=True)
     LeaderEpochs(str(tmp_path), [(1, 0), (3, 2**40)]).write(of_log)
     found = LeaderEpochs.read(str(tmp_path))
     assert found is not None and found.entries == [(1, 0), (3, 2**40)]

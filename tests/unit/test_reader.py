@@ -18,6 +18,7 @@ from logstore import (
     LogStore,
     OffsetOutOfRangeError,
 )
+from logstore.log.read import records
 from support.places import fast_directory
 
 SMALL = LogConfig(segment_bytes=1024, index_interval_bytes=256)
@@ -310,3 +311,22 @@ def test_every_way_of_reading_gives_what_a_list_gives(
                 assert [record.value for record in log.read(first)][: last - first] == wanted
                 columns = log.read_batches(first, end_offset=last)
                 assert [value for batch in columns for value in batch.values] == wanted
+
+
+def test_regression_a_log_is_walked_backwards(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own way took indices for offsets: after retention it left out the newest records."""
+    monkeypatch.setattr(records, "BACKWARDS_OFFSETS", 7)
+    assert list(reversed(log)) == list(log)[::-1]
+    log.delete_records_before(5)
+    assert [r.offset for r in reversed(log)] == list(range(59, 4, -1))
+    walk = reversed(log)
+    log.append(b"later")
+    assert next(walk).offset == 59
+    log.delete_records_before(56)
+    with pytest.raises(OffsetOutOfRangeError):
+        list(walk)
+    log.delete_records_before(log.log_end_offset)
+    assert list(reversed(log)) == []
+    log.close()
+    with pytest.raises(LogClosedError):
+        reversed(log)

@@ -27,12 +27,14 @@ class OfLog(NamedTuple):
 
     Attributes:
         log_start_offset: None if no second file records it.
+        is_sparse: offsets may be missing in its segments; `partition.metadata` says so, too.
     """
 
     topic: str
     partition: int
     topic_id: bytes
     log_start_offset: int | None
+    is_sparse: bool = False
 
 
 class LeaderEpochs:
@@ -109,6 +111,7 @@ class LeaderEpochs:
             "topic_id": of_log.topic_id.hex(),
             "log_start_offset": of_log.log_start_offset,
             "epochs": [list(entry) for entry in self.entries],
+            "sparse_offsets": of_log.is_sparse,
         }
         checkpoint.write_document(self._path, document, guard)
         self.of_log = of_log
@@ -162,4 +165,5 @@ def _of_log(document: dict[str, Any]) -> OfLog | None:
     start = document["log_start_offset"]
     if start is not None:
         fields.number(start, "log_start_offset", fields.OFFSET_MAX)
-    return OfLog(*key, fields.id_bytes(document["topic_id"], "topic_id"), start)
+    is_sparse = fields.flag(document.get("sparse_offsets", False), "sparse_offsets")
+    return OfLog(*key, fields.id_bytes(document["topic_id"], "topic_id"), start, is_sparse)

@@ -15,7 +15,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch, new_tuple
-from logstore.log.read.records import batches_of, record_from_disk, record_in
+from logstore.log.read.records import batches_of, newest_first, record_from_disk, record_in
 from logstore.log.read.slice import LogSlice, bounds_of
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import INDEX, Block
@@ -277,6 +277,14 @@ class ReadableLog:
         """
         batches_now = batches_of(self._state, None, None)  # its range is fixed at the call
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
+
+    def __reversed__(self) -> Iterator[Record]:
+        """Iterate from the last record at the call back to `log_start_offset`.
+
+        If retention deletes records meanwhile that are still to come, OffsetOutOfRangeError is
+        raised.
+        """
+        return newest_first(self._state)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Give all records as an Arrow stream, as `log[:]` does (extra `arrow`)."""

@@ -16,7 +16,7 @@ from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINT
 from logstore.errors import CorruptCheckpointError, ReplicaOfflineError
 from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
 from logstore.log.epochs import LeaderEpochs
-from logstore.log.metadata import CONFIG_LOST, FILE_NAME, PartitionMetadata
+from logstore.log.metadata import CONFIG_LOST, FILE_NAME, SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.recovery.log_start import (
     LogStart,
     Words,
@@ -130,7 +130,10 @@ def read_small_files(
     to_write = bool(reason or start.doubt or metadata is None)
     if metadata is None:
         topic_id = topic_id or new_topic_id()
-        metadata = PartitionMetadata(topic, partition, topic_id, extra={CONFIG_LOST: True})
+        extra = {CONFIG_LOST: True}
+        if epochs is not None and of_log is not None and of_log.is_sparse:
+            extra[SPARSE_OFFSETS] = True
+        metadata = PartitionMetadata(topic, partition, topic_id, extra=extra)
     metadata = metadata._replace(log_start_offset=start.offset)
     return SmallFiles(metadata, start, words, epochs, recovery_point, to_write, warnings)
 

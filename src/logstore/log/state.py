@@ -30,7 +30,7 @@ from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import OfLog
 from logstore.log.latency import Timing
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.replica import Replica, view_of
 from logstore.log.replication import Replication
 from logstore.log.segments.cache import Handle
@@ -280,7 +280,9 @@ class LogState(Replica):
 
     def of_log(self, log_start_offset: int | None) -> OfLog:
         """Name the log that a file of leader epochs belongs to."""
-        return OfLog(self.topic, self.partition, self.metadata.topic_id, log_start_offset)
+        metadata = self.metadata
+        is_sparse = bool(metadata.extra.get(SPARSE_OFFSETS))
+        return OfLog(self.topic, self.partition, metadata.topic_id, log_start_offset, is_sparse)
 
     # --- subscribers -----------------------------------------------------------------------------
 

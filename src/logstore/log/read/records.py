@@ -16,6 +16,8 @@ from logstore.log.read.cursor import batches, corrupt, load_block
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import Block, Segment
 
+BACKWARDS_OFFSETS = 1024  # decoded at once by a walk backwards
+
 
 def record_in(state: Replica, block: Block, offset: int) -> Record:
     """Give the record at an offset of a decoded block."""
@@ -82,6 +84,23 @@ def batches_of(
     end = state.log_end_offset if end_offset is None else whole(end_offset, "end_offset", 0)
     state.check_readable(start, max(start, end) if end_offset is not None else start)
     return _walk(state, start, end, window_bytes, zero_copy)
+
+
+def newest_first(state: Replica) -> Iterator[Record]:
+    """Yield all records from the last one on backwards; the range is fixed at the call."""
+    state.check()
+    state.refresh()
+    return _backwards(state, state.log_start_offset, state.log_end_offset)
+
+
+def _backwards(state: Replica, start: int, end: int) -> Iterator[Record]:
+    while end > start:
+        first = max(start, end - BACKWARDS_OFFSETS)
+        records: list[Record] = []
+        for batch in batches_of(state, first, end):
+            records += batch.records(state.topic, state.partition)
+        yield from reversed(records)
+        end = first
 
 
 def _walk(
