@@ -130,9 +130,8 @@ def read_small_files(
     to_write = bool(reason or start.doubt or metadata is None)
     if metadata is None:
         topic_id = topic_id or new_topic_id()
-        extra = {CONFIG_LOST: True}
-        if epochs is not None and of_log is not None and of_log.is_sparse:
-            extra[SPARSE_OFFSETS] = True
+        is_sparse = epochs is not None and of_log is not None and of_log.is_sparse
+        extra = {CONFIG_LOST: True} | ({SPARSE_OFFSETS: True} if is_sparse else {})
         metadata = PartitionMetadata(topic, partition, topic_id, extra=extra)
     metadata = metadata._replace(log_start_offset=start.offset)
     return SmallFiles(metadata, start, words, epochs, recovery_point, to_write, warnings)
