@@ -27,6 +27,7 @@ LAZY_MODULES = {
 
 OBJECTS = {
     "Clock",
+    "Facts",
     "Log",
     "LogConfig",
     "LogEvent",
@@ -52,6 +53,7 @@ STORE_METHODS = {
     "delete": "topic partition",
     "set_config": "topic partition changes",
     "describe_dirs": "log_dirs topics",
+    "facts": "log_dir",
     "verify": "topic partition",
     "repair": "topic partition",
     "metrics": "",

@@ -49,6 +49,7 @@ from logstore.errors import (
 from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
+    from logstore.disk.documents.facts import Facts
     from logstore.format.batch import Record, RecordBatch
     from logstore.log.environment import Clock
     from logstore.log.log import Log
@@ -66,6 +67,7 @@ __all__ = [
     "CorruptRecordBatchError",
     "CorruptionError",
     "DuplicateLogError",
+    "Facts",
     "InvalidTransactionStateError",
     "Log",
     "LogClosedError",
@@ -102,6 +104,7 @@ __all__ = [
 
 _ROOMS = {
     "Clock": "logstore.log.environment",
+    "Facts": "logstore.disk.documents.facts",
     "Log": "logstore.log.log",
     "LogEvent": "logstore.log.subscription",
     "LogStore": "logstore.store.store",

@@ -49,6 +49,12 @@ def base() -> Iterator[Path]:
         yield path
 
 
+def test_regression_a_reopened_log_goes_on_with_its_leader_epoch(base: Path) -> None:
+    """All records of epoch 2 were deleted; after a start the next record got epoch 0."""
+    ops, _ = record(base / "history", 155, STEPS)
+    HistoryExplorer(base, 155).explore(ops, CUTS_EACH // 3)
+
+
 @pytest.mark.timeout(120 + CUTS)
 def test_a_power_cut_in_any_history_leaves_a_prefix(base: Path) -> None:
     """Nothing durable is lost, nothing deleted is back, every log is a prefix."""

@@ -17,7 +17,7 @@ from logstore.disk.documents.catalog_file import CATALOG_NAME, decode_catalog
 from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from logstore.disk.documents.settings import DirSettings, read_settings
 from logstore.format import producer_file
-from logstore.log.epochs import LeaderEpochs
+from logstore.log.epochs import LeaderEpochs, OfLog
 from logstore.log.producers.producer_state import Producers
 from support.moves import directory_id_of
 from support.places import environment
@@ -117,7 +117,7 @@ def test_v1_named_is_read(tmp_path: Path, read_only: bool) -> None:
         for number, place in enumerate((root / "a", root / "b")):
             directory, topic_id = place / f"orders-{number}", store.log("orders", number).topic_id
             epochs = LeaderEpochs.read(str(directory))
-            assert epochs is not None and epochs.of_log == ("orders", number, topic_id, 30)
+            assert epochs is not None and epochs.of_log == OfLog("orders", number, topic_id, 30)
             for kind in (RECOVERY_POINTS, LOG_START_OFFSETS):
                 found = read_offsets(str(place / kind), kind, directory_id_of(place))
                 assert found is not None

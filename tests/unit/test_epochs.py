@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from logstore import LogConfig, LogStore
 from logstore.log.epochs import FILE_NAME, LeaderEpochs, OfLog
 
 
@@ -47,3 +50,27 @@ def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     found, reason = LeaderEpochs.read_or_reason(str(tmp_path))
     assert found is None and "checksum" in reason
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_the_leader_epoch_outlives_the_records_that_carried_it(
+    tmp_path: Path, is_rolled: bool
+) -> None:
+    """All records were deleted, and the log was opened again."""
+    config = LogConfig(segment_bytes=256 if is_rolled else 4096)
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=config)
+        log.append(b"0")
+        log.leader_epoch = 2
+        for number in range(1, 6):
+            log.append(b"%d" % number * 150, durable=True)
+        log.delete_records_before(6)
+        log.apply_retention()
+    for expected in (6, 7):
+        with LogStore.open(tmp_path) as store:
+            log = store["orders", 0]
+            assert log.leader_epoch == 2
+            assert log.append(b"later", durable=True) == expected
+            assert not log.verify() and not store.recovery_report.warnings
+            epochs = {b.header.leader_epoch for b in log.read_batches()}
+            assert epochs == {2}

@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore import LogDirOfflineError, LogStoreError, ReadOnlyStoreError
+from logstore import (
+    LogClosedError,
+    LogDirError,
+    LogDirOfflineError,
+    LogStore,
+    LogStoreError,
+    ReadOnlyStoreError,
+)
 from logstore.disk import files
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.facts import FACTS_BYTES_MAX, FACTS_NAME, Facts, Noted, from_document
@@ -205,6 +212,32 @@ def test_changes_of_many_threads_exclude_one_another(log_dir: LogDir) -> None:
         thread.join()
     assert not errors and facts.generation == 20
     assert dict(facts) == {f"x{number}": 4 for number in range(4)}
+
+
+def test_a_store_keeps_facts_in_each_of_its_log_dirs(tmp_path: Path) -> None:
+    """Any path finds them, they survive a return of the log dir, and a reader sees them."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with LogStore.open(dirs, admin_socket=False) as store:
+        facts = store.facts(dirs[0])
+        facts["boot_id"] = "x"
+        assert not store.facts(dirs[1]) and store.facts(f"{dirs[0]}/")["boot_id"] == "x"
+        with LogStore.open(dirs, read_only=True) as view:
+            assert dict(view.facts(dirs[0])) == {"boot_id": "x"}
+            with pytest.raises(ReadOnlyStoreError):
+                view.facts(dirs[0])["boot_id"] = "y"
+        store.take_offline(dirs[0])
+        with pytest.raises(LogDirOfflineError):
+            facts["boot_id"] = "y"
+        store.reopen_dir(dirs[0])
+        facts["boot_id"] = "z"
+        assert facts.generation == 2
+        with pytest.raises(LogDirError):
+            store.facts(tmp_path / "c")
+    with pytest.raises(LogClosedError):
+        dict(facts)
+    with LogStore.open(dirs, admin_socket=False) as store:
+        assert dict(store.facts(dirs[0])) == {"boot_id": "z"}
+        assert not store.recovery_report.warnings
 
 
 def test_the_document_describes_the_file(log_dir: LogDir) -> None:

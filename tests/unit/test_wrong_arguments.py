@@ -134,6 +134,7 @@ CALLS = [
     Call("store", "reopen_dir", {"path": "x"}, {"path": PATH, "format_new": FLAG}),
     Call("store", "take_offline", {}, {"path": PATH}),
     Call("store", "cordon", {}, {"path": PATH}),
+    Call("store", "facts", {}, {"log_dir": PATH}),
     Call("store", "uncordon", {}, {"path": PATH}),
     Call("store", "prefer_dir", {"topic": "t", "partition": 0, "path": "x"}, {
         "topic": "text", "partition": "number", "path": f"none {PATH}",

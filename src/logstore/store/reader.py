@@ -15,6 +15,7 @@ from logstore.store.partitions import Partitions, Progress
 from logstore.store.state import CLOSED, StoreState
 
 if TYPE_CHECKING:
+    from logstore.disk.documents.facts import Facts
     from logstore.store.describe import DescribeDirsResponse, StoreMetrics
     from logstore.store.dirs.dropped_store import Dropping
     from logstore.store.recovery_report import VerifyReport
@@ -101,6 +102,23 @@ class StoreReader:
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""
         return self._partitions.metrics()
+
+    def facts(self, log_dir: StrPath) -> Facts:
+        """Give the small facts that programs above the store keep in a log dir, durably.
+
+        The mapping stays usable when the log dir goes offline and returns.
+
+        Raises:
+            LogDirError: it is no log dir of this store.
+        """
+        from logstore.disk.documents.facts import DirFacts, Facts
+
+        def current() -> DirFacts:
+            self._state.check()
+            return self._state.dir_named(log_dir).facts
+
+        current()
+        return Facts(lambda: current().read(), lambda change: current().replace(change))
 
     # --- verification -----------------------------------------------------------------------------
 

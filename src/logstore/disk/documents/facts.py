@@ -223,7 +223,13 @@ class DirFacts:
             raise ReadOnlyStoreError(path=home.path)
         with self._changing:
             noted = change(self.read())
-            home.change_file(FACTS_NAME, partial(write_facts, home.path, home.directory_id, noted))
+            before, self._noted = self._noted, None  # after an interrupt the file is read again
+            write = partial(write_facts, home.path, home.directory_id, noted)
+            try:
+                home.change_file(FACTS_NAME, write)
+            except LogStoreError:
+                self._noted = before
+                raise
             self._noted = noted
 
 

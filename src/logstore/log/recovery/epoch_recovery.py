@@ -33,11 +33,12 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     Raises:
         OSError: the disk failed.
     """
-    doubt, segments, epochs = "", recovered.segments, found
+    doubt, segments, epochs, given = "", recovered.segments, found, -1
     if epochs is not None:
         end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
             doubt = f"it names an epoch that begins after the log end offset {end}"
+        given = max((epoch for epoch, start in epochs.entries if start <= end), default=-1)
         epochs.truncate_to(end)
         for epoch, start_offset in recovered.epochs:
             if start_offset >= 0 and epoch >= 0:
@@ -60,7 +61,9 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     # A file of an earlier version does not say of which log it is: the next flush writes it.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
-    state.replication.leader_epoch = max(epochs.latest, 0)
+    # Records of a later epoch may all be deleted: the next ones must not get an earlier one.
+    stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
+    state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
 
 
