@@ -25,7 +25,14 @@ from logstore import (
 )
 from logstore.disk import files
 from logstore.disk.documents import checkpoint
-from logstore.disk.documents.facts import FACTS_BYTES_MAX, FACTS_NAME, Facts, Noted, from_document
+from logstore.disk.documents.facts import (
+    FACTS_BYTES_MAX,
+    FACTS_NAME,
+    Facts,
+    Noted,
+    facts_of,
+    from_document,
+)
 from logstore.disk.documents.meta_properties import new_id
 from logstore.disk.log_dir import LogDir
 
@@ -48,9 +55,10 @@ def log_dir(tmp_path: Path) -> Iterator[LogDir]:
     found.release()
 
 
-def facts_of(log_dir: LogDir) -> Facts:
+def mapping_of(log_dir: LogDir) -> Facts:
     """Give the facts of a log dir as users get them."""
-    return Facts(log_dir.facts.read, log_dir.facts.replace)
+    facts = facts_of(log_dir)
+    return Facts(facts.read, facts.replace)
 
 
 def after_a_restart(log_dir: LogDir, *, read_only: bool = False) -> LogDir:
@@ -71,14 +79,14 @@ def test_what_was_noted_is_read_back(values: dict[str, Any]) -> None:
 
 def test_facts_are_a_mapping_that_lasts(log_dir: LogDir) -> None:
     """Each change is one generation, whatever it changes, and a restart finds it."""
-    facts = facts_of(log_dir)
+    facts = mapping_of(log_dir)
     assert dict(facts) == {} and facts.generation == 0 and facts.damage == ""
     facts["whole_since"] = 12
     facts.update({"boot_id": "b", "mounts": [1, 2]}, extra=None)
     assert facts.generation == 2 and len(facts) == 3 and "extra" not in facts
     facts["mounts"].append(3)  # of a copy
     del facts["boot_id"]
-    again = facts_of(after_a_restart(log_dir))
+    again = mapping_of(after_a_restart(log_dir))
     assert dict(again) == {"whole_since": 12, "mounts": [1, 2]} == dict(facts)
     assert again.generation == 3 and repr(again) == repr(facts)
     with pytest.raises(KeyError):
@@ -107,7 +115,7 @@ def test_what_is_no_fact_changes_nothing(
     log_dir: LogDir, name: Any, value: Any, error: type[Exception]
 ) -> None:
     """A value that is no JSON, or is too large, is refused before anything is written."""
-    facts = facts_of(log_dir)
+    facts = mapping_of(log_dir)
     facts["kept"] = True
     with pytest.raises(error):
         facts.update({"other": 1, name: value})
@@ -116,7 +124,7 @@ def test_what_is_no_fact_changes_nothing(
         deep = [deep]
     with pytest.raises(ValueError, match="nested"):
         facts["deep"] = deep
-    assert dict(facts) == {"kept": True} == dict(facts_of(after_a_restart(log_dir)))
+    assert dict(facts) == {"kept": True} == dict(mapping_of(after_a_restart(log_dir)))
 
 
 @pytest.mark.parametrize(
@@ -135,23 +143,23 @@ def test_what_is_no_fact_changes_nothing(
 )
 def test_another_file_in_its_place_gives_no_facts(log_dir: LogDir, change: dict[str, Any]) -> None:
     """It says why, and the next change writes the file anew."""
-    facts_of(log_dir)["x"] = 1
+    mapping_of(log_dir)["x"] = 1
     path = os.path.join(log_dir.path, FACTS_NAME)
     document = checkpoint.read_document(path)
     assert document is not None
     checkpoint.write_document(path, {**document, **change})
-    facts = facts_of(after_a_restart(log_dir))
+    facts = mapping_of(after_a_restart(log_dir))
     assert dict(facts) == {} and facts.generation == 0 and facts.damage
     facts["y"] = 2
     assert dict(facts) == {"y": 2} and not facts.damage
-    assert facts_of(after_a_restart(log_dir)).generation == 1
+    assert mapping_of(after_a_restart(log_dir)).generation == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 50, b"{}\n", b"x" * (2 << 20)])
 def test_a_damaged_file_gives_no_facts(log_dir: LogDir, data: bytes) -> None:
     """Its checksum does not hold, or it is too large to be read."""
     Path(log_dir.path, FACTS_NAME).write_bytes(data)
-    facts = facts_of(log_dir)
+    facts = mapping_of(log_dir)
     assert not facts and facts.damage
 
 
@@ -159,7 +167,7 @@ def test_a_change_that_fails_leaves_the_old_facts(
     log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fails as the file is synced: the log dir is offline, and the old facts hold."""
-    facts = facts_of(log_dir)
+    facts = mapping_of(log_dir)
     facts["x"] = 1
 
     def fail(*_: object) -> None:
@@ -172,19 +180,19 @@ def test_a_change_that_fails_leaves_the_old_facts(
     assert facts["x"] == 1  # from memory
     with pytest.raises(LogDirOfflineError):
         facts["x"] = 3
-    assert facts_of(after_a_restart(log_dir))["x"] == 1
+    assert mapping_of(after_a_restart(log_dir))["x"] == 1
 
 
 def test_a_log_dir_that_is_away_gives_no_empty_facts(log_dir: LogDir) -> None:
     """An empty mount point has no file, which says nothing about the disk that was there."""
     log_dir.take_offline("gone")
     with pytest.raises(LogDirOfflineError):
-        dict(facts_of(log_dir))
+        dict(mapping_of(log_dir))
 
 
 def test_a_reader_follows_the_owner_and_changes_nothing(log_dir: LogDir) -> None:
     """A read-only store reads the file each time."""
-    facts, view = facts_of(log_dir), facts_of(after_a_restart(log_dir, read_only=True))
+    facts, view = mapping_of(log_dir), mapping_of(after_a_restart(log_dir, read_only=True))
     for number in range(3):
         facts["x"] = number
         assert view["x"] == number
@@ -195,7 +203,7 @@ def test_a_reader_follows_the_owner_and_changes_nothing(log_dir: LogDir) -> None
 
 def test_changes_of_many_threads_exclude_one_another(log_dir: LogDir) -> None:
     """None is lost, and each is a generation."""
-    facts = facts_of(log_dir)
+    facts = mapping_of(log_dir)
     errors: list[LogStoreError] = []
 
     def change(number: int) -> None:
@@ -242,7 +250,7 @@ def test_a_store_keeps_facts_in_each_of_its_log_dirs(tmp_path: Path) -> None:
 
 def test_the_document_describes_the_file(log_dir: LogDir) -> None:
     """The row of docs/FORMAT.md names each key."""
-    facts_of(log_dir)["x"] = 1
+    mapping_of(log_dir)["x"] = 1
     document = checkpoint.read_document(os.path.join(log_dir.path, FACTS_NAME))
     text = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()
     (row,) = [line for line in text.splitlines() if line.startswith(f"| `{FACTS_NAME}`")]

@@ -22,7 +22,6 @@ from logstore.disk import files
 from logstore.disk.ballast import Ballast
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.dir_lock import DirLock
-from logstore.disk.documents.facts import DirFacts
 from logstore.disk.documents.generations import DirGeneration
 from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, encode_meta
 from logstore.disk.documents.offset_checkpoints import OffsetCheckpoints
@@ -90,7 +89,8 @@ class LogDir(Health):
         self.ballast = Ballast(path, self._noticed_full, self.warnings)
         self.checkpoints = OffsetCheckpoints(path, self.check, self.replacing)
         self.generation = DirGeneration(path, self.check, self.replacing)
-        self.settings, self.facts = DirSettings(), DirFacts(self)
+        self.settings = DirSettings()
+        self.facts: object = None  # see `documents/facts`
         # Probes in a row that returned in time; the keeper counts, the watchdog reads.
         self.good_probes = 0
         # How long the last probes took; the same few calls on every disk, so disks compare by it.

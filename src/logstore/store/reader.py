@@ -111,11 +111,11 @@ class StoreReader:
         Raises:
             LogDirError: it is no log dir of this store.
         """
-        from logstore.disk.documents.facts import DirFacts, Facts
+        from logstore.disk.documents.facts import DirFacts, Facts, facts_of
 
         def current() -> DirFacts:
             self._state.check()
-            return self._state.dir_named(log_dir).facts
+            return facts_of(self._state.dir_named(log_dir))
 
         current()
         return Facts(lambda: current().read(), lambda change: current().replace(change))

@@ -177,6 +177,7 @@ class Home(Protocol):
 
     path: str
     read_only: bool
+    facts: object  # its `DirFacts`, once they are asked for
 
     @property
     def directory_id(self) -> str:
@@ -231,6 +232,18 @@ class DirFacts:
                 self._noted = before
                 raise
             self._noted = noted
+
+
+_making = threading.Lock()
+
+
+def facts_of(home: Home) -> DirFacts:
+    """Give the facts of a log dir; made at the first use, since few programs need them."""
+    with _making:
+        if home.facts is None:
+            home.facts = DirFacts(home)
+        assert isinstance(home.facts, DirFacts)
+        return home.facts
 
 
 def write_facts(
