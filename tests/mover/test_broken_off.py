@@ -72,7 +72,7 @@ def test_regression_a_retry_that_is_refused_has_failed_again(
         move = mover.move("orders", 0, base / "b")
         store.uncordon(base / "b")
         source = store.host.replicas.dir_of(str(base / "a"))
-        with store.host.replicas.reserved(move.key):  # by somebody who hangs in that disk
+        with store.host.replicas.reserved(move.key):  # by a thread that hangs in that disk
             source.change(Event.STUCK, "as a test has it")
             with pytest.raises(LogDirSuspectError):
                 move.retry()

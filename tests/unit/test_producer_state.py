@@ -249,7 +249,7 @@ def test_a_token_of_a_state_that_was_rebuilt_is_worth_nothing() -> None:
         rebuilt.check([header(1, 0, transactional=True)], token)
 
 
-# --- who is forgotten, what is kept ---------------------------------------------------------------
+# --- which producers are forgotten, and which offsets are kept ------------------------------------
 
 
 def test_an_open_transaction_keeps_its_producer() -> None:

@@ -77,7 +77,7 @@ class LogState(Replica):
         flush_at: the offset at which an append flushes. Read without a lock after an append: an
             append that sees the old value leaves the flush to the next one.
         checkpointed_bytes: how much of the active segment its index files describe.
-        replication: leader epochs; it says itself who writes what.
+        replication: leader epochs; its own docstring names the lock of each field.
 
         Written under `flush_lock`:
         recovery_point: below it everything is flushed. It grows, but for a truncation. A reader

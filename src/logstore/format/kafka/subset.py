@@ -23,7 +23,7 @@ from logstore.format.kafka.decode import (
     headers_max,
     read_fields,
 )
-from logstore.format.kafka.encode import Varints, weave
+from logstore.format.kafka.encode import NO_TIMESTAMP, Varints, weave
 from logstore.format.kafka.header import (
     CODEC_MASK,
     CRC_END,
@@ -36,8 +36,6 @@ from logstore.format.kafka.header import (
 from logstore.format.kafka.record_batch import records_of
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
 from logstore.format.steps import STEP_CELLS, Steps, cut
-
-NO_TIMESTAMP = -1
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
