@@ -184,6 +184,48 @@ def test_regression_a_deletion_outlives_the_disk_it_is_on(base: Path, is_replace
     assert not list(root.glob("*/t-0*"))
 
 
+def test_regression_one_of_two_deletions_is_on_a_disk_that_is_given_up(base: Path) -> None:
+    """The copy of the second one was left alone, and came back as all that is left of it."""
+    root = base / "store"
+    root.mkdir()
+    with in_one_thread():  # no keeper removes anything by itself
+        store = open_store(root)
+        store.create("t", 0, config=SMALL, log_dir=root / "c").extend(values_of(20), durable=True)
+        store.delete("t", 0)
+        log = store.create("t", 0, config=SMALL, log_dir=root / "a")
+        log.extend(values_of(20), durable=True)
+        assert ReplicaMover(store).move("t", 0, root / "b").state is MoveState.DONE
+        store.delete("t", 0)
+        abandon(store)
+        store = open_store(root)  # it knows both deletions
+        store.take_offline(root / "b")
+        shutil.rmtree(root / "b")
+        store.remove_dir(root / "b", lost=True)
+        abandon(store)
+    with LogStore.open([root / "a", root / "c"], admin_socket=False) as store:
+        assert store.recovery_report.is_sound, str(store.recovery_report)
+        assert ("t", 0) not in store
+        wait_for_keepers(store)
+        assert not list(root.glob("*/t-0*"))
+
+
+def test_regression_the_space_of_a_deletion_is_free_once_no_dir_is_bad(base: Path) -> None:
+    """What was deleted while a log dir was offline stayed until the next start."""
+    root = base / "store"
+    root.mkdir()
+    store = open_store(root)
+    log = store.create("t", 0, config=SMALL, log_dir=root / "a")
+    log.extend(values_of(20), durable=True)
+    store.take_offline(root / "c")
+    store.delete("t", 0)
+    wait_for_keepers(store)
+    assert list(root.glob("a/t-0*"))
+    store.remove_dir(root / "c", lost=True)
+    wait_for_keepers(store)
+    assert not list(root.glob("a/t-0*"))
+    store.close()
+
+
 def test_regression_a_cancelled_copy_does_not_outlive_the_deletion(base: Path) -> None:
     """The removal of a cancelled move's copy was not synced, and the deletion went before it."""
     root = base / "store"

@@ -129,6 +129,10 @@ class PartitionMetadata(NamedTuple):
         """Tell whether its user deleted the partition."""
         return self.extra.get(DELETION) == DELETED_BY_USER
 
+    def with_deletion(self) -> Self:
+        """Give the metadata of a partition that its user deleted."""
+        return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
+
     def with_move_record(self, record: MoveRecord | None) -> Self:
         """Give the metadata of a `.move` directory; with None, that of any other directory."""
         left_out = {*MoveRecord._fields, MOVE_RATES}

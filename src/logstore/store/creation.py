@@ -29,7 +29,7 @@ from logstore.errors import (
 from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
-from logstore.log.metadata import CONFIG_LOST, DELETED_BY_USER, DELETION, PartitionMetadata
+from logstore.log.metadata import CONFIG_LOST, PartitionMetadata
 from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
 from logstore.store.dirs.old_copies import settle
 from logstore.store.other_copies import Doomed
@@ -300,8 +300,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
     try:
         metadata = PartitionMetadata.read(facts.path)
         assert metadata is not None
-        extra = {**metadata.extra, DELETION: DELETED_BY_USER}
-        metadata._replace(extra=extra).write(facts.path)
+        metadata.with_deletion().write(facts.path)
         facts = make_deleted(log_dir, facts)
         settle(replicas, log_dir, key)
     except OSError as error:
@@ -313,9 +312,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
 
 def _note_deletion(log: Log) -> None:
     """Record in the replica that its user deleted it, before its directory is renamed."""
-    host.change_metadata(
-        log, lambda metadata: {"extra": {**metadata.extra, DELETION: DELETED_BY_USER}}
-    )
+    host.change_metadata(log, lambda metadata: {"extra": metadata.with_deletion().extra})
 
 
 def is_deleted(log: Log) -> bool:

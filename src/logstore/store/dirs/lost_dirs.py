@@ -14,7 +14,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError
 from logstore.names import TopicPartition
 from logstore.store.start.refusals import missing_remedy
-from logstore.store.upkeep.purge import outlive_deletions
+from logstore.store.upkeep.purge import outlive_deletions, purge_recorded
 from logstore.units import format_count
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
         if replicas.dir_holding(key) is log_dir:
             replicas.remove(key)
     state.drop_dir(log_dir)
+    purge_recorded(replicas)
     state.events.removed(log_dir.path)
     return tuple(key for key in held if key not in replicas)
 
@@ -161,6 +162,7 @@ def give_up_missing(
         _ask(replicas, directory_id, directory_id, held)
     path = replicas.last_path_of(directory_id)
     state.membership.forget(directory_id)
+    purge_recorded(replicas)
     state.events.removed(path)
     return tuple(key for key in held if key not in replicas)
 

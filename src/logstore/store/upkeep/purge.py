@@ -13,14 +13,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogStoreError
+from logstore.log.metadata import PartitionMetadata
 from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
+from logstore.store.dirs.parallel import for_each
 from logstore.store.other_copies import Doomed
 from logstore.store.replicas import Replicas
 from logstore.store.start.replica_facts import facts_of_open
 from logstore.store.start.startup_table import ReplicaFacts, is_covered
-
-PURGE_SECONDS_MAX = 5.0
 
 
 class Purger(Protocol):
@@ -28,9 +30,6 @@ class Purger(Protocol):
 
     def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
         """Remove a directory, then call `then`."""
-
-    def wait_idle(self, timeout: float | None = None, /) -> bool:
-        """Wait until everything that was requested is done."""
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
@@ -69,23 +68,58 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """Remove the copies that deletions on a log dir keep dead, because that log dir is given up.
+    """Hand deletions on to the copies that they keep dead, because their log dir is given up.
 
-    A copy on another bad log dir cannot be removed. If that log dir returns, the copy counts as
+    A copy on another bad log dir does not learn of it. If that log dir returns, the copy counts as
     what is left of the partition, and its user decides.
     """
-    asked = set()
-    for path, doomed in list(replicas.copies.deletions.items()):
-        if doomed[-1].log_dir.path != log_dir.path:
+    orphans = []
+    for last, doomed in list(replicas.copies.deletions.items()):
+        rest = [one for one in doomed if one.log_dir.path != log_dir.path]
+        if len(rest) == len(doomed):
             continue
-        for one in doomed[:-1]:
-            keeper = keepers.get(one.log_dir.path)
-            if keeper is not None and not one.log_dir.is_refusing:
-                keeper.purge(one.path)
-                asked.add(keeper)
-        replicas.copies.deletions.pop(path, None)
-    for keeper in asked:
-        keeper.wait_idle(PURGE_SECONDS_MAX)
+        replicas.copies.deletions.pop(last, None)
+        if rest:
+            replicas.copies.deletions[rest[-1].path] = rest
+        orphans += rest
+
+    def hand_on(to: LogDir) -> None:
+        for one in orphans:
+            if one.log_dir is to and not note_deletion(one) and to.path in keepers:
+                keepers[to.path].purge(one.path)
+
+    serving = {one.log_dir for one in orphans if not one.log_dir.is_refusing}
+    for_each([*serving], hand_on, name="logstore-deletions", is_given_up=lambda d: d.is_suspect)
+
+
+def note_deletion(doomed: Doomed) -> bool:
+    """Record in a directory that its user deleted it, durably; returns whether that is on record.
+
+    It is not if the disk fails, or if the directory does not say which replica it is of.
+    """
+    log_dir = doomed.log_dir
+    try:
+        with call(doomed.path, SYNCING):
+            metadata = PartitionMetadata.read(doomed.path)
+            if metadata is None:
+                return False
+            if not metadata.is_deleted_by_user:
+                deleted = metadata.with_deletion()
+                log_dir.ballast.use(partial(deleted.write, doomed.path, log_dir.replacing))
+    except FileNotFoundError:  # its keeper was faster
+        return False
+    except OSError as error:
+        log_dir.failed(error, doomed.path)
+        return False
+    except LogStoreError:
+        return False
+    return True
+
+
+def purge_recorded(replicas: Replicas) -> None:
+    """Request what deletions on record wait for: a log dir that was bad may be so no more."""
+    for doomed in list(replicas.copies.deletions.values()):
+        replicas.purge(doomed)
 
 
 def purge_postponed(replicas: Replicas) -> None:
