@@ -160,10 +160,7 @@ def _go_on(
         if key in store.host.replicas and store.repair(*key).lost and is_ordered:
             raise PowerCutViolation(f"{key}: a repair lost something")
     purge_all(store)
-    with ReplicaMover(store) as mover:
-        for move in mover.moves():
-            if move.state is not MoveState.DONE:
-                raise PowerCutViolation(f"{move}: {move.error}")
+    _end_moves(store)
     for key, known in oracle.partitions.items():
         if key in store.host.replicas:
             check_partition(store, key, known, is_ordered=is_ordered)
@@ -185,6 +182,15 @@ def _go_on(
         if kinds.count("live") != 1 or (len(kinds) > 1 and not left):
             raise PowerCutViolation(f"{key}: its directories are {kinds}")
     return ends
+
+
+def _end_moves(store: LogStore) -> None:
+    for log_dir in store.log_dirs:  # the cut may have come while one was cordoned
+        store.uncordon(log_dir)
+    with ReplicaMover(store) as mover:
+        for move in mover.moves():
+            if move.state is not MoveState.DONE:
+                raise PowerCutViolation(f"{move}: {move.error}")
 
 
 def _check_again(root: Path, names: Sequence[str], ends: dict[Key, int]) -> None:

@@ -149,6 +149,7 @@ def remove(
 def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
     """Take an empty log dir out of the store; meanwhile no replica is placed on it."""
     from logstore.store.dirs.dir_return import refuse_unless_empty
+    from logstore.store.upkeep.purge import purge_superseded_on
 
     if log_dir.is_offline:
         reason = f"{log_dir.offline_reason}; what is on it is unknown: reopen it, or, if it"
@@ -159,6 +160,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
     state.replicas.returning.add(log_dir)
     try:
         if keeper is not None:
+            purge_superseded_on(state.replicas, log_dir)
             keeper.wait_idle(DROP_SECONDS_MAX)
         refuse_unless_empty(state, log_dir)
         state.membership.forget(log_dir.directory_id)

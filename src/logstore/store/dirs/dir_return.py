@@ -205,7 +205,8 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    copies = [facts.dir_name for facts in left if facts.kind == "move" or not facts.topic_id]
+    is_copy = ("move", "delete")  # back with this dir one day, it may be all that is left
+    copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"
         raise LogDirError(path=log_dir.path, reason=reason)

@@ -20,7 +20,7 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
 from logstore.store.dirs.parallel import for_each
 from logstore.store.other_copies import Doomed
-from logstore.store.replicas import Replicas
+from logstore.store.replicas import Replica, Replicas
 from logstore.store.start.replica_facts import facts_of_open
 from logstore.store.start.startup_table import ReplicaFacts, is_covered
 
@@ -142,15 +142,28 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of what the live copies on this log dir cover, after flushing those."""
     for path, old in list(replicas.copies.superseded.items()):
-        key = TopicPartition(old.topic, old.partition)
-        replica = replicas.opened.get(key)
-        if replica is None or replica.log_dir is not log_dir or log_dir.is_refusing:
-            continue
-        if replica.log.recovery_point < old.end_offset <= replica.log.log_end_offset:
-            replica.log.flush()
-        if is_covered(old, facts_of_open(replica)):
-            replicas.purge([Doomed(replicas.dir_of(old.log_dir), path)])
-            replicas.copies.superseded.pop(path, None)
+        replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
+        if replica is not None and replica.log_dir is log_dir:
+            _purge_if_covered(replicas, replica, path, old)
+
+
+def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
+    """Request the removal of the superseded copies on a log dir, wherever what covers them is."""
+    for path, old in list(replicas.copies.superseded.items()):
+        replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
+        if replica is not None and old.log_dir == log_dir.path:
+            with suppress(LogStoreError):  # then the copy is still needed
+                _purge_if_covered(replicas, replica, path, old)
+
+
+def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: ReplicaFacts) -> None:
+    if replica.log_dir.is_refusing:
+        return
+    if replica.log.recovery_point < old.end_offset <= replica.log.log_end_offset:
+        replica.log.flush()
+    if is_covered(old, facts_of_open(replica)):
+        replicas.purge([Doomed(replicas.dir_of(old.log_dir), path)])
+        replicas.copies.superseded.pop(path, None)
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
