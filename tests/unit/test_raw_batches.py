@@ -70,6 +70,16 @@ def test_regression_a_follower_begins_behind_a_gap_after_a_kill(tmp_path: Path) 
         assert [record.value for record in store.log("follower", 0)] == [b"w"] * 2
 
 
+@pytest.mark.timeout(30)
+def test_regression_a_follower_that_begins_late_flushes_at_once(
+    store: LogStore, leader: Log
+) -> None:
+    """The append waited for ever for the flush lock that it held itself."""
+    log = store.create("follower", 0, config=CONFIG.replace(flush_messages=1))
+    assert log.append_as_follower(raw_of(leader, 1)[1]) == range(2, 4)
+    assert log.recovery_point == 4
+
+
 @pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
 def test_a_follower_has_what_its_leader_has(store: LogStore, leader: Log, max_bytes: int) -> None:
     """Offsets, epochs and bytes, however much comes at a time; one batch always does."""

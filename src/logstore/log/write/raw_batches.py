@@ -109,8 +109,12 @@ def append_as_follower(state: LogState, raw: bytes) -> range:
     batches = parse(raw, state.rules.expansion_bytes_max)
     if batches and batches[0][1].base_offset > state.log_end_offset:
         with state.flush_lock, held(state, "flush_lock"):  # the log start and the files may change
-            return _append_verbatim(state, batches, may_begin=True)
-    return _append_verbatim(state, batches, may_begin=False)
+            appended = _append_verbatim(state, batches, may_begin=True)
+    else:
+        appended = _append_verbatim(state, batches, may_begin=False)
+    if appended:
+        appending.after_append(state, appended[-1])  # without the locks: it may flush
+    return appended
 
 
 def _append_verbatim(state: LogState, batches: Found, *, may_begin: bool) -> range:
@@ -147,7 +151,6 @@ def _append_verbatim(state: LogState, batches: Found, *, may_begin: bool) -> ran
             _start_empty_at(state, first)
         batch_group.write(state, [_placed([data], header) for data, header in batches])
         state.replication.leader_epoch = max(epoch, state.replication.leader_epoch)
-    appending.after_append(state, expected - 1)
     return range(first, expected)
 
 
