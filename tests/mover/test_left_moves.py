@@ -199,6 +199,27 @@ def test_a_lost_source_leaves_what_was_cancelled_to_be_read(base: Path) -> None:
         assert len(store.recovery_report.incomplete) == 1
 
 
+def test_regression_a_copy_knows_what_was_deleted_meanwhile(base: Path) -> None:
+    """The copy lacked the segments that the source deleted, and was read as damaged."""
+    with LogStore.open([base / "a", base / "b"]) as store:
+        log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
+        fill(log, 120)
+        with gated(store) as (mover, gate):
+            move = begun(mover, gate, base / "b")
+            start = log.log_end_offset // 2 + 1
+            log.delete_records_before(start)
+            gate.hold(after=18)  # the copy begins again at the segment that holds the start
+            gate.wait_until_held()
+            store.take_offline(base / "a")
+            gate.open()
+            assert move.wait(SECONDS_MAX) is FAILED
+        store.remove_dir(base / "a", lost=True)
+    with LogStore.open([base / "b"]) as store:
+        log = store["orders", 0]
+        assert log.log_start_offset == start < log.log_end_offset
+        assert [record.offset for record in log] == [*range(start, log.log_end_offset)]
+
+
 def test_a_replaced_source_leaves_the_copy_to_be_read(base: Path) -> None:
     """No move of it can be gone on with, and none is told of: it waits for its promotion."""
     with LogStore.open([base / "a", base / "b"]) as store:

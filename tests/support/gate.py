@@ -81,6 +81,7 @@ class Gate:
         """Let so many chunks pass, then none."""
         with self._changed:
             self._allowed = after
+            self._changed.notify_all()
 
     def open(self) -> None:
         """Let everything pass."""

@@ -35,6 +35,7 @@ def copy_all(log: Log, target: Target, ends: Ends, *, is_throttled: bool = True)
 
 def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
     segments = relocation.segments_of(log)
+    target.follow_start(relocation.metadata_of(log))
     target.drop_others(segments)
     missing = 0
     for number, segment in enumerate(segments):

@@ -47,6 +47,7 @@ class Target:
         self.live_path = os.path.join(self.log_dir.path, dir_name(*key))
         self.interval_bytes = interval_bytes
         self.copies: dict[int, SegmentCopy] = {}
+        self._log_start_offset = 0
         self._names_changed = True
 
     # --- beginning --------------------------------------------------------------------------------
@@ -74,9 +75,13 @@ class Target:
             else:
                 bulk.remove_tree(self.path)
                 files.make_dir(self.path)
-            metadata.write(self.path)
+            self._write(metadata)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
+
+    def _write(self, metadata: PartitionMetadata) -> None:
+        metadata.write(self.path)
+        self._log_start_offset = metadata.log_start_offset
 
     def _remove_strangers(self) -> None:
         """Remove copies of this replica that earlier moves could not remove from the disk."""
@@ -133,6 +138,17 @@ class Target:
         return sum(copy.position for copy in list(self.copies.values()))
 
     # --- following the segments of the source -----------------------------------------------------
+
+    def follow_start(self, source: PartitionMetadata) -> None:
+        """Record, durably, that the source's log start rose: all that is before it is deleted.
+
+        If the source is lost, the copy is read from there, and nothing deleted comes back with it.
+        """
+        if source.log_start_offset > self._log_start_offset:
+            try:
+                self._write(self._metadata(source, COPYING, 0))
+            except OSError as error:
+                raise self.log_dir.failed(error, self.path) from error
 
     def drop_others(self, segments: Iterable[Segment]) -> None:
         """Remove the copies of segments that the source no longer has (retention, truncation)."""
