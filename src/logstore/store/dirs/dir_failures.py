@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from logstore.disk.log_dir import LogDir
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from logstore.store.upkeep.keeper import DirKeeper
 
 FailureCallback = Callable[[LogDirOfflineError], object]
+# What is to be done for a log dir, and the name of the thread that does it.
+Work = tuple[str, Callable[[LogDir], None], LogDir]
 
 # How long a close waits for a failure callback that has not returned.
 FAILURE_SECONDS_MAX = 5.0
@@ -44,10 +48,10 @@ class DirFailures:
         self._replicas: Replicas | None = None
         self._handling = threading.Lock()
         # Under the lock: the dirs whose failure is handled, the threads that do that, and the work
-        # for which no thread could be started.
+        # for which there was no thread, or no memory.
         self._handled: set[LogDir] = set()
         self._threads: list[threading.Thread] = []
-        self._put_off: list[tuple[str, Callable[[LogDir], None], LogDir]] = []
+        self._put_off: deque[Work] = deque()
 
     def arm(self, replicas: Replicas) -> None:
         """Handle the failures of log dirs from now on."""
@@ -73,23 +77,38 @@ class DirFailures:
                 return
             assert log_dir.is_offline, log_dir.path
             self._handled.add(log_dir)
-            self._handle("logstore-failure", self.release, log_dir)
+            self._put_off.append(("logstore-failure", self.release, log_dir))
             if self._callback is not None:
-                self._handle("logstore-callback", self._tell, log_dir)
+                self._put_off.append(("logstore-callback", self._tell, log_dir))
+            self._begin()
 
-    def _handle(self, name: str, work: Callable[[LogDir], None], log_dir: LogDir) -> None:
-        """Start a thread that handles a log dir; the lock is held."""
+    def _begin(self) -> None:
+        """Start a thread for each work, as far as that can be had; the lock is held."""
         from logstore.store.upkeep.keeper import warn
 
-        thread = Thread(target=work, args=(log_dir,), name=name, daemon=True)
         self._threads = [other for other in self._threads if other.is_alive()]
+        for _ in range(len(self._put_off)):
+            one = self._put_off.popleft()
+            name, _, log_dir = one
+            try:
+                thread = Thread(target=self._do, args=(one,), name=name, daemon=True)
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                # the failed call reports the disk's error, not this one
+                self._put_off.append(one)
+                with suppress(MemoryError):
+                    warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
+            else:
+                self._threads.append(thread)
+
+    def _do(self, one: Work) -> None:
+        """Do one work; for want of memory it is put off until somebody waits for it."""
+        _, work, log_dir = one
         try:
-            thread.start()
-        except RuntimeError as error:  # the failed call reports the disk's error, not this one
-            self._put_off.append((name, work, log_dir))
-            warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
-        else:
-            self._threads.append(thread)
+            work(log_dir)
+        except MemoryError:
+            with self._handling:
+                self._put_off.append(one)
 
     def _tell(self, log_dir: LogDir) -> None:
         """Call the user's callback; an exception of it is logged."""
@@ -116,9 +135,7 @@ class DirFailures:
         """Wait until all failures are handled, but not for ever: a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
-            put_off, self._put_off = self._put_off, []
-            for one in put_off:
-                self._handle(*one)
+            self._begin()
             threads = list(self._threads)
         for thread in threads:
             if thread is not threading.current_thread():

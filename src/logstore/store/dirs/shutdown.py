@@ -62,10 +62,12 @@ def close_dir(
         raise log_dir.failed(error) from error
     finally:
         farewell.arrive(log_dir)
-        if log_dir.is_refusing:
-            drop_logs(replicas, log_dir)
-        log_dir.release()
-        log_dir.leave()
+        try:
+            if log_dir.is_refusing:
+                drop_logs(replicas, log_dir)
+        finally:
+            log_dir.release()
+            log_dir.leave()
     if failures:
         raise failures[0]
 
@@ -129,8 +131,12 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
 
     The page cache of its files is dropped too: it may hold what a failed flush left there, and the
     next open would read that.
+
+    Raises:
+        MemoryError: some are not released yet; call it again.
     """
     unflushed: list[str] = []
+    shortages: list[MemoryError] = []
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
@@ -138,11 +144,15 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
+        except MemoryError as error:
+            shortages.append(error)
         except Exception:  # noqa: BLE001 - the next one must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
     for path in unflushed:
         with suppress(OSError):
             bulk.forget_clean(path)
+    if shortages:
+        raise shortages[0]
 
 
 def _for_logs(
