@@ -61,7 +61,7 @@ def test_a_shortage_breaks_no_promise() -> None:
 
 def test_a_changed_engine_is_noticed() -> None:
     """Each of some changes, of which two are made in a short run, breaks a promise soon."""
-    count = ("--mutants", "--count", "200") if IS_WHOLE else ("--mutants=2", "--count", "20")
+    count = ("--mutants", "--count", "2000") if IS_WHOLE else ("--mutants=2", "--count", "20")
     print(run("-m", "stress.exhaustion", *count).splitlines()[-1])
 
 
