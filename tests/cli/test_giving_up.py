@@ -78,3 +78,25 @@ def test_a_log_dir_without_replicas_is_given_up_without_a_question(
     result = run("remove-dir", "--lost", orders[1], "--log-dirs", orders[0])
     assert result.exit_code == 0, result.output
     assert run("topics", "--log-dirs", orders[0]).exit_code == 0
+
+
+@pytest.mark.parametrize("is_owned", [True, False], ids=["owner", "no owner"])
+@pytest.mark.parametrize("options", [("--format-new", "--yes"), ()], ids=["format-new", "plain"])
+def test_regression_reopen_makes_no_directory_where_the_disk_is_not_mounted(
+    run: Run, orders: list[str], options: tuple[str, ...], is_owned: bool
+) -> None:
+    """`--format-new` made the directory on the disk below the mount point, and gave replicas up."""
+    with LogStore.open(orders) as store:
+        store.create("audit", 0, log_dir=orders[1]).append(b"x")
+    os.rename(orders[1], orders[1] + ".dead")
+    with owner_of(orders) if is_owned else contextlib.nullcontext():
+        before = contents(orders)
+        refused = run("reopen", orders[1], *options)
+        assert refused.exit_code == 1 and not refused.stdout
+        last = refused.stderr.splitlines()[-1]
+        assert "there is no such directory, most likely because its disk is not mounted" in last
+        assert "mount the disk, or" in last and "make the directory" in last
+        assert not os.path.exists(orders[1]) and contents(orders) == before
+        os.rename(orders[1] + ".dead", orders[1])
+        assert run("reopen" if is_owned else "topics", *(orders[1:] * is_owned)).exit_code == 0
+        assert "audit" in run("topics").stdout

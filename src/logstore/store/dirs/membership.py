@@ -27,6 +27,11 @@ REPLACE_REMEDY = (
     "mount the disk, or, if this empty one replaces it, pass format_new=True "
     "(logstore reopen {path} --format-new)"
 )
+ABSENT_REMEDY = (
+    "there is no such directory, most likely because its disk is not mounted: mount the disk, or, "
+    "if a new disk replaces it, mount that one, make the directory, and reopen it with "
+    "format_new=True (logstore reopen {path} --format-new)"
+)
 
 
 class Admission(NamedTuple):
@@ -67,7 +72,8 @@ class Membership:
 
         Raises:
             LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
-                not formatted, or new although a disk of fstab is not mounted.
+                not formatted, new although a disk of fstab is not mounted, or absent although it is
+                a log dir of the store.
             LogDirOfflineError: it cannot be read.
         """
         configured = resolve(path, self._patience_seconds)
@@ -83,6 +89,9 @@ class Membership:
         if directory_id is not None:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
+        if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
+            # a directory made here would be on the disk below the mount point
+            raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
                 reason = (
