@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,28 @@ def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
 
         patch.setattr(files, name, call)
     return calls
+
+
+def test_regression_a_list_written_as_one_text_makes_no_directory(
+    disks: list[Path], tmp_path: Path
+) -> None:
+    """A store was made in a directory of the name `d1,d2`, or the log dir added to a store."""
+    text = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    several = f"'{tmp_path / 'a'}', '{tmp_path / 'b'}'"
+    calls: list[Callable[[str], object]]
+    calls = [LogStore.open, partial(LogStore.open, read_only=True), LogStore.open_kafka]
+    with LogStore.open(disks) as store:
+        for call in [*calls, store.add_dir]:
+            with pytest.raises(ValueError, match="one text is one path") as caught:
+                call(text)
+            assert several in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == disks
+
+
+def test_a_comma_may_belong_to_the_name_of_a_log_dir(tmp_path: Path) -> None:
+    """If the directory exists, or is an item of a list, the path means what it says."""
+    (tmp_path / "a,b").mkdir()
+    for given in (str(tmp_path / "a,b"), [tmp_path / "c,d"]):
+        with LogStore.open(given) as store:
+            assert len(store.describe_dirs().log_dirs) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a,b", "c,d"]

@@ -59,7 +59,7 @@ class LogStore(StoreReader):
         """Open a store, or make a new one if there is none yet.
 
         Args:
-            log_dirs: one directory per disk; made if the store is new.
+            log_dirs: a path, or a list of paths: one directory per disk; made if the store is new.
             read_only: read a store that another process may own; nothing is locked or written.
             format_new: take unformatted directories into a store that exists.
             admin_socket: serve the command line through a socket.

@@ -76,7 +76,7 @@ class Membership:
                 a log dir of the store.
             LogDirOfflineError: it cannot be read.
         """
-        configured = resolve(path, self._patience_seconds)
+        configured = resolve([path], self._patience_seconds)
         resolved = configured.paths[0]
         for log_dir in self._replicas.log_dirs:
             check_apart(resolved, log_dir.path)

@@ -61,10 +61,10 @@ def resolve(
     Raises:
         LogDirIdentityError: two names lead to one directory, or one lies inside another.
         LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
+        ValueError: nothing is named, or one path looks like a list that is written as one text.
     """
-    if isinstance(log_dirs, str | os.PathLike):
-        log_dirs = [log_dirs]
-    names = [path_of(log_dir, "a log dir") for log_dir in many(log_dirs, "log_dirs", "paths")]
+    listed = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
+    names = [path_of(log_dir, "a log dir") for log_dir in many(listed, "log_dirs", "paths")]
     if not names:
         raise ValueError("log_dirs is empty: a store needs at least one log dir")
     found: dict[str, _Resolved] = {}
@@ -80,6 +80,8 @@ def resolve(
         if not outcome.is_finished:
             reason = f"it hangs: no answer within {patience_seconds or 0:.0f} s"
             found[outcome.item] = _Resolved(os.path.abspath(outcome.item), bad=reason)
+    if listed is not log_dirs:
+        _refuse_list_in_one_text(names[0], found[names[0]])
     bad: dict[str, str] = {}
     given: dict[str, str] = {}
     inodes: dict[tuple[int, int], str] = {}
@@ -97,6 +99,16 @@ def resolve(
         if reason:
             bad[path] = reason
     return Configured(tuple(given), bad)
+
+
+def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
+    """Raise if the only path has a comma and leads to nothing: a new store would be made there."""
+    if "," in name and found.inode is None and not found.bad:
+        several = [part.strip() for part in name.split(",") if part.strip()]
+        raise ValueError(
+            f"there is no directory {name!r}; one text is one path: give several log dirs as a "
+            f"list, {several!r}; if the comma belongs to the name, make the directory first"
+        )
 
 
 def check_apart(path: str, other: str) -> None:
