@@ -101,6 +101,28 @@ def test_regression_a_log_start_that_only_one_file_can_name_deletes_nothing(
         assert hidden or "not believed" in told(store)
 
 
+@pytest.mark.parametrize(
+    ("start", "is_checkpoint_lost", "found"), [(1, False, 1), (1, True, 0), (50, True, 50)]
+)
+def test_an_older_file_of_epochs_brings_back_records_of_one_segment_at_most(
+    tmp_path: Path, start: int, is_checkpoint_lost: bool, found: int
+) -> None:
+    """DURABILITY.md: only if no checkpoint names the newer start and no segment is gone."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=CONFIG)
+        log.leader_epoch = 3
+        fill(log)
+    older = (tmp_path / EPOCHS).read_bytes()
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        store["t", 0].delete_records_before(start)
+    (tmp_path / EPOCHS).write_bytes(older)
+    if is_checkpoint_lost:
+        (tmp_path / STARTS).unlink()
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        assert store["t", 0].log_start_offset == found
+        assert ("does not confirm" in told(store)) is (found != start)
+
+
 def test_regression_metadata_of_an_earlier_topic_is_made_anew(tmp_path: Path) -> None:
     """It was believed, and what it says was deleted went, before the topic ids were compared."""
     base = tmp_path / "s"
