@@ -191,15 +191,15 @@ class Loader:
 
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
         """Open a copy that may lack records, for reading only; raises as `Log.open` does."""
-        from logstore.log.recovery.incomplete import open_incomplete
+        from logstore.log.view import open_view
 
         key, facts = decision.topic_partition, decision.replicas[0]
         opened: list[Log] = []
 
         def open_it(log_dir: LogDir) -> None:
             with call(log_dir.path, SYNCING):
-                name, reason = facts.dir_name, decision.reason
-                opened.append(cast(Log, open_incomplete(log_dir, name, self.environment, reason)))
+                log = open_view(log_dir, facts.dir_name, self.environment, missing=decision.reason)
+                opened.append(cast(Log, log))
 
         (outcome,) = for_each([log_dir], open_it, is_given_up=lambda log_dir: log_dir.is_suspect)
         error = outcome.error

@@ -12,7 +12,7 @@ import logging  # noqa: F401
 
 from logstore.log import view  # noqa: F401
 from logstore.log.read import raw, time_search, transactions  # noqa: F401
-from logstore.log.recovery import incomplete, open_log, repair, verification  # noqa: F401
+from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401
 from logstore.log.write import appender, configuration, group_commit, raw_batches  # noqa: F401
 from logstore.store import creation, describe, recovery_report  # noqa: F401
