@@ -160,7 +160,8 @@ def test_what_may_lack_records_opens_incomplete_and_says_what_is_missing() -> No
     assert (decision.act, decision.replicas[0].kind) == (Act.INCOMPLETE, "move")
     error = decision.error()
     assert isinstance(error, ReplicaIncompleteError)
-    assert "up to 4" in error.reason and "id of /1 had records up to 10" in error.reason
+    assert "ends at offset 4" in error.reason
+    assert "offsets 4 to 10, which its source in log dir id of /1 had, are missing" in error.reason
     assert source.path in error.reason
     (decision,) = decide(
         [superseded(), superseded(log_dir="/3", end_offset=12)], is_a_dir_bad=False

@@ -83,6 +83,22 @@ def test_regression_an_old_copy_is_recognised_at_a_start(dirs: list[str], copy: 
         assert [record.value for record in store.log(*ORDERS)] == [b"0", b"new"]
 
 
+def test_regression_a_replica_of_an_old_copy_that_lacks_no_known_record_says_what_may_be_missing(
+    dirs: list[str], copy: Copy
+) -> None:
+    """It said "records up to 1, and was last seen with records up to 1"."""
+    restore = copy()
+    with opened(dirs):
+        pass
+    restore()
+    with opened(dirs) as store, pytest.raises(ReplicaIncompleteError) as caught:
+        store.log(*ORDERS).append(b"x")
+    assert "no record that is known to be durable is missing in it" in str(caught.value)
+    assert "ends at offset 1, the known ones at 1), but records that were appended" in str(
+        caught.value
+    )
+
+
 def test_regression_an_old_copy_is_recognised_when_it_is_reopened(
     dirs: list[str], copy: Copy
 ) -> None:

@@ -142,7 +142,10 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
         return decision
-    reason = f"it has records up to {end_offset}, and was last seen with records up to {known}"
+    reason = (
+        f"no record that is known to be durable is missing in it (it ends at offset {end_offset}, "
+        f"the known ones at {known}), but records that were appended later may be"
+    )
     if known > end_offset:
         reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
     decision = decision._replace(reason=f"{reason}; {decision.reason}")

@@ -299,7 +299,7 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
     """Say which records are known to be missing in a copy that may not be whole."""
-    told = [f"no live copy of it is left; {best.path} has records up to {best.end_offset}"]
+    told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
     if best.superseded_by is not None:
         generation, directory_id = best.superseded_by
         told.append(
@@ -308,6 +308,9 @@ def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
         )
     if best.record is not None and best.record.source_end_offset > best.end_offset:
         source, end_offset = best.record.source_directory_id, best.record.source_end_offset
-        told.append(f"its source in log dir {source} had records up to {end_offset}")
-    told += [f"{facts.path} has records up to {facts.end_offset}" for facts in rest]
+        told.append(
+            f"offsets {best.end_offset} to {end_offset}, which its source in log dir {source} had, "
+            "are missing"
+        )
+    told += [f"{facts.path} ends at offset {facts.end_offset}" for facts in rest]
     return "; ".join(told)
