@@ -151,6 +151,27 @@ def test_the_directories_are_right_and_a_disagreement_is_told(disks: list[Path])
         assert not store.recovery_report.warnings
 
 
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_regression_a_damaged_catalog_beside_a_missing_dir_is_reported_as_what_is_done_with_it(
+    disks: list[Path], damaged: int
+) -> None:
+    """It was said to be rewritten also where it was left, as no catalog named what was missing."""
+    for disk in disks[:damaged]:
+        (disk / CATALOG_NAME).write_bytes(b"x" * 5000)
+    for number in range(2):
+        with LogStore.open(disks[:2]) as store:
+            told = [line for line in store.recovery_report.warnings if ": damaged;" in line]
+        is_left = (disks[0] / CATALOG_NAME).read_bytes() == b"x" * 5000
+        assert is_left is (damaged == 2)
+        assert len(told) == (damaged if is_left or not number else 0)
+        for line in told:
+            assert ("it is left until a start with all log dirs" in line) is is_left
+    with LogStore.open(disks) as store:
+        assert all(line.endswith("it is rewritten") for line in store.recovery_report.warnings)
+    with LogStore.open(disks) as store:
+        assert not store.recovery_report.warnings
+
+
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 64, b"replica-catalog 7\n", b"x" * 5000])
 def test_a_damaged_catalog_is_written_anew(disks: list[Path], garbage: bytes) -> None:
     """One good copy is enough; with none, the directories tell."""

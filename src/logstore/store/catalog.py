@@ -33,6 +33,7 @@ from logstore.store.dirs.parallel import for_each
 
 # A file is rewritten once it has this many lines more than twice its entries.
 SPARE_LINES = 1000
+LEFT = "it is left until a start with all log dirs: no other catalog names what the bad ones hold"
 
 
 class Catalog:
@@ -101,14 +102,14 @@ class Catalog:
         Raises:
             LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
         """
-        warnings = []
+        damaged = []
         read: dict[bytes, CatalogFile] = {}
         of = _read_all(list(log_dirs))
         for path, data in of.items():
             if data is not None and data not in read:
                 read[data] = decode_catalog(data, turn)
             if data is not None and not (read[data].is_whole or read[data].is_torn):
-                warnings.append(f"{path}/{CATALOG_NAME}: damaged; it is rewritten")
+                damaged.append(f"{path}/{CATALOG_NAME}")
         with self._lock:
             self._take_newer(read.values())
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
@@ -119,7 +120,8 @@ class Catalog:
                 is_same = found.is_whole and found.places == self._places
                 self._pending[path] = [] if is_same else None
                 self._line_counts[path] = found.line_count
-        return warnings
+        done = "it is rewritten" if self.is_known else LEFT
+        return [f"{path}: damaged; {done}" for path in damaged]
 
     def _take_newer(self, read: Iterable[CatalogFile]) -> None:
         for found in read:
