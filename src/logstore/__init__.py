@@ -9,7 +9,7 @@
         print(log[offset])
 
 Importing this package takes a few milliseconds. The engine and NumPy are loaded when `LogStore`,
-`Log`, `Record` or `RecordBatch` is first used, and every extra when it is first used.
+`Log`, `Record` or `RecordBatch` is first used. Each extra is loaded when the extra is first used.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name as publi
         return globals().setdefault(name, getattr(import_module(_ROOMS[name]), name))
 
     def __dir__() -> list[str]:
-        """List the public names, loaded or not."""
+        """List the public names, including those whose module is not loaded yet."""
         return sorted({*globals(), *__all__})

@@ -1,6 +1,7 @@
-"""Check arguments of callers: name the wrong argument, what it should be, and what it is.
+"""Check the arguments of callers.
 
-TypeError: the argument is of the wrong kind. ValueError: it is of the right kind but out of range.
+An error names the argument, says what it should be, and shows what was given. It is a TypeError if
+the argument has the wrong type. It is a ValueError if only the value is out of range.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ StrPath = str | os.PathLike[str]
 
 
 def shown(given: object) -> str:
-    """Describe any argument in a few words."""
+    """Describe what was given as an argument, in a few words."""
     if isinstance(given, str):
         return repr(given if len(given) <= TEXT_SHOWN_MAX else given[:TEXT_SHOWN_MAX] + "...")
     if given is None or isinstance(given, bool | float):
@@ -31,15 +32,15 @@ def shown(given: object) -> str:
 
 
 def wrong(name: str, wanted: str, given: object) -> TypeError:
-    """Create the error for an argument of the wrong kind."""
+    """Create the error for an argument of the wrong type."""
     return TypeError(f"{name} is {wanted}, not {shown(given)}")
 
 
 def whole(given: Any, name: str, low: int | None = None) -> int:
-    """Check a whole number, NumPy's included; bool and float are refused.
+    """Check a whole number; NumPy's are accepted, bool and float are refused.
 
     Args:
-        low: the least allowed value; None if the caller checks the range itself.
+        low: the least allowed value, or None to check no range.
     """
     try:
         number = as_index(given)
@@ -71,7 +72,7 @@ def timestamp_of(given: Any, name: str = "a timestamp") -> int:
 
 
 def seconds(given: Any, name: str = "timeout") -> float:
-    """Check a time to wait: finite, and not below 0."""
+    """Check a time to wait in seconds: finite, and not below 0."""
     number: Any = given
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, "a number of seconds", given)
@@ -99,14 +100,14 @@ def flag(given: Any, name: str) -> bool:
 
 
 def text(given: Any, name: str) -> str:
-    """Check a str."""
+    """Check that an argument is a str."""
     if not isinstance(given, str):
         raise wrong(name, "text", given)
     return given
 
 
 def path_of(given: Any, name: str) -> str:
-    """Check a path, as str or PathLike."""
+    """Check a path, which may be a str or a PathLike."""
     found = given
     if not isinstance(given, str):
         try:
@@ -121,7 +122,7 @@ def path_of(given: Any, name: str) -> str:
 
 
 def instance(given: Any, kind: type[Kind], name: str) -> Kind:
-    """Check an object of one class."""
+    """Check that an argument is an object of one class."""
     if not isinstance(given, kind):
         raise wrong(name, f"a {kind.__name__}", given)
     return given
@@ -142,7 +143,7 @@ def function(given: Any, name: str) -> Any:
 
 
 def many(given: Any, name: str, of: str) -> Iterable[Any]:
-    """Check that an argument is iterable and not a single str, bytes or mapping by mistake."""
+    """Check that an argument is iterable; a single str, bytes or mapping counts as a mistake."""
     is_one = isinstance(given, str | bytes | bytearray | memoryview | Mapping)
     try:
         iter(() if is_one else given)  # an object with only __getitem__ is accepted too
@@ -154,9 +155,9 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
 
 
 def known_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Have Python's own errors name the public class that inherits a method, as users know it.
+    """Make Python's own errors name the public class, not the base class that defines a method.
 
-    "Log.read() got an unexpected keyword argument", not "ReadableLog.read()".
+    An example is "Log.read() got an unexpected keyword argument", not "ReadableLog.read()".
     """
 
     def rename(kind: type[Kind]) -> type[Kind]:

@@ -29,7 +29,7 @@ except ImportError as error:
         "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
-# The types with the same layout as ours, and the type of the starts of their cells.
+# The Arrow types that have the same layout as our columns, each with the type of its cells' starts.
 STARTS = {
     pa.binary().id: np.int32,
     pa.string().id: np.int32,
@@ -40,12 +40,12 @@ KNOWN_COLUMNS = frozenset(("value", "key", "timestamp", "headers", "offset"))
 
 
 def to_table(batches: Iterable[RecordBatch]) -> pa.Table:
-    """Read batches into one Table."""
+    """Read record batches into one Arrow Table."""
     return pa.Table.from_batches([to_record_batch(batch) for batch in batches], SCHEMA)
 
 
 def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
-    """Return batches as an Arrow stream that reads only as it is consumed."""
+    """Return record batches as an Arrow stream; each batch is read when the stream reaches it."""
     return pa.RecordBatchReader.from_batches(SCHEMA, map(to_record_batch, batches))
 
 
@@ -53,7 +53,7 @@ def to_reader(batches: Iterable[RecordBatch]) -> pa.RecordBatchReader:
 
 
 def _as_batch(data: Any) -> pa.RecordBatch:
-    """Convert any object with Arrow's interface to one RecordBatch."""
+    """Convert any object that has Arrow's interface to one Arrow RecordBatch."""
     if isinstance(data, pa.RecordBatch):
         return data
     if not isinstance(data, pa.Table):
@@ -74,7 +74,7 @@ def _as_batch(data: Any) -> pa.RecordBatch:
 
 
 def _as_binary(array: pa.Array, name: str) -> pa.Array:
-    """Convert an array of another layout; raise TypeError if it is neither bytes nor text."""
+    """Convert an array to a layout like ours; raise TypeError if it is neither bytes nor text."""
     kind, types = array.type, pa.types
     if types.is_fixed_size_binary(kind) or types.is_null(kind):
         return array.cast(pa.binary())
@@ -93,7 +93,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     _, starts_buffer, cells_buffer = array.buffers()
     known, cell_bytes, known_starts = LastArrays.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
-        # The same number of cells as last time: one comparison of all starts shows equal sizes.
+        # This batch has as many cells as the last one. If all starts are equal, so are all sizes.
         size = count * cell_bytes
         if starts_buffer.slice(0, 4 * (count + 1)).equals(known_starts) and cells_buffer:
             data = memoryview(cells_buffer)[:size]
@@ -109,7 +109,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(starts)
-        if bool(lengths[~is_valid].any()):  # a null may still have bytes: remove them
+        if bool(lengths[~is_valid].any()):  # a null cell may still have bytes: remove them
             return _without_hidden_bytes(array), count
     parts = encode_arrays(data, starts - first if first else starts, is_valid)
     cell_bytes = HEAD.unpack_from(parts[0])[1]
@@ -169,7 +169,7 @@ def _list_of(array: pa.Array, name: str) -> list[bytes | None]:
 def build_payload(
     data: Any, *, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int = columnar.MAGIC
 ) -> layouts.AnyPayload:
-    """Encode Arrow rows as one batch; raise TypeError or ValueError with what is wrong."""
+    """Encode Arrow rows as one batch; raise TypeError or ValueError that says what is wrong."""
     from logstore.log.write.encode import encode_headers
 
     batch = _as_batch(data)
@@ -205,7 +205,7 @@ def build_payload(
 def _build_rows(
     batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
 ) -> layouts.AnyPayload:
-    """Encode Arrow rows in a row layout."""
+    """Encode Arrow rows in a layout that stores row by row."""
     from logstore.log.write import encode
 
     names = batch.schema.names

@@ -19,7 +19,7 @@ __all__ = [
 
 MS_MAX = 2**62
 BYTES_MAX = 2**62
-SEGMENT_BYTES_MAX = 2**31 - 1  # positions in a segment are 31 bits, as in Kafka
+SEGMENT_BYTES_MAX = 2**31 - 1  # a position in a segment has 31 bits, as in Kafka
 
 
 class _Key:
@@ -40,7 +40,7 @@ class _Key:
         self.is_size, self.is_optional = is_size, is_optional
 
     def check(self, name: str, value: object) -> int | str | None:
-        """Return the value in its plain form; None for "no limit"."""
+        """Return the value as a number or text; None means "no limit"."""
         if self.choices:
             return self._choose(name, value)
         if value is None and self.is_optional:
@@ -70,7 +70,7 @@ class _Key:
 
 
 class _Config:
-    """Hold checked settings that never change; the repr shows only non-default ones."""
+    """Hold checked settings that never change; the repr shows only those that are not default."""
 
     __slots__: tuple[str, ...] = ()
     _keys: ClassVar[dict[str, _Key]]
@@ -131,24 +131,25 @@ def _unknown_key(kind: str, name: str, known: list[str]) -> str:
 class LogConfig(_Config):
     """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
 
-    It is stored with the partition and takes precedence over later defaults. None or -1 means no
-    limit.
+    The configuration is stored with the partition and takes precedence over later defaults. None or
+    -1 means no limit.
 
     Args:
-        segment_bytes: roll the active segment before it would grow larger than this.
+        segment_bytes: roll the active segment before it grows larger than this.
         segment_ms: roll the active segment at this age.
         segment_index_bytes: roll the active segment when its offset index has this size.
         index_interval_bytes: bytes of batches between two index entries.
-        max_message_bytes: largest record batch.
-        flush_messages: flush after this many records; None: only by `flush` and `durable=True`.
+        max_message_bytes: size of the largest record batch.
+        flush_messages: flush after this many records. With None, no number of records causes a
+            flush.
         flush_ms: flush records that have waited this long.
-        retention_ms: drop sealed segments whose last record is older; None keeps them for ever.
+        retention_ms: drop sealed segments whose last record is older than this; None keeps them.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
-        record_format: "columnar", the layout of FORMAT.md section 4, or "kafka", Kafka's own
+        record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is Kafka's own
             record batches. A change begins a new segment.
-        cleanup_policy: "delete".
+        cleanup_policy: only "delete" is possible.
     """
 
     __slots__ = (
@@ -229,8 +230,8 @@ class LogConfig(_Config):
         """Make a copy with some settings changed.
 
         Args:
-            changes: values by key. None resets a key to its default; to set no limit, give -1.
-            defaults: the values of keys that are reset.
+            changes: the new value of each key. None resets a key to its default; -1 means no limit.
+            defaults: the values for the keys that are reset.
 
         Raises:
             TypeError: a key is unknown, or a value is of the wrong type.
@@ -246,7 +247,8 @@ class LogConfig(_Config):
     def from_dict(cls, settings: dict[str, Any]) -> LogConfig:
         """Build a configuration from a dict that `to_dict` of this or an earlier version made.
 
-        A store has thousands of partitions and few configurations: equal dicts give one object.
+        Equal dicts give the same object, because a store has thousands of partitions and few
+        configurations.
         """
         written = repr(settings)
         found = _log_configs.get(written)
@@ -266,23 +268,26 @@ class StoreConfig(_Config):
 
     Args:
         broker_id: number of this store among the stores that will replicate to each other.
-        num_recovery_threads_per_data_dir: logs recovered at the same time in each log dir.
+        num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
+            log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
-        log_dir_suspect_ms: a log dir with a call that runs longer is SUSPECT until it answers;
-            calls that wait for the disk to write may take three times as long.
+        log_dir_suspect_ms: if a call to a log dir runs longer than this, the log dir is SUSPECT
+            until the call returns. A call that waits for the disk to write may take three times as
+            long.
         log_dir_probe_interval_ms: how often each log dir is probed.
-        log_scrub_bytes_per_second: how fast the batches on the disk of each log dir are checked
-            in the background; 0 turns that off.
-        log_scrub_interval_ms: pause between the end of one such pass and the next.
-        max_open_files: segment files kept open besides those in use.
-        read_cache_bytes: decoded batches kept for point reads.
+        log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
+            background; 0 turns the scrubber off.
+        log_scrub_interval_ms: pause between the end of one pass of the scrubber and the next pass.
+        max_open_files: how many segment files are kept open besides those in use.
+        read_cache_bytes: how many bytes of decoded batches are kept for point reads.
         record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
-            reads refuse a batch that needs more, before they allocate anything. A compressed batch
-            of Kafka's layout does not say how large it is, so refusing it can take twice as much.
-        index_cache_bytes: indexes of sealed segments kept in memory.
-        log_config: for partitions that are created without a configuration of their own.
+            reads refuse a batch that needs more, before they allocate anything. But a compressed
+            batch of Kafka's layout does not give its decoded size, so a refusal may first use up
+            to twice this memory.
+        index_cache_bytes: how many bytes of the indexes of sealed segments are kept in memory.
+        log_config: configuration of partitions that are created without their own.
     """
 
     __slots__ = (

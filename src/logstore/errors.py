@@ -8,12 +8,12 @@
     ├── LogDirError(path)
     │   ├── LogDirOfflineError       raised from the OSError
     │   ├── LogDirFullError          retriable; nothing was written
-    │   ├── LogDirSuspectError       slow or hung; retriable where nothing was written
+    │   ├── LogDirSuspectError       slow or hung; retriable if nothing was written
     │   ├── LogDirLockedError(pid)
-    │   ├── LogDirIdentityError      missing, foreign, swapped, twice
+    │   ├── LogDirIdentityError      missing, foreign, swapped, or named twice
     │   └── DuplicateLogError(paths)
     ├── ReplicaError(topic, partition)
-    │   ├── ReplicaOfflineError      this replica only; its dir is good
+    │   ├── ReplicaOfflineError      concerns this replica only; its log dir is good
     │   └── ReplicaIncompleteError   readable, not writable, until promoted
     ├── UnsupportedFormatError(path, version)
     ├── OutOfOrderSequenceError(producer_id, epoch, sequence, expected_sequence)
@@ -71,7 +71,7 @@ class LogStoreError(Exception):
     """Serve as the base of every error that this library raises.
 
     Attributes:
-        retriable: whether the same call may succeed later; if so, nothing was written.
+        retriable: whether the same call may succeed later. If True, nothing was written.
     """
 
     retriable = False
@@ -90,7 +90,7 @@ class LogStoreError(Exception):
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception would be rebuilt from its text alone; the last item keeps its notes.
+        # By default an exception is rebuilt from its text alone. The last item keeps its notes.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -111,15 +111,15 @@ class CorruptionError(LogStoreError):
 
 
 class CorruptRecordBatchError(CorruptionError):
-    """Report a damaged record batch; `logstore verify` lists all, `repair` removes them."""
+    """Report a damaged record batch; `logstore verify` lists all of them, `repair` removes them."""
 
 
 class CorruptIndexError(CorruptionError):
-    """Report an index with a fault; it is rebuilt, and no user sees this."""
+    """Report a faulty index; the index is rebuilt, and no user sees this error."""
 
 
 class CorruptCheckpointError(CorruptionError):
-    """Report a small file with a fault; its contents count as unknown."""
+    """Report a faulty small file; its contents count as unknown."""
 
 
 class LogDirError(LogStoreError):
@@ -138,7 +138,7 @@ class LogDirOfflineError(LogDirError):
 
 
 class LogDirFullError(LogDirError):
-    """Report that a disk is full; nothing was written, and it works again when there is space."""
+    """Report that a disk is full; nothing was written, and writes work again when there is room."""
 
     retriable = True
     _template = "log dir {path} is full: free some space, or try again later. {reason}"
@@ -147,8 +147,8 @@ class LogDirFullError(LogDirError):
 class LogDirSuspectError(LogDirError):
     """Report that a disk is slow or hangs; nothing was written, unless `retriable` is False.
 
-    If the disk hangs during a durable append, the records may be in the log or not. Its error has
-    `retriable` False, so that a caller checks the log before appending them again.
+    If the disk hangs during a durable append, nobody knows whether the records are in the log. Then
+    `retriable` is False: the caller has to check the log before it appends the records again.
     """
 
     retriable = True
@@ -180,7 +180,7 @@ class DuplicateLogError(LogDirError):
 
 
 class ReplicaError(LogStoreError):
-    """Report a problem with one replica; its log dir and all others are good."""
+    """Report a problem with one replica; its log dir and all other replicas are good."""
 
     topic: str
     partition: int
@@ -194,7 +194,7 @@ class ReplicaOfflineError(ReplicaError):
 
 
 class ReplicaIncompleteError(ReplicaError):
-    """Report that this replica lacks records: it is readable, not writable, until promoted."""
+    """Report that a replica lacks records: it can be read, but not written until it is promoted."""
 
 
 class UnsupportedFormatError(LogStoreError):
@@ -208,7 +208,7 @@ class UnsupportedFormatError(LogStoreError):
 
 
 class OutOfOrderSequenceError(LogStoreError):
-    """Report a batch that does not follow its producer's last one; a batch before it is missing."""
+    """Report a batch that does not follow its producer's last batch: a batch between is missing."""
 
     producer_id: int
     epoch: int
@@ -222,7 +222,7 @@ class OutOfOrderSequenceError(LogStoreError):
 
 
 class ProducerFencedError(LogStoreError):
-    """Report a producer whose place another one has taken, with a higher epoch."""
+    """Report a producer that another producer with a higher epoch has replaced."""
 
     producer_id: int
     epoch: int
@@ -244,7 +244,7 @@ class InvalidTransactionStateError(LogStoreError):
 
 
 class CoordinatorFencedError(LogStoreError):
-    """Report a transaction marker from a coordinator that another one has replaced."""
+    """Report a transaction marker from a coordinator that a newer coordinator has replaced."""
 
     producer_id: int
     coordinator_epoch: int
@@ -259,7 +259,8 @@ class CoordinatorFencedError(LogStoreError):
 class RecordExpansionError(LogStoreError, ValueError):
     """Report a record batch that would need more memory than the store allows for one batch.
 
-    Nothing was allocated for it. An append writes nothing; a read returns the batches before it.
+    Nothing was allocated for the batch. An append writes nothing. A read returns the batches before
+    this batch.
     """
 
     size_bytes: int
@@ -320,7 +321,7 @@ class PartitionExistsError(LogStoreError):
     """Report that a partition exists already, or exists with another configuration.
 
     Attributes:
-        differences: for each key that differs, the stored value and the given one.
+        differences: for each key that differs, the stored value and the given value.
     """
 
     topic: str

@@ -3,8 +3,8 @@
     registry.register(Collector(store))      beside the program's other metrics
     with serve(store, 9100): ...             on a separate endpoint
 
-A scrape reads only memory, so a disk that hangs does not delay it. The first two gauges are those
-of KIP-112, with names in Prometheus' style.
+A scrape reads only memory, so a disk that hangs does not delay a scrape. The first two gauges are
+those of KIP-112, with names in Prometheus' style.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STOP_SECONDS = 5.0
 
 
 class Family(NamedTuple):
-    """Describe one figure of every log dir: attribute in `LogDirMetrics`, name, help text."""
+    """Describe a metric of log dirs: its attribute in `LogDirMetrics`, its name and help text."""
 
     attribute: str
     name: str
@@ -64,7 +64,7 @@ FAMILIES = (
 
 
 class Collector(Collecting):
-    """Collect the gauges of one store; a closed store has none."""
+    """Collect the gauges of one store; a closed store has no gauges."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store
@@ -107,11 +107,11 @@ class Endpoint:
     """Run an HTTP server that answers each scrape in a new thread; a context manager.
 
     Attributes:
-        port: the port that it listens on.
+        port: the port that the server listens on.
     """
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        """Create the endpoint of a running server; callers use `serve`."""
+        """Create the endpoint of a running server; `serve` calls this for users."""
         self._server, self._thread = server, thread
         self.port = server.server_port
         self._is_closed = False

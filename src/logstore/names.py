@@ -11,7 +11,7 @@ TOPIC_LENGTH_MAX = 249
 PARTITION_MAX = 2**31 - 1
 NAME_BYTES_MAX = 255
 KINDS = ("move", "delete", "stray")
-# Of the directories that `logstore bench` makes in log dirs, and removes again.
+# `logstore bench` makes directories with this prefix in log dirs, and removes them again.
 BENCH_PREFIX = "logstore-bench-"
 
 # Patterns are compiled at first use and cached by `re`, so that importing this module is cheap.
@@ -32,7 +32,7 @@ class TopicPartition(NamedTuple):
 
 
 def partition_named(topic: str, partition: int) -> TopicPartition:
-    """Build a key from topic and partition, whether they exist or not; may raise TypeError."""
+    """Build a key from topic and partition, which need not exist; may raise TypeError."""
     if type(topic) is not str or type(partition) is not int:
         topic, partition = text(topic, "topic"), whole(partition, "partition")
     return TopicPartition(topic, partition)
@@ -42,7 +42,7 @@ def topic_id_of(given: Any) -> bytes:
     """Convert a topic id: 16 bytes, 32 hex digits, or 22 characters as Kafka writes it.
 
     Raises:
-        TypeError, ValueError: it is none of these, or one that Kafka keeps for itself.
+        TypeError, ValueError: the id has none of these forms, or Kafka reserves it for itself.
     """
     if isinstance(given, bytes):
         topic_id = given
@@ -50,7 +50,7 @@ def topic_id_of(given: Any) -> bytes:
         raise wrong("topic_id", "16 bytes, or text", given)
     elif re.fullmatch(r"[0-9a-fA-F]{32}", given):
         topic_id = bytes.fromhex(given)
-    elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):  # the last one carries four bits
+    elif re.fullmatch(r"[A-Za-z0-9_-]{21}[AQgw]", given):  # the last one carries two bits
         from binascii import a2b_base64
 
         topic_id = a2b_base64(given.replace("-", "+").replace("_", "/") + "==")
@@ -65,7 +65,7 @@ def topic_id_of(given: Any) -> bytes:
 
 
 def key_or_none(given: object) -> TopicPartition | None:
-    """Convert a key looked up in a store; return None if it cannot name a partition."""
+    """Convert a key that is looked up in a store; return None if no partition can have that key."""
     if not isinstance(given, tuple) or len(given) != 2:
         return None
     try:
@@ -79,7 +79,7 @@ class ReplicaDirName(NamedTuple):
 
     Attributes:
         kind: "live", "move", "delete" or "stray".
-        unique_id: 32 hex digits; empty for a live one.
+        unique_id: 32 hex digits; empty for a live directory.
     """
 
     topic: str
@@ -119,7 +119,7 @@ def dir_name(topic: str, partition: int) -> str:
 
 
 def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
-    """Add a suffix; a long topic is cut to fit, and `partition.metadata` has its whole name."""
+    """Add a suffix; a long topic is cut to fit, and `partition.metadata` has the full topic."""
     tail = f"-{partition}.{unique_id}.{kind}"
     return topic[: NAME_BYTES_MAX - len(tail)] + tail
 
@@ -135,14 +135,15 @@ def delete_dir_name(topic: str, partition: int, unique_id: str) -> str:
 
 
 def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
-    """Name a directory that belongs to no replica (Kafka: -stray)."""
+    """Name a directory that belongs to no replica of the store (Kafka: -stray)."""
     return _suffixed(topic, partition, unique_id, "stray")
 
 
 def parse_dir_name(name: str) -> ReplicaDirName | None:
-    """Parse the name of a replica's directory; return None if it is not one.
+    """Parse the name of a replica's directory; return None if the name is not one.
 
-    A live name ends with its partition, the others with their kind, so a name has one meaning only.
+    A live name ends with the partition, and any other name ends with its kind. So no name has two
+    meanings.
     """
     match = re.fullmatch(_OTHER, name)
     if match is not None:
@@ -163,7 +164,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """Parse a segment's file name into base offset and suffix; None if it is not one."""
+    """Parse a segment's file name into base offset and suffix; return None for any other name."""
     match = re.fullmatch(_SEGMENT, name)
     if match is None or int(match[1]) >= 2**63:
         return None

@@ -1,7 +1,7 @@
 """Parse and format values with units: bytes, bytes per second, and durations in ms.
 
-A whole number is used unchanged. As text, a rate or a duration must have a unit, because a plain
-number could mean any. A size without a unit is in bytes.
+A whole number is used unchanged. A rate or a duration that is text must have a unit, because a
+number alone could mean any unit. A size that has no unit is in bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _SIZE = r"\s*([0-9]{1,20})(\.[0-9]{1,20})?\s*([a-zA-Z]*)\s*"
 def parse_size(size: int | str, name: str = "") -> int:
     """Parse a size in bytes: a whole number, or text like "64MiB", "1.5GB", "512".
 
-    `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024, `KB` ... `TB` of 1000.
+    `KiB`, `MiB`, `GiB`, `TiB` (and `K`, `M`, `G`, `T`) are powers of 1024. `KB`, `MB`, `GB`, `TB`
+    are powers of 1000.
 
     Args:
         name: the name of the argument, for error messages.
@@ -49,17 +50,17 @@ def parse_size(size: int | str, name: str = "") -> int:
 
 
 def size_of(size: int | str, name: str) -> int:
-    """Parse an argument that is a size, not below 0, as `parse_size` does."""
+    """Parse an argument that is a size, as `parse_size` does; a size below 0 is refused."""
     return whole(parse_size(size, name), name, 0)
 
 
 def parse_rate(rate: int | str, name: str = "") -> int:
     """Parse a rate: a whole number of bytes per second, or text with a unit, like "50MB/s".
 
-    "50MB", "50MBps" and "50 MiB/s" are accepted too; "50Mbps" is not, as it counts bits.
+    "50MB", "50MBps" and "50 MiB/s" are accepted too. "50Mbps" is refused, because it counts bits.
 
     Raises:
-        ValueError: the text is not a rate, or has no unit: "50" rarely means 50 bytes.
+        ValueError: the text is not a rate, or has no unit ("50" rarely means 50 bytes).
     """
     if not isinstance(rate, str):
         return parse_size(rate, name)
@@ -113,6 +114,6 @@ def format_count(count: int, noun: str, nouns: str = "") -> str:
     """Format a count with its noun: "1 log", "2 logs", "1,000 logs".
 
     Args:
-        nouns: the plural, unless it is the noun with an s.
+        nouns: the plural; not needed if the plural is the noun with an s.
     """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
