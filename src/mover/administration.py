@@ -1,10 +1,11 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-They are registered by the first `ReplicaMover` of a store, or by the first client that asks. A
-store without a mover gets one when the first move is requested. A client that only reads starts
-nothing. `mover.registration` says which class that mover is.
+The first `ReplicaMover` of a store registers the commands, or the first client that asks for one.
+If a store has no mover, the first request for a move makes one. A client that only reads starts no
+mover. `mover.registration` names the class of that mover.
 
-Results and progress are plain documents; `moves` has one entry for each move, see `facts_of`.
+Results and progress are plain documents. Their field `moves` has one entry for each move, see
+`facts_of`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class RunningMover(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it runs nothing any more; then the next request makes a new mover."""
+        """Whether the mover was closed; if so, the next request makes a new mover."""
 
     @property
     def throttle(self) -> Throttle:
-        """The rates of its moves."""
+        """The rates of the mover's moves."""
 
     def moves(self) -> list[Move]:
         """List the moves that were requested or resumed."""
@@ -56,7 +57,8 @@ class RunningMover(Protocol):
 
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]  # store, number of threads, rate
 
-# The handlers that a store has registered keep its commands, and these refer to the store.
+# Both references are weak. A store holds its handlers, these hold the commands, and the commands
+# refer to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
 )
@@ -83,7 +85,7 @@ class MoveCommands:
     """Implement the commands that request and show moves in a store.
 
     Attributes:
-        mover: the store's mover, or None before the first one.
+        mover: the store's mover; None before the first mover is made.
     """
 
     def __init__(self, store: LogStore, make_mover: MakeMover) -> None:
@@ -104,18 +106,18 @@ class MoveCommands:
         for verb in ("cancel", "pause", "resume", "retry"):
             handlers[verb] = self._asking(verb)
         for name, handler in handlers.items():
-            admin.unregister(f"move.{name}")  # of a registration that Ctrl-C cut short
+            admin.unregister(f"move.{name}")  # Ctrl-C may have cut an earlier registration short
             admin.register(f"move.{name}", _unpacked(handler))
 
     @property
     def store(self) -> LogStore:
-        """The store, which lives as long as its socket."""
+        """The store; it exists as long as its admin socket calls these commands."""
         store = self._store()
         assert store is not None
         return store
 
     def _mover(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
-        """Return the store's mover, or make one; a new one starts with the rate that was left."""
+        """Return the store's mover, or make one with the rate that an earlier mover left."""
         with self._making:  # requests run in parallel, but the store must have one mover only
             if self.mover is None or self.mover.is_closed:
                 rate = rate or rate_left(self.store)
@@ -142,9 +144,10 @@ class MoveCommands:
 
         Args:
             moves: topic, partition and target of each move, in the order in which they are to run.
-            reassignment: the same in the JSON of kafka-reassign-partitions, instead of `moves`.
-            throttle: for all moves of the store, "none" for no ceiling; None leaves it unchanged.
-            threads: of the mover, if there is none yet.
+            reassignment: the moves as JSON of kafka-reassign-partitions, instead of `moves`.
+            throttle: the rate of all moves of the store. "none" removes the ceiling; None leaves
+                the rate unchanged.
+            threads: how many threads the mover gets, if this request makes it.
             is_dry: only report what would be moved.
         """
         store = self.store
@@ -162,7 +165,7 @@ class MoveCommands:
         return plan_facts(plan) | self._follow(mover, mover.execute(plan), request)
 
     def status(self, request: Request, is_followed: bool = False) -> Row:
-        """Report the moves; without a mover, report those left by an earlier process."""
+        """Report the moves; if there is no mover, report those that an earlier process left."""
         mover = self.mover
         if mover is None or mover.is_closed:
             return {"pid": os.getpid(), "moves": left_moves(self.store), "throttled_rate": None}
@@ -182,7 +185,7 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A move that is to be stopped must not finish first.
+            # A new mover resumes moves at once. A move must not finish before it is stopped here.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self._mover(rate=HOLD_RATE if is_held else None)
@@ -231,8 +234,8 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# The moves that each verb applies to if none is named. `resume` also includes moves that run
-# already, because a new mover resumes by itself what an earlier one left.
+# The moves that each verb applies to if no move is named. `resume` also includes moves that run
+# already, because a new mover resumes the moves of an earlier mover by itself.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
@@ -271,7 +274,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate that an earlier mover set for all moves; the moves that it left record it."""
+    """Return the rate that an earlier mover set for all moves; its unfinished moves record it."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None
@@ -284,7 +287,7 @@ def rate_left(store: LogStore) -> Rate:
 
 
 def left_moves(store: LogStore) -> list[Row]:
-    """List the moves that an earlier mover left: each has a `.move` directory beside its log."""
+    """List the moves that an earlier mover left unfinished: each still has a `.move` directory."""
     described = store.describe_dirs().log_dirs
     live = {
         (each.topic, each.partition): (one.path, each.size)
@@ -320,7 +323,8 @@ def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
     """Complete a plan that was read from a document: add each replica's log dir and size.
 
     Args:
-        may_wish: if a partition does not exist yet, remember the log dir as a wish (KIP-113).
+        may_wish: whether a partition may be missing. Its target is then returned as a wish: the
+            log dir in which to create the partition later (KIP-113).
 
     Raises:
         LogStoreError: a replica or a log dir does not exist; no move of the plan is begun.

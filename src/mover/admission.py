@@ -1,6 +1,6 @@
 """Admit moves: reserve room for each one before its first byte is copied, or fail it.
 
-A plan's moves wait while other moves are running, because those may free the room they need.
+If a move of a plan has no room, it waits while other moves run, because these may free some room.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def has_room(moves: Moves, move: Move) -> bool:
         except TargetFullError:
             if not is_last_try:
                 return False
-            moves.host.wait_purged(PURGE_SECONDS_MAX)  # the replicas moved away are being purged
+            moves.host.wait_purged(PURGE_SECONDS_MAX)  # old copies of moved replicas are purged now
             _reserve(moves, move, target)
     except LogStoreError as error:
         moves.refuse(move, error)
@@ -46,7 +46,7 @@ def has_room(moves: Moves, move: Move) -> bool:
 
 
 def _reserve(moves: Moves, move: Move, target: LogDir) -> None:
-    """Reserve room for a move; release it again if the move is being cancelled meanwhile."""
+    """Reserve room for a move; give the room back if a caller cancels the move meanwhile."""
     moves.reservations.reserve(move, target)
     if move.is_ending:
         moves.reservations.release(move)

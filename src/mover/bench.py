@@ -23,9 +23,9 @@ class MovePhase(Phase):
     """Measure how long appends wait while a replica is moved off their disk.
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
-    1). The move itself is worker 2: one sample with its bytes and no records. If it is throttled,
-    its rate is half of one disk's rate, or "auto". The round's bytes, records and seconds are the
-    move's.
+    1). The move itself is worker 2: one sample with the move's bytes and no records. The rate of
+    the move is half of one disk's rate if the case is "throttled", else "auto". The bytes, records
+    and seconds of the round are those of the move.
     """
 
     name = "move"
@@ -36,7 +36,7 @@ class MovePhase(Phase):
         self._movers: list[ReplicaMover] = []
 
     def prepare(self) -> None:
-        """Create a store with two logs on one disk: one to be moved, one to be appended to."""
+        """Create a store with two logs on one disk: one log is moved, the other is appended to."""
         self.store = self._open_store()
         source = self.store.log_dirs[0]
         cold = self.store.create("cold", 0, log_dir=source)
@@ -91,7 +91,7 @@ class MovePhase(Phase):
             time.sleep(max(0.0, next_at - time.perf_counter()))
 
     def finish(self) -> None:
-        """Close the mover and the store, and remove it."""
+        """Close the mover, then close and remove the store."""
         while self._movers:
             self._movers.pop().close()
         super().finish()

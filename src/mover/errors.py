@@ -1,4 +1,4 @@
-"""Define the errors of a move; its log dirs and its log have errors of their own.
+"""Define the errors of a move; errors of log dirs and logs are in `logstore.errors`.
 
 MoveError(topic, partition)
 ├── IllegalTransitionError(state, wanted)
@@ -34,7 +34,7 @@ class IllegalTransitionError(MoveError):
 
 
 class TargetFullError(MoveError):
-    """Report that the target has no room for a move; none of its bytes was written."""
+    """Report that the target has no room for a move; no byte of the move was written."""
 
     path: str
     needed_bytes: int
@@ -54,7 +54,7 @@ class TargetFullError(MoveError):
 
 
 class TargetUnfitError(MoveError):
-    """Report that a log dir takes no replicas now; no byte was written."""
+    """Report that a log dir accepts no new replicas now; no byte was written."""
 
     path: str
     _template = "{topic}-{partition} cannot be moved to {path}: {reason}"
@@ -62,6 +62,6 @@ class TargetUnfitError(MoveError):
 
 
 class MoveCancelledError(MoveError):
-    """Report that a move was cancelled, and by whom or why."""
+    """Report that a move was cancelled; the reason says why, or at whose request."""
 
     _template = "the move of {topic}-{partition} was cancelled: {reason}"

@@ -1,10 +1,12 @@
-"""Run one move in the thread that took it: marks, copy, catch up, swap; or give it up.
+"""Run one move in the thread that took it: set marks, copy, catch up, swap. Or give the move up.
 
-marks     `moving` in the live copy, then the `.move` directory with its record
-give up   the `.move` is removed only after the live copy no longer names it. It is kept while it
-          may be the better copy: the source's disk is gone, or a swap broke off half way. After a
-          failure the live copy still names it, and it is resumed when the source is back. After a
-          cancel it stays under a move id that no source names, and the next start removes it
+marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
+          record of the move
+give up   the `.move` directory is removed, but only after the live copy no longer names it. The
+          directory is kept while it may be the better copy: if the source's disk is gone, or if a
+          swap stopped half way. If the move failed, the live copy still names the directory, and
+          the move is resumed when the source is back. If the move was cancelled, the directory gets
+          a move id that no source names, and the next start removes the directory
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ from mover.swap import LOCKED_BYTES_MAX, Swap
 
 
 def check_fit(move: Move, target: LogDir) -> None:
-    """Raise if a log dir takes no replicas now.
+    """Check that the target of a move accepts new replicas now.
 
     Raises:
-        LogDirOfflineError, LogDirSuspectError, LogDirFullError: of the target.
-        TargetUnfitError: it is cordoned.
+        LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target has that state.
+        TargetUnfitError: the target is cordoned.
     """
     target.check()
     if target.is_full:
@@ -55,7 +57,7 @@ class Job:
     """Run a move once, from its first byte or from where the last run stopped.
 
     Args:
-        purge: called with the log dir and the path of a directory that a swap left to be removed.
+        purge: called with a log dir and the path of a directory in it that is to be removed.
     """
 
     def __init__(
@@ -99,13 +101,13 @@ class Job:
             self.catch_up()
 
     def begin(self) -> None:
-        """Set the marks, or take over the copy that exists."""
+        """Set the marks; if an earlier run left a copy, take that copy over."""
         self.ends.check()
         check_fit(self.move, self.ends.target)
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # Until the copy is removed or live, a deletion of the replica must remove it too.
+        # Until the copy is removed or live, a deletion of the replica must also delete the copy.
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
@@ -116,14 +118,14 @@ class Job:
         relocation.set_moving(self.log, mark, rates)
 
     def note_rates(self) -> None:
-        """Update the rates beside the mark; if the mark was cleared, it stays cleared."""
+        """Update the rates that are stored with the mark; do nothing if the mark was cleared."""
         mark = relocation.moving_of(self.log)
         if mark is not None and mark.move_id == self.move.move_id:
             with suppress(LogStoreError):
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge the copies that earlier moves left, because the live copy names none of them."""
+        """Purge the copies that earlier moves left; the replica's live copy names none of them."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -143,9 +145,9 @@ class Job:
         self.move.go(MoveState.CATCHING_UP)
 
     def catch_up(self) -> None:
-        """Copy what was appended meanwhile, until little is missing."""
+        """Copy what was appended meanwhile, until the copy misses little."""
         while True:
-            # A truncation clears the mark. The copy follows it here; then the mark is set again.
+            # A truncation clears the mark. The copy is truncated here; then the mark is set again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()
@@ -154,7 +156,7 @@ class Job:
                 return
 
     def swap(self) -> bool:
-        """Put the copy in the source's place; return False if it must catch up again first."""
+        """Put the copy in the source's place; return False if the copy must catch up again."""
         self.move.go(MoveState.SWAPPING)
         self._swap = Swap(self.log, self.target, self.ends, self.move.key)
         try:
@@ -168,7 +170,7 @@ class Job:
             relocation.tell_end(self.log)
         self._count()
         self.target.let_go()
-        with suppress(LogStoreError):  # the marks do no harm; the next change drops them too
+        with suppress(LogStoreError):  # marks that stay do no harm; the next change drops them
             relocation.settle(self.log)
         self.purge(self.source, self._swap.doomed_path)
         return True
@@ -176,7 +178,7 @@ class Job:
     # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, *, is_cancelled: bool) -> None:
-        """Remove the copy and its marks, as far as that is safe and the disks allow it."""
+        """Remove the copy and its marks, if that is safe and as far as the disks allow it."""
         self.target.let_go()
         if self._swap is not None and self._swap.is_undecided:
             return
@@ -198,14 +200,14 @@ class Job:
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
-        """Keep the copy, which may be the better one, but make sure that it is never resumed."""
+        """Keep the copy, as it may be the better one, but make sure that it is never resumed."""
         with suppress(LogStoreError):
             self.target.disown()
         self.replicas.copies.moves.pop(self.move.key, None)
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
 
     def leave(self) -> None:
-        """Keep the copy, so that it can be resumed."""
+        """Keep the copy, so that a later run can resume it."""
         self.target.let_go()
         path = self.target.path
         if path in self.replicas.copies.begun:
@@ -225,7 +227,7 @@ End = Callable[[Move, MoveState, "LogStoreError | None"], None]
 
 
 def run(move: Move, job: Job, end: End) -> None:
-    """Run a move that a thread took, then call `end` with the resulting state."""
+    """Run a move in the thread that took it, then call `end` with the resulting state."""
     state: MoveState = MoveState.DONE
     error: LogStoreError | None = None
     try:
@@ -256,7 +258,7 @@ def run(move: Move, job: Job, end: End) -> None:
 
 
 def without_frames(error: LogStoreError) -> LogStoreError:
-    """Drop the frames of an error that is kept: they hold descriptors, perhaps of a dead disk."""
+    """Drop the frames of a stored error, because they can hold descriptors of a dead disk open."""
     links: list[BaseException | None] = [error]
     while links:
         link = links.pop()

@@ -1,8 +1,8 @@
 """Represent one move to its user: state, progress, pause, resume, cancel and retry.
 
-Threads: the state changes under the mover's condition. `bytes_done` and similar fields are written
-by the thread that runs the move, and any thread may read them. A request to a running move is a
-flag; the move's thread reads it before each chunk.
+Threads: the state changes under the mover's condition. The thread that runs the move writes
+`bytes_done` and similar fields, and any thread may read them. A request to a running move sets a
+flag. The move's thread reads the flag before each chunk.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class MoveProgress(NamedTuple):
     """Report how far a move is.
 
     Attributes:
-        bytes_done, bytes_total: of record batches; the total grows with the log.
-        lag_bytes: what the copy still misses of the log as it is now.
-        bytes_per_second: over the last seconds.
-        eta_seconds: at this rate; None if there is no rate.
+        bytes_done: bytes of record batches that were copied.
+        bytes_total: bytes of record batches in the log; the number grows with the log.
+        lag_bytes: bytes of the present log that the copy still misses.
+        bytes_per_second: the rate of copying over the last seconds.
+        eta_seconds: seconds until the copy is complete at this rate; None if the rate is 0.
     """
 
     bytes_done: int
@@ -66,16 +67,16 @@ class Controller(Protocol):
         """Remove the copy of a move that no thread runs."""
 
     def abandon(self, move: Move) -> None:
-        """Make sure that what a failed move left is never resumed."""
+        """Make sure that the copy of a failed move is never resumed."""
 
     def wake(self) -> None:
         """Wake the moves that wait for their throttle, so that they see a pause or cancel."""
 
     def renew(self, move: Move) -> None:
-        """Queue a move that is tried again as the only one of its replica."""
+        """Queue a move that is tried again; cancel any other move of its replica first."""
 
     def holds(self, move: Move) -> bool:
-        """Report whether the move is still this mover's, and not the next one's."""
+        """Report whether the move still belongs to this mover, and not to the next mover."""
 
     @property
     def is_closed(self) -> bool:
@@ -83,7 +84,7 @@ class Controller(Protocol):
 
 
 class Move:
-    """The move of one replica from one log dir to another; made by `ReplicaMover.move`."""
+    """Represent the move of one replica to another log dir; `ReplicaMover.move` makes it."""
 
     def __init__(
         self,
@@ -103,11 +104,11 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether it waits for room that earlier moves will free, instead of being refused.
+        # Whether the move waits until earlier moves free some room. If not, it fails without room.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
-        # Whether it is paused because a log dir hangs, and not because a caller paused it.
+        # Whether the move is paused because a log dir hangs, and not because a caller paused it.
         self.is_held_up = False
         self._controller = controller
         self._pid = os.getpid()
@@ -141,11 +142,11 @@ class Move:
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of the log as it is now; after the end of the move, as it was then."""
+        """Bytes of the log: now while the move is not over, else at the end of the move."""
         return self._size_of()
 
     def measure(self, size_of: Callable[[], int]) -> None:
-        """Set the function that gives the size of the log; the runner of the move calls this."""
+        """Set the function that returns the log's size; the move's thread calls this."""
         self._size_of = size_of
 
     @property
@@ -193,7 +194,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait briefly for the end, as interrupts are held back; True when the wait is over."""
+        """Wait only briefly, because Ctrl-C is held back; return whether the wait is over."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -207,7 +208,7 @@ class Move:
 
     @uninterruptible
     def pause(self) -> None:
-        """Stop within one chunk and keep what was copied; return when it has stopped.
+        """Stop the move within one chunk and keep what was copied; return when the move stopped.
 
         Raises:
             IllegalTransitionError: the move has ended.
@@ -229,17 +230,17 @@ class Move:
 
     @uninterruptible
     def resume(self) -> None:
-        """Continue a paused move; if it is not paused, do nothing.
+        """Continue a paused move; if the move is not paused, do nothing.
 
         Raises:
             IllegalTransitionError: the move has ended.
-            MoveError: its mover was closed; the next mover resumes it.
+            MoveError: its mover was closed; the next mover resumes the move.
         """
         self._check_process()
         self._resume()
 
     def _resume(self) -> None:
-        """Continue a paused move, in the calling thread, which may hold the condition already."""
+        """Continue a paused move; the calling thread may hold the mover's condition."""
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED)
@@ -251,21 +252,21 @@ class Move:
         self._controller.enqueue(self)
 
     def go_on(self) -> None:
-        """Resume the move if the only thing it waited for was a log dir that hung."""
+        """Resume the move if it was paused only because a log dir hung."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            is_asked = self.wanted is not None  # a caller made a request as it was held up
+            is_asked = self.wanted is not None  # a caller made a request during the pause
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self._resume()
 
     @uninterruptible
     def cancel(self, reason: str = "by its user") -> None:
-        """Give the move up, and remove its copy before returning; no effect after its end.
+        """Give the move up, and remove its copy before returning; no effect on an ended move.
 
-        A FAILED move stays FAILED, but what it left is never resumed.
+        A FAILED move stays FAILED, but its copy is never resumed.
 
         Raises:
-            MoveError: its mover was closed; the next mover resumes it.
+            MoveError: its mover was closed; the next mover resumes the move.
         """
         self._check_process()
         if self._state is MoveState.FAILED:
@@ -282,7 +283,7 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            with self._changed:  # its thread may have paused it already: then end it here
+            with self._changed:  # if its thread has paused the move instead, the loop ends it here
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
     def _discard(self) -> None:
@@ -296,12 +297,12 @@ class Move:
 
     @property
     def is_ending(self) -> bool:
-        """Report whether a caller is cancelling it, or has, while no thread ran it."""
+        """Report whether a caller cancels or has cancelled the move while no thread runs it."""
         return self._is_ending
 
     @property
     def is_idle(self) -> bool:
-        """Report whether no thread runs it and no caller is cancelling it."""
+        """Report whether no thread runs the move and no caller is cancelling it."""
         return not self._state.is_running and not self._is_ending
 
     def _check_held(self, is_held: bool) -> None:
@@ -310,7 +311,7 @@ class Move:
             raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
 
     def _check_process(self) -> None:
-        """Refuse a forked child, where no thread would ever answer; takes no lock."""
+        """Refuse a call in a forked child, where no thread runs moves; this takes no lock."""
         if self._pid != os.getpid():
             raise LogClosedError(reason=REASON)
 
@@ -324,7 +325,6 @@ class Move:
 
         Raises:
             IllegalTransitionError: the move has not failed.
-            MoveError: its mover was closed.
             MoveError: its mover was closed.
         """
         self._check_process()
@@ -340,7 +340,7 @@ class Move:
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate) -> None:
-        """Limit this move alone to a rate in bytes per second; None for no limit of its own."""
+        """Limit this move alone to a rate in bytes per second; None removes this limit."""
         self.throttle.set_rate(rate)
 
     # --- its states -------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class Move:
             self._changed.notify_all()
 
     def try_begin(self) -> bool:
-        """Take a planned move for a thread; return False if it was paused or cancelled."""
+        """Begin a planned move in a thread; return False if the move was paused or cancelled."""
         with self._changed:
             if self._state is not MoveState.PLANNED or self._is_ending:
                 return False

@@ -35,7 +35,7 @@ ORDERS: dict[str, Callable[[Move], tuple[object, ...]]] = {
 
 
 class ReplicaMover:
-    """Move replicas of one store in threads of its own; use it in a `with` block, or close it.
+    """Move replicas of one store in background threads; use a mover in `with`, or close it.
 
     Args:
         num_replica_move_threads: how many moves run at the same time.
@@ -45,8 +45,8 @@ class ReplicaMover:
         verify: check every batch while copying. If False, only the frames are checked, and a batch
             with a bad checksum is found when it is read.
 
-    Unfinished moves of an earlier process are resumed at once. Closing the mover, or the store,
-    pauses the running moves; the next mover resumes them.
+    A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
+    store is closed, the running moves are paused, and the next mover resumes them.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ReplicaMover:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the mover was closed; it runs nothing any more."""
+        """Whether the mover was closed; a closed mover runs no moves."""
         return self._moves.is_closed
 
     @property
@@ -115,7 +115,7 @@ class ReplicaMover:
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to another log dir; a running move of it to elsewhere is cancelled first.
+        """Move a replica to another log dir; its move to a different log dir is cancelled first.
 
         If a disk refuses (the target is full, cordoned or offline), the move is FAILED and has the
         error. If the replica is already in the log dir, the move is DONE.
@@ -124,17 +124,18 @@ class ReplicaMover:
             throttled_rate: bytes per second for this move alone.
 
         Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: there is no log to move.
+            UnknownPartitionError: the partition does not exist.
+            LogDirOfflineError, ReplicaOfflineError: the partition's log cannot be read.
             LogDirError: the store has no such log dir.
         """
         return self._submit(topic, partition, log_dir, throttled_rate, waits_for_room=False)
 
     @uninterruptible
     def execute(self, plan: MovePlan) -> list[Move]:
-        """Run the moves of a plan in its order; each waits until earlier moves have freed its room.
+        """Run the moves of a plan in its order; a move waits until earlier moves free enough room.
 
         Raises:
-            The errors of `move`; moves that were already begun continue.
+            The errors of `move`. The moves that were begun before the error continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
@@ -147,14 +148,14 @@ class ReplicaMover:
     ) -> ChangeReplicaDirResponse:
         """Carry out a ChangeReplicaDirRequest (KIP-113).
 
-        If a source or target is offline, or a move is cancelled, that is the partition's result.
+        If a source or target is offline, or a move is cancelled, the partition's result says so.
         If a partition does not exist yet, its log dir is remembered, as in `store.prefer_dir`.
         """
         return change_replica_dirs(assignment, self.move, self.store.prefer_dir)
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:
-        """Limit all moves, or those from and to one log dir, to a rate; None removes the limit.
+        """Limit all moves, or the moves from and to one log dir; None removes the limit.
 
         Raises:
             LogDirError: the store has no such log dir.
@@ -167,9 +168,9 @@ class ReplicaMover:
         return self._moves.all()
 
     def move_of(self, topic: str, partition: int) -> Move | None:
-        """Find the newest move of a partition; None if this mover has none.
+        """Find the newest move of a partition; None if this mover has no move of the partition.
 
-        It may have ended: see `Move.state`.
+        The move may have ended: see `Move.state`.
         """
         return self._moves.newest(partition_named(topic, partition))
 
@@ -211,7 +212,7 @@ class ReplicaMover:
     # --- running them -----------------------------------------------------------------------------
 
     def _take(self) -> Move | None:
-        """Take the next move that may run, in order; moves of a plan wait until there is room."""
+        """Take the next move that may run; requested moves come first, then the moves of plans."""
         with self._taking:
             if self._is_to_look and not self.is_closed:
                 self._is_to_look = False
@@ -271,10 +272,10 @@ class ReplicaMover:
     # --- life -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Resume the moves that had to wait for a log dir, now that it answers or is back."""
+        """Resume the moves that had to wait for a log dir, after it answers again or is back."""
         self._moves.go_on()
         self._is_to_look = True
-        with suppress(LogDirError):  # no thread can be started; the next requested move looks
+        with suppress(LogDirError):  # no thread can be started; the next requested move resumes
             self._pool.wake()
 
     @uninterruptible
@@ -284,14 +285,14 @@ class ReplicaMover:
         Calling it again has no effect.
         """
         if self._pid != os.getpid():
-            return  # a forked child: the moves and the threads are its parent's
+            return  # a forked child: the moves and the threads belong to its parent
         self._moves.close()
         for move in [move for move in self.moves() if not move.state.is_end]:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in self.moves():  # includes those that were admitted meanwhile
+        for move in self.moves():  # includes the moves that were admitted meanwhile
             self._moves.release(move)
         self.host.forget(self.close)
         self.host.forget(self._look_again)

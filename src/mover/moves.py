@@ -1,10 +1,10 @@
-"""Hold the moves of one mover: those that were requested, those that are queued, and their room.
+"""Hold the moves of one mover, the queue of those that wait for a thread, and their reservations.
 
-`ReplicaMover` owns this object. Admission and resumption take it as an argument, and each `Move`
-calls it as its controller.
+A `ReplicaMover` owns one `Moves`. Admission and resumption take the `Moves` as an argument, and
+each `Move` calls it as its controller.
 
 Threads: `changed` guards the queue, `is_closed` and the state of every move. The list of all moves
-only grows; it is copied before it is walked.
+only grows, and a thread copies the list before it walks it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Moves:
     Args:
         changed: notified when the state of a move changes.
         wake_threads: makes the mover's threads look at the queue; raises LogDirError if there is
-            no thread and none can be started.
+            no thread and no thread can be started.
         is_verified: whether every batch is checked while it is copied.
     """
 
@@ -66,7 +66,7 @@ class Moves:
             return list(self._queue)
 
     def add(self, move: Move) -> None:
-        """Add a move that was requested or is resumed; it is not queued yet."""
+        """Add a move that was requested or is resumed; this does not queue the move."""
         self._all.append(move)
         self._newest[move.key] = move
 
@@ -75,7 +75,7 @@ class Moves:
         return self._newest.get(key)
 
     def close(self) -> None:
-        """Accept no request any more; the moves that have not ended belong to the next mover."""
+        """Accept no more requests; moves that have not ended now belong to the next mover."""
         with self.changed:
             self.is_closed = True
 
@@ -96,13 +96,13 @@ class Moves:
             self.refuse(move, error)
 
     def dequeue(self, move: Move) -> None:
-        """Take a move out of the queue, if it is there."""
+        """Remove a move from the queue; if the move is not queued, do nothing."""
         with self.changed:
             if move in self._queue:
                 self._queue.remove(move)
 
     def renew(self, move: Move) -> None:
-        """Queue a move that is tried again, as its replica's only one; end it if it is there."""
+        """Queue a move that is tried again, or end it if the replica is already at the target."""
         reason = f"a new move to {move.target_dir} replaces it"
         with self.letting_in(move), self.replicas.reserved_unmoved(move.key, reason):
             replica = self.replicas.opened.get(move.key)
@@ -112,7 +112,7 @@ class Moves:
                 self.end(move, MoveState.DONE, None)
 
     def holds(self, move: Move) -> bool:
-        """Report whether a move is still this mover's; once closed, they belong to the next one."""
+        """Report whether a move still belongs to this mover, and not to the next mover."""
         return not self.is_closed or self.replicas.running_moves.get(move.key) is move
 
     def wake(self) -> None:
@@ -123,7 +123,7 @@ class Moves:
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail the move if admitting it raises, Ctrl-C included: no thread would ever run it."""
+        """Fail the move if admitting it raises (Ctrl-C too): no thread would ever run the move."""
         try:
             yield
         except BaseException as error:
@@ -133,7 +133,7 @@ class Moves:
             raise
 
     def refuse(self, move: Move, error: LogStoreError) -> None:
-        """Fail a move that was not admitted, unless it is being cancelled or has ended."""
+        """Fail a move that was not admitted; do nothing if it is being cancelled or has ended."""
         with self.changed:
             if move.is_idle and not move.state.is_end:
                 self.end(move, MoveState.FAILED, error)
@@ -141,7 +141,7 @@ class Moves:
     # --- ending them ------------------------------------------------------------------------------
 
     def job_of(self, move: Move) -> jobs.Job:
-        """Make the job that runs a move, or gives it up.
+        """Make the job that runs a move or gives the move up.
 
         Raises:
             LogStoreError: the target is no longer a log dir, or the replica is not open.
@@ -150,22 +150,22 @@ class Moves:
         return jobs.Job(move, self.replicas, target, self.host.purge, self._is_verified)
 
     def end(self, move: Move, state: MoveState, error: LogStoreError | None) -> None:
-        """Release what a move that has ended or paused no longer needs; then change its state."""
+        """End or pause a move: release what the move no longer needs, then change its state."""
         if state.is_end:
             if state is not MoveState.FAILED:  # a failed move may be tried again
                 move.throttle.end()
             self.release(move)
         move.go(state, error)
-        self.go_on()  # its log dir may have answered already
+        self.go_on()  # the log dir that held the move up may have answered already
 
     def release(self, move: Move) -> None:
-        """Give back the room of a move and its claim on the replica; twice is fine."""
+        """Give back a move's room and its claim on the replica; a second call has no effect."""
         self.reservations.release(move)
         if self.replicas.running_moves.get(move.key) is move:
             del self.replicas.running_moves[move.key]
 
     def go_on(self) -> None:
-        """Resume the moves that were held up by log dirs, once none of these hangs any more."""
+        """Resume the moves that hanging log dirs held up, if their log dirs answer again."""
         hanging = {log_dir.path for log_dir in self.replicas.log_dirs if log_dir.is_suspect}
         for move in [move for move in self._all if move.is_held_up]:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
@@ -177,16 +177,16 @@ class Moves:
         self.end(move, MoveState.CANCELLED, jobs.cancelled(move))
 
     def abandon(self, move: Move) -> None:
-        """Make sure that what a failed move left is never resumed."""
+        """Make sure that the copy of a failed move is never resumed."""
         with suppress(LogStoreError, KeyError), self.replicas.reserved(move.key):
             mark = relocation.moving_of(self.replicas.opened[move.key].log)
             is_run = self.is_closed or move.key in self.replicas.running_moves
             if mark is not None and not is_run:
-                move.move_id = mark.move_id  # the id before a retry that failed at once
+                move.move_id = mark.move_id  # the copy has the id from before a failed retry
                 self._give_up(move)
 
     def _give_up(self, move: Move) -> None:
         try:
             self.job_of(move).give_up(is_cancelled=True)
-        except LogStoreError:  # its target is no longer a log dir, or its replica is not open
+        except LogStoreError:  # the target is no longer a log dir, or the replica is not open
             jobs.unmark(self.replicas, move.key)

@@ -1,4 +1,4 @@
-"""Run moves in a few threads, which start with the first move and end when the pool is closed."""
+"""Run moves in a few threads; these start with the first move and end when the pool is closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.errors import LogDirError
 Task = TypeVar("Task")
 
 NUM_REPLICA_MOVE_THREADS = 2
-# A thread that waits looks this often whether its pool is still in use.
+# A waiting thread checks at this interval whether its pool is still in use.
 IDLE_SECONDS = 5.0
 
 
@@ -22,11 +22,11 @@ class ReplicaMoveThreadPool(Generic[Task]):
     """Run `num.replica.move.threads` ReplicaMoveThreads (KIP-113, section 2).
 
     Args:
-        take: returns the next task, or None if none may run now.
+        take: returns the next task, or None if no task may run now.
         run: runs a task; an error that it raises does not end the thread.
         changed: notified when `take` may return a task.
         failed: called with the error that `run` raised.
-        path: the log dir that an error names if no thread can be started.
+        path: if no thread can be started, the error names this log dir.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
         """Wake the threads to look for a task.
 
         Raises:
-            LogDirError: retriable; no thread exists and none can be started.
+            LogDirError: there is no thread and no thread can be started; this is retriable.
         """
         with self._changed:
             self._wakeups += 1
@@ -68,11 +68,11 @@ class ReplicaMoveThreadPool(Generic[Task]):
             self._changed.notify_all()
 
     def wakeups(self) -> int | None:
-        """Say how often the threads were woken; None at the end."""
+        """Count how often the threads were woken; return None after the pool was closed."""
         return None if self._is_closed else self._wakeups
 
     def run_all(self) -> None:
-        """Run tasks until there is none that may run now."""
+        """Run tasks until no task may run now."""
         while (task := self._take()) is not None:
             try:
                 self._run(task)
@@ -91,7 +91,7 @@ class ReplicaMoveThreadPool(Generic[Task]):
 
 
 def _work(entry: ref[ReplicaMoveThreadPool[Any]], changed: threading.Condition) -> None:
-    """Run tasks until the end; while this thread waits, it does not keep mover and store in use."""
+    """Run tasks until the pool ends; a waiting thread refers to neither the mover nor the store."""
     seen = -1
     while True:
         with changed:

@@ -1,7 +1,7 @@
-"""Reserve room at the targets for admitted moves: two moves that fit alone may not fit together.
+"""Reserve room at the targets for admitted moves, because two moves may fit alone but not together.
 
-Log dirs on one file system share its room. A reservation holds the bytes that a move still has to
-write. The free bytes of the disk already exclude those that it has written.
+Log dirs on one file system share its room. A reservation covers only the bytes that a move still
+has to write. The bytes that the move has written no longer count as free on the disk.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room besides the segments: index files, small files, and records appended during the move.
+# Room for more than the segments: index files, small files, and records appended during the move.
 ALLOWANCE_BYTES = 1 << 20
-INDEX_SHARE = 256  # bytes of batches for one byte of index files, at 4 KiB between entries
+INDEX_SHARE = 256  # bytes of batches per byte of index files, if an entry is made each 4 KiB
 
 
 class Occupant(Protocol):
@@ -30,7 +30,7 @@ class Occupant(Protocol):
 
 
 def need_of(size_bytes: int) -> int:
-    """Compute how much room a replica of a size needs."""
+    """Compute how many bytes of room a replica with this size needs."""
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 
@@ -40,18 +40,18 @@ def device_of(target: LogDir) -> int:
 
 
 class Reservations:
-    """Record which move may write how much to which file system."""
+    """Record how many bytes each move may still write, and to which file system."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # never held over a disk call: release() needs it too
-        self._held: dict[Occupant, int] = {}  # the file system on which each move holds room
-        self._asking: dict[int, threading.Lock] = {}  # by file system: one move asks at a time
+        self._lock = threading.Lock()  # never held during a disk call, because release() takes it
+        self._held: dict[Occupant, int] = {}  # the file system on which each move has room
+        self._asking: dict[int, threading.Lock] = {}  # by file system; one move reserves at a time
 
     def reserve(self, occupant: Occupant, target: LogDir) -> None:
         """Reserve room for a move; if it has room already, do nothing.
 
         Raises:
-            TargetFullError: the room left by the other reservations is too small.
+            TargetFullError: the free bytes minus the other reservations are too few.
             LogStoreError: the disk failed.
         """
         try:

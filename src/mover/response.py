@@ -1,4 +1,4 @@
-"""Answer a ChangeReplicaDirRequest (KIP-113): complete when every partition's result is known."""
+"""Answer a ChangeReplicaDirRequest (KIP-113), partition by partition as the moves end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def error_code(error: LogStoreError | None) -> int:
 def partitions_of(
     assignment: Mapping[StrPath, Iterable[tuple[str, int]]],
 ) -> list[tuple[str, list[TopicPartition]]]:
-    """Check a whole request before any of it is done; raise TypeError or ValueError."""
+    """Check a whole request before any move is begun; raise TypeError or ValueError."""
     if not isinstance(assignment, Mapping):
         raise wrong("assignment", "a mapping of log dirs to pairs (topic, partition)", assignment)
     found = []
@@ -47,7 +47,7 @@ class ChangeReplicaDirResponse:
     """Hold the results of a request, some of which may not be known yet.
 
     Attributes:
-        moves: the running or ended moves, for the partitions whose move could be begun.
+        moves: the move of each partition whose move was begun; it may still run.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ChangeReplicaDirResponse:
 
     @property
     def results(self) -> dict[tuple[str, int], LogStoreError | None]:
-        """The result of each partition whose result is known: None, or an error."""
+        """The results that are known, by partition: None for success, else an error."""
         known: dict[tuple[str, int], LogStoreError | None] = dict(self._results.items())
         for key, move in self.moves.items():
             if move.state.is_end:
@@ -77,7 +77,7 @@ class ChangeReplicaDirResponse:
         return all(move.state.is_end for move in self.moves.values())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every result is known; return whether that is so."""
+        """Wait until every result is known; return False if the timeout comes first."""
         timeout = timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         for move in self.moves.values():

@@ -1,14 +1,17 @@
 """Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
 
-| the copy that a live copy names | what is done |
-|---|---|
-| exists | it is resumed |
-| is in a log dir that does not serve or is missing | the move is FAILED for that reason |
-| does not exist: it was not begun yet, or it was given up | the name is cleared |
+The metadata of a live copy names the move that was begun, and so the `.move` copy:
 
-If a move failed because its source or its target did not serve, it is resumed as a new move: the
-old one was reported as failed (KIP-113, section 3). A move that failed for another reason waits for
-its `retry`. If a move was cancelled while its source was unreachable, its copy is deleted now.
+| the `.move` copy | what is done |
+|---|---|
+| exists | the move is resumed |
+| is in a log dir that does not serve or is missing | the move is FAILED for that reason |
+| does not exist, because it was not begun yet or was given up | the name is cleared |
+
+If a move failed because its source or its target did not serve, it is resumed as a new move,
+because the old move was already reported as failed (KIP-113, section 3). A move that failed for
+another reason waits for its `retry`. If a move was cancelled while its source was unreachable, its
+copy is deleted now.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ AWAY = (LogDirOfflineError, LogDirSuspectError, ReplicaOfflineError)
 
 
 class Left(NamedTuple):
-    """Describe a move that a live copy names and no thread runs; its target may be missing."""
+    """Describe a move that a live copy names and that no thread runs; `target` may be missing."""
 
     key: TopicPartition
     log: Log
@@ -52,7 +55,7 @@ class Left(NamedTuple):
 
 
 def resume_left(moves: Moves) -> None:
-    """Resume the moves that the live copies name, and remove the copies of cancelled ones."""
+    """Resume the moves that the live copies name, and remove the copies of cancelled moves."""
     replicas = moves.replicas
     for over in _unremoved(replicas, moves.all()):
         with suppress(LogStoreError), replicas.reserved(over.key):
@@ -93,7 +96,7 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Find the moves to resume or to fail; each replica is reserved until the next is asked for."""
+    """Find the moves to resume or to fail; a replica is reserved until the next one is yielded."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):
@@ -102,7 +105,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
         with suppress(LogStoreError), replicas.reserved(key):
             relocation.segments_of(
                 log
-            )  # raises if the log does not serve, whatever its log dir does
+            )  # raises if the log does not serve, even if its log dir serves
             replica, mark = replicas.opened.get(key), relocation.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue
@@ -119,7 +122,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
 
 
 def _stands(replicas: Replicas, key: TopicPartition, mark: Moving, target: LogDir) -> bool:
-    """Report whether the copy that a live copy names exists."""
+    """Report whether the `.move` copy that a live copy names exists."""
     found = replicas.copies.moves.get(key)
     path = os.path.join(target.path, move_dir_name(*key, mark.move_id))
     return found is not None and found.path == path

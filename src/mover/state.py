@@ -1,4 +1,4 @@
-"""Define the states of a move and the transitions between them in one table, checked here.
+"""Define the states of a move, and the allowed transitions between them in one table.
 
 | from | to |
 |---|---|
@@ -11,17 +11,17 @@
 | cancelled | |
 | done | |
 
-    planned      it waits for a thread, and for room at the target
-    copying      the segments that existed when it began are being copied
-    catching_up  what was appended since is being copied
-    swapping     the log's lock is asked for; nothing is throttled any more
-    done         the log is served from the target (or was there already)
-    paused       by its user, because the mover was closed, or while a disk hangs (then it resumes
-                 by itself): the `.move` stays and is used later
-    cancelled    by its user, or with the deletion of the partition: nothing of it is left
-    failed       `error` has the reason; nothing of it is left if the disk allows; `retry` starts
-                 it again. If its source failed, the copy stays, and a new move resumes it when the
-                 source is back
+    planned      the move waits for a thread, or for room at the target
+    copying      the segments that existed at the beginning are being copied
+    catching_up  the records that were appended since then are being copied
+    swapping     the copy takes the place of the source under the log's lock, without a throttle
+    done         the log is served from the target, or was there already
+    paused       the user paused the move, or the mover was closed, or a disk hangs. If a disk
+                 hangs, the move resumes by itself. The `.move` directory stays and is used later
+    cancelled    the user cancelled the move, or deleted the partition. The copy is removed
+    failed       `error` has the reason. The copy is removed if the disk allows it. `retry` starts
+                 the move again. If the source failed, the copy stays, and a new move continues
+                 with the copy when the source is back
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class MoveState(enum.Enum):
 
     @property
     def is_end(self) -> bool:
-        """Report whether nothing more happens by itself, and nothing is held."""
+        """Report whether the move is over: no thread continues it, and it holds no room."""
         return self in ENDS
 
     @property
     def is_running(self) -> bool:
-        """Report whether a thread works on it."""
+        """Report whether a thread runs the move."""
         return self in RUNNING
 
 

@@ -1,22 +1,24 @@
 """Put a copy in the place of its source: the only step of a move that holds the log's lock.
 
-    before the lock   the target's checkpoints forget the name; epochs, data and names are durable;
-                      the intent in the source's metadata; the caught-up mark in the copy's; then
-                      what was appended meanwhile is copied once more
-    1  under the lock copy the last bytes, sync them with a probe
+    before the lock   remove the partition from the target's checkpoints; make the epochs, the data
+                      and the file names of the copy durable; write the intent into the source's
+                      metadata and the caught-up mark into the copy's metadata; then copy the
+                      records that were appended meanwhile
+    1  under the lock copy the last bytes, and sync them with a probe
     2                 rename the source to `.delete`, sync its log dir with a probe
     3                 rename the `.move` to the live name, sync its log dir with a probe
     4                 point the log at the new segments
-    after the lock    the marks are removed from the new metadata; the `.delete` is purged
+    after the lock    remove the marks from the new metadata; purge the `.delete` directory
 
-If a crash comes before step 2 is durable, the source remains, and the `.move` continues as a copy,
-whatever its mark says. If a crash comes between 2 and 3, there is no live name, and start-up
-finishes the swap. It may do so because the source's `.delete` name, its intent and the mark agree:
-the source gives up its name for a complete copy only. No order of syncs leaves two live names with
-one generation (KIP-113 section 3; ADR 7).
+If a crash comes before step 2 is durable, the source stays live, and the `.move` directory is still
+only a copy, whether or not it is marked. If a crash comes between steps 2 and 3, no directory has
+the live name, and the next start finishes the swap. The start may do that if the source's `.delete`
+name, its intent and the mark agree, because the source is renamed only for a complete copy. No
+order of syncs leaves two live names with one generation (KIP-113 section 3; ADR 7).
 
-If a call fails before step 2, nothing has happened. At step 2 the source's disk decides. At step 3
-the source takes its name back, with a generation that outranks a live copy at the target, if any.
+If a call fails before step 2, the source stays live. If the rename of step 2 fails, the source's
+disk shows which name the source has. If step 3 fails, the source gets its live name back, with a
+generation that is higher than that of a live copy that the target may have.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from mover.copying.catch_up import copy_all, is_caught_up
 from mover.copying.copy_segments import Ends
 from mover.copying.target import Target
 
-# Bytes that may be left to copy when the lock is asked for: a few milliseconds' worth of any disk.
+# Bytes that may be left to copy under the lock. Any disk writes them in a few milliseconds.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 
@@ -45,7 +47,7 @@ class Swap:
 
     Attributes:
         is_undecided: whether only the next start can find out which of the two copies is the log.
-            While it is True, neither may be removed.
+            While this is True, neither copy may be removed.
     """
 
     def __init__(self, log: Log, target: Target, ends: Ends, key: TopicPartition) -> None:
@@ -63,11 +65,11 @@ class Swap:
     # --- before the lock --------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Do all that needs no lock; raise as `copy_all` does."""
+        """Do every step that needs no lock; raise as `copy_all` does."""
         target, log_dir = self.target, self.ends.target
         try:
             log_dir.check_place()
-            # They may be of a deleted replica with the same name, so they do not apply to this one.
+            # The entries may be those of a deleted replica with the same name.
             log_dir.checkpoints.forget(self.key)
         except OSError as error:
             raise log_dir.failed(error, self.new_path, *self.key) from error
@@ -82,13 +84,13 @@ class Swap:
             Superseded(generation, log_dir.directory_id),
         )
         self._metadata = relocation.metadata_of(self.log)
-        if relocation.whose_epochs(self.log) != whose:  # the log start rose meanwhile
+        if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         self._clean = target.mark_caught_up(self._metadata, self._follow())
         self._follow()
 
     def _follow(self) -> int:
-        """Copy and sync until little is missing; return the offset up to which all is copied."""
+        """Copy and sync until little is missing; return the offset at which the copy ends."""
         for _ in range(FLUSHES_MAX):
             end_offset = self.log.log_end_offset
             missing = copy_all(self.log, self.target, self.ends)
@@ -100,10 +102,10 @@ class Swap:
     # --- under the lock ---------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Swap; return False if the log grew or changed too much and the copy must follow first.
+        """Swap; return False if the log grew or changed so much that the copy must catch up again.
 
         Raises:
-            LogStoreError: a disk failed; the log is where it was, unless `is_undecided`.
+            LogStoreError: a disk failed. The log is where it was, unless `is_undecided` is True.
         """
         self.prepare()
         source_names = self._open_dir(self.ends.source)
@@ -121,21 +123,21 @@ class Swap:
         return True
 
     def _open_dir(self, log_dir: LogDir) -> Handle:
-        """Open a directory to sync it later: under the lock no descriptor may be missing."""
+        """Open a directory before the lock is taken, because descriptors may run out."""
         try:
             return Handle(files.open_file(log_dir.path, files.DIRECTORY))
         except OSError as error:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; return False if they are too many or the log changed."""
+        """Copy and sync the last bytes; return False if these are too many or the log changed."""
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
-            return False  # it was truncated, or the metadata behind the mark no longer holds
+            return False  # the log was truncated, or the metadata of the copy is out of date
         if relocation.epochs_of(self.log) != self._epochs:
-            return False  # a leader epoch began meanwhile: the file at the target misses it
+            return False  # a leader epoch began meanwhile, and the target's file lacks it
         if [segment.base_offset for segment in segments] != sorted(self.target.copies):
-            return False  # it rolled meanwhile: the new file's name must be durable first
+            return False  # the log rolled meanwhile, and the new file's name is not durable yet
         copied = sum(copy.position for copy in self.target.copies.values())
         if sum(segment.size_bytes for segment in segments) - copied > LOCKED_BYTES_MAX:
             return False
@@ -158,7 +160,7 @@ class Swap:
         try:
             files.sync_names(names.fd)
         except OSError as error:
-            raise source.failed(error, source.path) from error  # OFFLINE, because a sync failed
+            raise source.failed(error, source.path) from error  # a failed sync makes it OFFLINE
 
     def _rename_target(self, names: Handle, source_names: Handle) -> None:
         target = self.ends.target
@@ -171,7 +173,7 @@ class Swap:
             raise failure from error
 
     def _return(self, names: Handle) -> None:
-        """Give the source its name back, with a generation above any copy at the target."""
+        """Rename the source back, and raise its generation above that of any copy at the target."""
         source = self.ends.source
         try:
             files.rename(self.doomed_path, self.live_path)
@@ -195,7 +197,7 @@ class Swap:
             return False
 
     def _lose(self, cause: LogStoreError) -> LogStoreError:
-        """Stop serving the log: only the next start finds out what its directories are called."""
+        """Stop serving the log, because only the next start can find out its directories' names."""
         error = ReplicaOfflineError(
             topic=self.key.topic,
             partition=self.key.partition,

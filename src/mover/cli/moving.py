@@ -21,7 +21,7 @@ from mover.cli.tables import print_outcome, print_plan
 PLAN_OPTIONS = [
     click.option(
         "--tolerance", type=click.FloatRange(min=0), default=0.05, show_default=True,
-        help="Part of its share by which a log dir may differ from it.",
+        help="How far a log dir may be from its share, as a part of the share.",
     ),
     click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this dir; repeatable."),
 ]  # fmt: skip
@@ -29,7 +29,7 @@ THROTTLE_HELP = "Rate of all moves of the store: 50MB/s, 64KiB/s, auto, or none 
 
 
 def plan_options(function: Any) -> Any:
-    """Add the options that a plan is made from."""
+    """Add the options from which a plan is made."""
     for option in reversed(PLAN_OPTIONS):
         function = option(function)
     return function
@@ -39,8 +39,8 @@ def plan_options(function: Any) -> Any:
 def move() -> None:
     """Move replicas between the log dirs of a store, while it is being written.
 
-    If a process has the store open, the moves run there, through its admin socket. Otherwise they
-    run here; Ctrl-C keeps their copies, and `move resume` continues them.
+    If a process has the store open, the moves run in that process. Otherwise they run in this
+    command. Then Ctrl-C pauses them, and `move resume` continues them.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def move() -> None:
     "--output",
     type=click.File("w"),
     metavar="FILE",
-    help="Write the plan there as kafka-reassign-partitions takes it.",
+    help="Write the plan to this file, as JSON for kafka-reassign-partitions.",
 )
 @format_option()
 def plan(
@@ -72,8 +72,8 @@ def plan(
     """Show the fewest bytes to move so that every log dir holds its share.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Moves that
-    cannot be done are shown with the reason. The command ends with 1 if a replica cannot leave a
-    log dir that is to be emptied.
+    cannot be done are shown with the reason. The exit code is 1 if a replica cannot leave a log
+    dir that is to be emptied.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def run(
     is_dry: bool,
     output_format: str,
 ) -> None:
-    """Move replicas and show progress; ends with 1 unless everything arrived.
+    """Move replicas and show progress; the exit code is 1 unless every replica arrived.
 
     \b
     Examples:
@@ -156,7 +156,7 @@ def run(
 @click.option("--follow", is_flag=True, help="Show progress until the moves end.")
 @format_option()
 def status(log_dirs: tuple[str, ...], follow: bool, output_format: str) -> None:
-    """Show the moves of the process that has the store open, or those left to resume.
+    """Show the moves of the process that has the store open, or the moves left unfinished.
 
     \b
     Examples:
@@ -176,7 +176,7 @@ def status(log_dirs: tuple[str, ...], follow: bool, output_format: str) -> None:
 
 
 def asking(verb: str, short: str, text: str, *, is_followed: bool) -> click.Command:
-    """Create a command that acts on moves: on one, on a topic's, or on all."""
+    """Create a command that acts on one move, on the moves of a topic, or on all moves."""
 
     @log_dirs_option
     @click.argument("topic", required=False)
@@ -212,16 +212,16 @@ def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
 for word in (
     asking(
         "cancel", "Give up moves and free their space.",
-        "Give up all moves, or those named; what was copied is removed at once.",
+        "Give up all moves, or the named ones, and remove their copies at once.",
         is_followed=False,
     ),
     asking(
         "pause", "Pause moves and keep what was copied.",
-        "Pause all moves, or those named, and keep what was copied.", is_followed=False,
+        "Pause all moves, or the named ones, and keep their copies.", is_followed=False,
     ),
     asking(
         "resume", "Continue moves that were paused or left.",
-        "Continue moves that were paused, or left by an earlier process, until they end.",
+        "Continue moves that were paused or that an earlier process left, until they end.",
         is_followed=True,
     ),
     asking(

@@ -1,7 +1,7 @@
-"""Reach the store whose replicas are to be moved: through its owner, or opened here.
+"""Reach the store whose replicas are to be moved: through its owner, or by opening it here.
 
 If the store is opened here, Ctrl-C pauses the running moves, and the next mover resumes them. If
-an owner has it open, Ctrl-C only stops showing the moves.
+an owner has the store open, Ctrl-C only stops showing the moves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Caller:
         self.owner = owner
 
     def call(self, command: str, **arguments: Any) -> Row:
-        """Run a command `move.*`; report a wrong argument as wrong usage."""
+        """Run the command `move.<command>`; report a wrong argument as wrong usage."""
         with wrong_usage(), live_view() as show:
             answer: Row = self.admin.call(f"move.{command}", arguments, show)
         return answer
@@ -37,7 +37,7 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Yield a caller for the store: through its owner, or with the store opened here."""
+    """Yield a caller for the store; open the store here if it has no owner."""
     import mover.errors  # noqa: F401 - so that an owner's errors are known by their class
 
     owner = find_owner(named_log_dirs(log_dirs))
@@ -69,7 +69,7 @@ def text_of(file: IO[str]) -> str:
 
 
 def exit_code_of(facts: Row) -> int:
-    """Return 0 if all moves are done or planned; a dir that stays off its share is no failure."""
+    """Return 0 if all moves are done or planned, even if a dir stays away from its share."""
     is_left_out = any(
         one["topic"] is not None and not one["is_unasked"] for one in facts.get("skipped", ())
     )

@@ -1,4 +1,4 @@
-"""Check the rate of a throttle as the command line is read, before anything is opened or moved."""
+"""Check the rate of a throttle on the command line, before anything is opened or moved."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ACCEPTED = "accepted are a rate such as 50MB/s or 64KiB/s, auto, and none for no
 
 
 def checked_rate(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a rate, `auto` or `none`; a callback of an option or argument.
+    """Check the text of a rate, `auto` or `none`; click calls this for an option or argument.
 
     Raises:
-        click.BadParameter: it is no rate that moves can have.
+        click.BadParameter: moves cannot have this rate.
     """
     if text is None:
         return None

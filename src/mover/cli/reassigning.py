@@ -54,12 +54,13 @@ def reassign(
 ) -> None:
     """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
-    Only the entries of this store's broker id count; a log dir "any" asks for no move. If a
-    partition does not exist yet, the log dir in which to create it is noted.
+    Only the entries of this store's broker id count. The log dir "any" asks for no move. If a
+    partition does not exist yet, the store notes the log dir in which to create the partition.
 
-    Before it moves, --execute prints where the replicas are now, in the same JSON. Run that to go
-    back. --verify ends with 1 while a replica has not arrived or is not created; it leaves every
-    throttle unchanged. --cancel cancels the running moves, and the notes about new partitions.
+    Before --execute moves anything, it prints the present log dirs in the same JSON. Execute that
+    JSON to go back. The exit code of --verify is 1 while a replica has not arrived or is not
+    created. --verify leaves every throttle unchanged. --cancel cancels the running moves and
+    withdraws the notes about new partitions.
 
     \b
     Examples:
@@ -114,7 +115,7 @@ def current_assignment(made: Row) -> str:
 
 
 def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
-    """Report for each replica whether it is in the log dir that is wanted; reads only."""
+    """Report for each replica whether it is in the wanted log dir; change nothing."""
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.config.broker_id)
         rows = [verified(store, *move[:3]) for move in plan.moves]
@@ -153,15 +154,15 @@ def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
 
 
 def is_wished(store: LogStore, topic: str, partition: int, wanted: str) -> bool:
-    """Report whether a partition that does not exist yet is to be created in a log dir."""
+    """Report whether the store noted to create a missing partition in the wanted log dir."""
     wished = wished_dir(store.host.log_dirs, TopicPartition(topic, partition))
     return wished is not None and wished.path == files.real_path(wanted)
 
 
 def cancel(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
-    """Cancel the running moves that a reassignment asked for; moves that ended are unchanged.
+    """Cancel the running moves of a reassignment; moves that have ended are unchanged.
 
-    Its notes about partitions that do not exist yet are withdrawn.
+    The notes that the reassignment left about missing partitions are withdrawn.
     """
     with store_for_reading(log_dirs) as store, wrong_usage():
         plan = MovePlan.from_json(text, broker_id=store.config.broker_id)

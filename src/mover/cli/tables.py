@@ -52,7 +52,7 @@ def print_plan(facts: Row, output_format: str) -> None:
 
 
 def tell_of_the_rest(facts: Row) -> None:
-    """Print the partitions to be created, and on stderr what is not done, and why."""
+    """Print the partitions to be created; print on stderr what is not done, and why."""
     for wish in facts.get("wishes", ()):
         if wish["state"] == "withdrawn":
             click.echo(f"{name_of(wish)} will not be created in {wish['target']} any more")
@@ -76,7 +76,7 @@ def print_outcome(facts: Row, output_format: str) -> None:
 
 
 def print_document(facts: Row, output_format: str) -> None:
-    """Print one document: line by line for programs, or on one line."""
+    """Print the whole document as indented JSON, or each of its moves as one line of JSON."""
     document: Any = facts
     if output_format == "jsonl":
         for key in ("moves", "planned"):

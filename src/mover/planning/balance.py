@@ -1,13 +1,13 @@
 """Choose which replica goes where: move the fewest bytes that bring every log dir near its share.
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
-proportion to its capacity. Its *band* is the share plus or minus the tolerance. A log dir that may
-not give or receive keeps what it has, and the others share the rest. Dirs on one disk count as
-equally large.
+proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. If a log
+dir would have to give but may not give, or would have to receive but may not receive, it keeps what
+it has, and the others share the rest. Log dirs on one disk count as equally large.
 
-A greedy choice comes first: it moves one replica at a time, to close the widest gap.
-If there are at most `EXACT_REPLICAS_MAX` replicas, a search then looks for a cheaper answer. It
-ends when the answer is proved to be the cheapest, or after `NODES_MAX` assignments.
+A greedy choice comes first: it moves one replica at a time, to close the widest gap. If there are
+at most `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when
+it has proved that its answer is the cheapest, or after `NODES_MAX` assignments.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class DirFacts(NamedTuple):
     """Describe one log dir for planning."""
 
     path: str
-    disk: str  # dirs with the same disk share its free bytes
-    usable_bytes: int  # free on that disk, less the bytes that must stay free
+    disk: str  # log dirs on the same disk share its free bytes
+    usable_bytes: int  # free bytes of the disk, minus the bytes that must stay free
     may_give: bool = True
     may_receive: bool = True
-    is_leaving: bool = False  # all its replicas are to be moved away
-    why_not: str = ""  # the reason why it may not give or receive
+    is_leaving: bool = False  # whether all replicas are to be moved away
+    why_not: str = ""  # the reason why the log dir may not give or receive
 
 
 class ReplicaFacts(NamedTuple):
-    """Describe one replica: its name, its log dir and its size."""
+    """Describe one replica for planning: its name, its log dir and its size."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class ReplicaFacts(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Bound the number of bytes that a log dir is to hold."""
+    """Give the range of bytes that a log dir is to hold."""
 
     low: float
     share: float
@@ -52,7 +52,7 @@ class Band(NamedTuple):
         return max(self.low - size_bytes, size_bytes - self.high, 0)
 
 
-# The log dir planned for a replica, by its place in the list; a replica not listed stays.
+# The planned log dir of each replica that moves, by the replica's place in the list of replicas.
 Assignment = dict[int, str]
 
 
@@ -69,7 +69,7 @@ def bytes_on(
 def bands(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> dict[str, Band]:
-    """Compute the bands of the log dirs that take part; the others keep what they have."""
+    """Compute the bands of the log dirs that take part; other log dirs keep what they have."""
     sizes = bytes_on(dirs, replicas, {})
     room = _capacities(dirs, sizes)
     leaving = [one for one in dirs if one.is_leaving and one.may_give]
@@ -114,7 +114,7 @@ def _capacities(dirs: Sequence[DirFacts], sizes: dict[str, int]) -> dict[str, fl
 
 
 class _Table:
-    """Keep an assignment while it is built: sizes, cost, and the distance to the bands."""
+    """Hold an assignment that is being built: sizes, cost, and the distance to the bands."""
 
     def __init__(
         self, dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: dict[str, Band]
@@ -131,7 +131,7 @@ class _Table:
         self.cost = 0
 
     def place(self, number: int, target: str) -> None:
-        """Assign a replica to a log dir, from wherever it is assigned now."""
+        """Assign a replica to a log dir, in place of its present one."""
         replica = self.replicas[number]
         before = self.assignment.get(number, replica.log_dir)
         self.sizes[before] -= replica.size_bytes
@@ -144,16 +144,16 @@ class _Table:
             self.assignment[number] = target
 
     def miss(self) -> float:
-        """Sum up the bytes outside the bands, over all log dirs."""
+        """Sum up by how many bytes each log dir is outside its band."""
         return sum(band.miss(self.sizes[path]) for path, band in self.wanted.items())
 
 
 def choose(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> Assignment:
-    """Choose new places that meet every band at the lowest cost, or miss it by little.
+    """Choose log dirs that meet every band at the lowest cost, or miss the bands by little.
 
-    If no log dir can receive the replicas of a leaving dir, they stay where they are.
+    If no log dir can receive the replicas of a leaving dir, these replicas stay where they are.
     """
     table = _Table(dirs, replicas, bands(dirs, replicas, tolerance))
     if not table.targets:
@@ -170,14 +170,14 @@ def choose(
 
 
 def _empty_the_leaving(table: _Table) -> None:
-    """Place the replicas that must leave, largest first, each where the gap is widest."""
+    """Place the replicas that must leave, largest first, each in the dir with the widest gap."""
     numbers = [n for n in table.movable if table.replicas[n].log_dir in table.leaving]
     for number in sorted(numbers, key=lambda n: -table.replicas[n].size_bytes):
         table.place(number, _widest_gap(table, table.replicas[number].size_bytes))
 
 
 def _widest_gap(table: _Table, size_bytes: int) -> str:
-    """Find the dir furthest below its share; prefer dirs that the replica does not overfill."""
+    """Find the dir that is furthest below its share; prefer dirs that stay within their band."""
 
     def gap(path: str) -> tuple[bool, float]:
         band, held = table.wanted[path], table.sizes[path]
@@ -187,7 +187,7 @@ def _widest_gap(table: _Table, size_bytes: int) -> str:
 
 
 def _close_gaps(table: _Table) -> None:
-    """Move replicas from the fullest to the emptiest dir while that improves the bands."""
+    """Move replicas from the fullest dir to the emptiest, as long as the bands are met better."""
     for _ in range(4 * len(table.replicas)):
         miss = table.miss()
         if not miss or not _close_one(table, miss):
@@ -195,7 +195,7 @@ def _close_gaps(table: _Table) -> None:
 
 
 def _close_one(table: _Table, miss: float) -> bool:
-    """Do the best single move between the fullest giver and the emptiest receiver."""
+    """Make one move that helps, from as full a giver to as empty a receiver as possible."""
     surplus = {path: table.sizes[path] - table.wanted[path].share for path in table.wanted}
     givers = table.givers - table.leaving
     for target in sorted(table.targets, key=lambda path: surplus[path]):
@@ -214,7 +214,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the replica that closes the gap between two dirs and is little larger than the gap."""
+    """Find the smallest replica that closes the gap, or else the replica that closes most of it."""
     here = [
         n
         for n in table.movable
@@ -248,7 +248,7 @@ def _take_back(table: _Table) -> None:
 
 
 class _Search:
-    """Search all assignments, largest replicas first, and skip those that cannot be cheaper."""
+    """Search all assignments, largest replicas first; skip assignments that cannot be cheaper."""
 
     def __init__(self, table: _Table, best_cost: int | None) -> None:
         self._table = table
@@ -256,7 +256,7 @@ class _Search:
         self._best: Assignment | None = None
         self._nodes = 0
         self._order = sorted(table.movable, key=lambda n: -table.replicas[n].size_bytes)
-        self._open = dict.fromkeys(table.wanted, 0)  # bytes that may still leave each dir
+        self._open = dict.fromkeys(table.wanted, 0)  # bytes of each dir that are not decided yet
         for number in table.movable:
             replica = table.replicas[number]
             self._open[replica.log_dir] += replica.size_bytes
@@ -291,7 +291,7 @@ class _Search:
         self._open_bytes += size
 
     def _is_hopeless(self) -> bool:
-        """Report whether no assignment from here meets the bands at less than the known cost."""
+        """Report whether no continuation can meet the bands at less than the known cost."""
         must_go = 0.0
         for path, band in self._table.wanted.items():
             size, may_go = self._table.sizes[path], self._open[path]

@@ -1,8 +1,8 @@
 """Put moves into an order in which no move overfills its target.
 
-Before its first byte is copied, a move needs its bytes free on the target's disk. When it is done,
-it frees the same bytes on the source's disk. So one move may have to wait for room that another
-frees.
+Before a move copies its first byte, the target's disk must have room for all of the move's bytes.
+When the move is done, it frees as many bytes on the source's disk. So a move may have to wait for
+the room that another move frees.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Transfer(NamedTuple):
 def in_order(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Return the transfers in an order that fits, and those that fit in no order, by number.
+    """Return the numbers of the transfers in an order that fits, and of those that never fit.
 
     Args:
-        usable_bytes: by disk, free bytes before the first transfer.
+        usable_bytes: the free bytes of each disk before the first transfer.
     """
     order, left = _by_greed(transfers, usable_bytes)
     if left and len(transfers) <= SEARCH_MOVES_MAX:
@@ -41,7 +41,7 @@ def in_order(
 def _by_greed(
     transfers: Sequence[Transfer], usable_bytes: dict[str, int]
 ) -> tuple[list[int], list[int]]:
-    """Repeatedly take a transfer that fits; prefer the source disk with the least free bytes."""
+    """Take transfers that fit, one after another; prefer a source disk with few free bytes."""
     order: list[int] = []
     free, left = dict(usable_bytes), list(range(len(transfers)))
     while True:
@@ -55,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Search for the longest order; free bytes depend on which are done, not on their order."""
+    """Search for the longest order; the free bytes depend on the set of transfers that are done."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

@@ -29,7 +29,7 @@ GIVES = {"online", "slow", "read-only", "cordoned"}
 
 
 class DirChange(NamedTuple):
-    """Describe a log dir before and after a plan; the share is None if it takes no part."""
+    """Describe a log dir before and after a plan; without a band, its share is None."""
 
     log_dir: str
     bytes_before: int
@@ -42,10 +42,10 @@ class DirChange(NamedTuple):
 
 
 class MovePlan(NamedTuple):
-    """Hold moves in the order in which they run, the moves left out, and the result.
+    """Hold moves in the order in which they run, the moves that are left out, and the result.
 
     Attributes:
-        wishes: the log dirs in which partitions that do not exist yet are to be created later.
+        wishes: partitions that do not exist yet, each with the log dir in which to create it.
     """
 
     moves: tuple[PlannedMove, ...] = ()
@@ -56,7 +56,7 @@ class MovePlan(NamedTuple):
 
     @property
     def bytes_to_move(self) -> int:
-        """The bytes of all moves whose size is known."""
+        """The sum of the sizes of all moves whose size is known."""
         return sum(move.size_bytes or 0 for move in self.moves)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -65,10 +65,10 @@ class MovePlan(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, broker_id: int | None = None) -> MovePlan:
-        """Read JSON that `to_json`, or a user of Kafka's tool, wrote.
+        """Read JSON that `to_json` or a user of Kafka's tool wrote.
 
         Args:
-            broker_id: the broker whose replicas count; None for the only one that is named.
+            broker_id: the broker whose replicas count; None for the only broker in the document.
 
         Raises:
             ValueError: the document is not valid; the message gives the place and the reason.
@@ -84,14 +84,14 @@ class MovePlan(NamedTuple):
 def plan_moves(
     store: LogStore, tolerance: float = TOLERANCE, evacuate: Collection[str] = ()
 ) -> MovePlan:
-    """Plan the fewest bytes that bring every log dir within a tolerance of its share.
+    """Plan to move the fewest bytes that bring every log dir within a tolerance of its share.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Log dirs that
-    are offline, suspect, full, cordoned or slow receive nothing. Offline and suspect ones give
-    nothing either.
+    are offline, suspect, full, cordoned or slow receive nothing. Log dirs that are offline or
+    suspect also give nothing.
 
     Args:
-        tolerance: the part of its share by which a log dir may differ from it.
+        tolerance: how far a log dir may be from its share, as a part of the share.
         evacuate: log dirs that are to be emptied before they are removed.
 
     Raises:
@@ -144,7 +144,7 @@ def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
-    """Describe a log dir for planning; bytes that running moves will take are not free."""
+    """Describe a log dir for planning; bytes that running moves will need do not count as free."""
     is_leaving = one.path in leaving
     return DirFacts(
         one.path,
@@ -158,7 +158,7 @@ def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> Di
 
 
 def _own_path(store: LogStore, path: str) -> str:
-    """Find the log dir that a path names, also if it is another name of that dir."""
+    """Find the log dir that a path leads to; the path may be another name of that log dir."""
     from logstore.disk import files
 
     paths = [one.path for one in store.describe_dirs().log_dirs]
@@ -169,7 +169,7 @@ def _own_path(store: LogStore, path: str) -> str:
 
 
 def disk_of(path: str) -> str:
-    """Name the disk of a log dir; if the disk does not answer, the path stands for it."""
+    """Name the disk of a log dir; if the disk call fails, use the path as the name."""
     from logstore.disk import files
 
     try:
@@ -215,7 +215,7 @@ def _planned(replica: ReplicaFacts, target: str) -> PlannedMove:
 def _no_room(
     replicas: Sequence[ReplicaFacts], wanted: Assignment, numbers: Iterable[int]
 ) -> Iterable[SkippedMove]:
-    """Name the moves that never fit, whatever moves run before them."""
+    """Name the moves that have no room, whatever moves run before them."""
     for number in numbers:
         one = replicas[number]
         reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
@@ -225,7 +225,7 @@ def _no_room(
 def _not_leaving(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
 ) -> Iterable[SkippedMove]:
-    """Name the replicas of a leaving dir that cannot be read or have no dir to go to."""
+    """Name the replicas that cannot leave a leaving dir, and why."""
     leaving = {one.path: one for one in dirs if one.is_leaving}
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:

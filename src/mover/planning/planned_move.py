@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class PlannedMove(NamedTuple):
-    """Name one replica and its target; source and size are None in a plan read from a document."""
+    """Name one replica and its target; if a document gave the plan, source and size are None."""
 
     topic: str
     partition: int
@@ -16,10 +16,10 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """Describe a move that a plan leaves out, and why; for a whole log dir, topic is None.
+    """Name a move that a plan leaves out, and why; `topic` is None if a whole log dir is left out.
 
     Attributes:
-        is_unasked: whether the plan's document asked for no move here.
+        is_unasked: whether the plan's document asks for no move of this replica.
     """
 
     log_dir: str

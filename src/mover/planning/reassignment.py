@@ -3,8 +3,8 @@
     {"version": 1, "partitions": [
       {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}
 
-`replicas` are broker ids. `log_dirs` has one entry for each: an absolute path, or "any", which asks
-for no move (KIP-113, "Scripts"). Only the entries of this store's broker count.
+`replicas` are broker ids. `log_dirs` has one entry for each broker id: an absolute path, or "any",
+which asks for no move (KIP-113, "Scripts"). Only the entries of this store's broker count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_json(moves: Iterable[PlannedMove], broker_id: int, indent: int | None = N
 def from_json(
     text: str | bytes, broker_id: int | None
 ) -> tuple[tuple[PlannedMove, ...], tuple[SkippedMove, ...], int]:
-    """Read moves and the entries that ask for none here; return the broker id that counted too.
+    """Read the moves, the entries that ask this broker for no move, and the broker's id.
 
     Raises:
         ValueError: the document, or one of its entries, is not valid.
@@ -83,7 +83,7 @@ def _check_once(entries: Sequence[_Entry]) -> None:
 
 
 class _Entry:
-    """Check one element of the list "partitions"; raise ValueError with its place if wrong."""
+    """Check one element of the list "partitions"; a ValueError names the place of a wrong one."""
 
     def __init__(self, place: int, entry: Any) -> None:
         self.place = place
@@ -115,7 +115,7 @@ class _Entry:
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Return the move that this entry asks of a broker, or why it asks for none."""
+        """Return the move that this entry asks of a broker, or the reason why there is no move."""
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among its replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)
