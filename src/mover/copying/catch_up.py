@@ -1,8 +1,9 @@
 """Bring a copy up to date with its log: copy new bytes, drop old segments, seal rolled ones.
 
-One pass takes the log's segments of one moment, without a lock. Later changes of the log are found
-by the next pass, or under the lock by `is_caught_up`. A segment that was truncated, repaired or
-compacted is another object then. A segment that retention removed is not in the list.
+One pass takes the log's list of segments at one moment, without a lock. The next pass finds later
+changes of the log, or `is_caught_up` finds them under the lock. After a truncation, a repair or a
+compaction the list has another object for the segment. A segment that retention removed is no
+longer in the list.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
             continue
         source = _open(log, segment, ends)
         copy = target.copy_of(segment, source.fd)
-        # For the active segment, the bytes published so far; a sealed one grows no more.
+        # These are the bytes published so far. Only the active segment still grows.
         end = segment.size_bytes
         missing += end - copy.position
         copy.copy_to(end, source.fd, ends, is_throttled=is_throttled)
@@ -68,9 +69,9 @@ def _open(log: Log, segment: Segment, ends: Ends) -> relocation.Handle:
 def _seal(
     log: Log, copy: SegmentCopy, segment: Segment, following: Segment, end: int, ends: Ends
 ) -> None:
-    """Seal the copy of a segment that is not the last."""
+    """Seal the copy of a segment that is not the log's last segment."""
     if segment.is_dropped or end != segment.size_bytes:
-        raise SourceChangedError  # it was still active when its size was read
+        raise SourceChangedError  # the segment was still active when its size was read
     is_short = copy.scan.offset != following.base_offset and not segment.is_sparse
     if is_short and copy.position:
         raise CorruptRecordBatchError(

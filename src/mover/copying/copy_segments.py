@@ -1,12 +1,12 @@
 """Copy one segment's batches to a file of the target, in the kernel, and check each batch.
 
 The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
-the page cache and walked batch by batch; the walk also makes the indexes. (If `verify` is off and
-the batches are large, only their frames are read.) Then the disk is asked to write the chunk. From
-time to time it is also asked to make the bytes durable while the copying continues, so that the
-sync at the end is short. Nothing in this module holds a lock of the log.
+the page cache and walked batch by batch. The walk also makes the indexes. If `verify` is off and
+the batches are large, the walk reads only their frames. Then the kernel is asked to write the chunk
+to the disk. From time to time, a thread makes the copied bytes durable while the copying continues,
+so that the sync at the end is short. Nothing in this module holds a lock of the log.
 
-Invariant: `scan.good_end <= position`; the bytes before `good_end` were checked.
+Invariant: `scan.good_end <= position`. The bytes before `good_end` were checked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ COMPARE_BYTES = 1 << 20
 
 
 class StoppedError(Exception):
-    """Report that the move is to stop: it was paused or cancelled. No user sees it."""
+    """Report that the move was paused or cancelled and has to stop; no user sees this error."""
 
 
 class SourceChangedError(Exception):
-    """Report that a segment of the source was replaced: look again. No user sees it."""
+    """Report that a segment of the source was replaced; the caller makes another pass."""
 
 
 class Ends:
@@ -47,9 +47,9 @@ class Ends:
 
     Attributes:
         is_stopped: returns whether the move is to stop.
-        progress: called with the bytes copied since its last call.
-        is_verified: whether the batches' checksums are checked while copying. The frames always
-            are, because the new segments' ends and indexes come from them.
+        progress: called with the number of bytes copied since the last call.
+        is_verified: whether the batches' checksums are checked while copying. The frames are
+            always checked, because they give the ends and the indexes of the new segments.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Ends:
 
 
 class SegmentCopy:
-    """Copy one segment; `segment` is the one that the log will have after the swap."""
+    """Copy one segment; the log will use the object `segment` after the swap."""
 
     def __init__(self, directory: str, base_offset: int, interval_bytes: int) -> None:
         self.segment = Segment(directory, base_offset)
@@ -105,7 +105,7 @@ class SegmentCopy:
 
     @property
     def handle(self) -> Handle:
-        """The file, which is opened at its first use."""
+        """The file of the copy, opened when it is first used."""
         if self._handle is None:
             self._handle = Handle(files.open_regular(self.segment.log_path, files.READ_WRITE))
         return self._handle
@@ -174,7 +174,7 @@ class SegmentCopy:
         self._sync_early(ends)
 
     def _blame(self, error: OSError, source_fd: int, ends: Ends) -> LogStoreError:
-        """Find out which disk failed a copy: the one call touches both."""
+        """Find out which of the two disks failed, because one copying call uses both."""
         assert self.source is not None
         try:
             files.pread(source_fd, COMPARE_BYTES, self.position)
@@ -183,7 +183,7 @@ class SegmentCopy:
         return ends.target.failed(error, self.segment.log_path)
 
     def _source_ended(self, source_fd: int, ends: Ends) -> NoReturn:
-        """Raise the reason why the source's file is shorter than it should be."""
+        """Raise the error that says why the source's file is shorter than its segment."""
         source = self.source
         assert source is not None
         if source.is_dropped:
@@ -195,7 +195,7 @@ class SegmentCopy:
         )
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
-        """Check that all bytes up to `end` are whole batches; raise where the first is not."""
+        """Check that all bytes up to `end` are whole batches; the error names the first bad one."""
         source = self.source
         assert source is not None
         try:
@@ -218,12 +218,12 @@ class SegmentCopy:
     # --- following a source that changed ----------------------------------------------------------
 
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
-        """Follow another segment as the source: keep the bytes that agree, and cut off the rest.
+        """Take another segment as the source: keep the bytes that agree, and cut off the rest.
 
-        This is how a copy is resumed, and how it continues when the source was truncated, repaired
-        or compacted. Only the bytes count, whatever the history. For a copy that an earlier run
-        left, the bytes on the disk are compared, not those in the page cache. A sync of that copy
-        may have failed since, and nothing may know it any more.
+        A resumed copy calls this. So does a copy whose source was truncated, repaired or compacted.
+        The decision depends on the bytes only. If an earlier run left the copy, its bytes on the
+        disk are compared, not those in the page cache. A sync of that copy may have failed since,
+        and that failure may not be recorded anywhere.
         """
         was_left, self.source = self.source is None, source
         try:
@@ -236,7 +236,7 @@ class SegmentCopy:
             self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
-            # Old indexes would cover bytes that are cut off here; `seal` makes them anew.
+            # The old indexes may cover bytes that are cut off here. `seal` makes new indexes.
             files.remove_if_there(self.segment.index_path)
             files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:
@@ -250,13 +250,13 @@ class SegmentCopy:
     # --- making it durable ------------------------------------------------------------------------
 
     def _sync_early(self, ends: Ends) -> None:
-        """Start a sync that runs during the copying, unless one is running or little is new."""
+        """Start a sync beside the copying, unless a sync is running or there is little to sync."""
         is_busy = self._early_sync is not None and not self._early_sync.is_over
         if is_busy or self.position - self._synced_early < EARLY_SYNC_BYTES:
             return
         self._finish_early_sync()
         self._synced_early = self.position
-        with suppress(RuntimeError):  # no thread can be started: the sync at the end does it all
+        with suppress(RuntimeError):  # no thread can be started: the sync at the end covers it
             self._early_sync = EarlySync(self.handle, ends.target, self.segment.log_path)
 
     def _finish_early_sync(self) -> None:
@@ -276,14 +276,15 @@ class SegmentCopy:
             self._synced_early = self.position
 
     def take(self) -> Segment:
-        """Return the segment, with the facts that the walk found."""
+        """Return the segment with the facts that the walk over its batches found."""
         self.segment.take(self.scan)
         return self.segment
 
     def seal(self, metadata: PartitionMetadata, ends: Ends) -> None:
         """Sync a segment that grows no more, then write its indexes with their trailer.
 
-        The trailer vouches for the segment, so the segment's bytes must be durable first.
+        The trailer states what the segment contains. So the segment's bytes are made durable before
+        the trailer is written.
 
         Raises:
             SourceChangedError: the copy does not end where the source's next segment begins.
@@ -313,7 +314,7 @@ class SegmentCopy:
 def _common_bytes(
     source_fd: int, target_fd: int, start: int, end: int, ends: Ends, check: Callable[[], None]
 ) -> int:
-    """Find up to where two files agree; raise OSError for the target's disk only."""
+    """Find the position up to which two files agree; an OSError comes from the target's disk."""
     position = start
     while position < end:
         check()

@@ -1,11 +1,13 @@
 """Sync a file while it is still being copied, so that the sync at the end is short.
 
-A disk takes its time to make a GiB durable, and the processor is idle meanwhile. So a thread syncs
-what was copied so far, one sync at a time, while the next bytes are copied and checked. Nothing
-relies on these syncs: the sync at the end covers everything, and it begins after they have ended.
+A disk needs long to make a GiB durable, and the processor is idle meanwhile. So a thread syncs what
+was copied so far, while the next bytes are copied and checked. Only one such sync runs at a time.
+Nothing relies on these early syncs: the sync at the end covers all bytes. It begins after the early
+syncs have ended.
 
-The kernel reports bytes that it could not write only once, to the first sync. So if an early sync
-fails, its own thread takes the log dir offline, whether or not a move still waits for it.
+If the kernel cannot write some bytes, it reports that only once, to the first sync. So if an early
+sync fails, its own thread takes the log dir offline, whether or not a move still waits for the
+sync.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class EarlySync:
         self._handle = handle
         self._log_dir = log_dir
         self._path = path
-        self._failure: LogStoreError | None = None  # its thread writes it; read after that ended
+        self._failure: LogStoreError | None = None  # read only after the writing thread has ended
         self._thread = Thread(target=self._run, name="ReplicaMoveSync", daemon=True)
         self._thread.start()
 
@@ -54,6 +56,6 @@ class EarlySync:
             raise self._failure
 
     def let_go(self) -> None:
-        """Wait for the end, unless the disk hangs or is gone; then the sync ends on its own."""
+        """Wait for the end of the sync; do not wait if the disk hangs or is OFFLINE."""
         while self._thread.is_alive() and not self._log_dir.is_refusing:
             self._thread.join(LOOK_SECONDS)

@@ -1,9 +1,9 @@
 """Build a `.move` directory: its metadata and marks, and the copies of the segments in it.
 
-Its contents count only after the caught-up mark, and the mark counts only after the source has
-given up its name. The source does that under the log's lock, when the copy is complete. If a
-`.move` directory exists already, it is compared with the source byte by byte, and copying continues
-after the bytes that agree.
+The contents of a `.move` directory count only after the caught-up mark is set. The mark counts only
+after the source was renamed from its live name. That rename is done under the log's lock, when the
+copy is complete. If a `.move` directory exists already, it is compared with the source byte by
+byte, and copying continues after the bytes that agree.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Target:
             raise LogDirError(path=self.log_dir.path, reason=reason)
 
     def begin(self, source: PartitionMetadata) -> None:
-        """Create the directory, or take over one that an earlier run left; durable."""
+        """Create the directory durably, or take over the directory that an earlier run left."""
         metadata = self._metadata(source, COPYING, 0)
         try:
             self.log_dir.check_place()
@@ -87,7 +87,7 @@ class Target:
         """Remove copies of this replica that earlier moves could not remove from the disk."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # Compare names first: with thousands of replicas, a disk call for each takes too long.
+        # Compare names first. With thousands of replicas, a disk call for each would take too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
@@ -95,7 +95,7 @@ class Target:
                     bulk.remove_tree(path)
 
     def _is_of_this_topic(self, path: str) -> bool:
-        """Report whether a copy is of this replica; the names of copies cut long topics."""
+        """Report whether a copy is of this replica; if its name is cut, read its metadata."""
         if len(os.path.basename(path)) < NAME_BYTES_MAX:
             return True
         try:
@@ -118,7 +118,7 @@ class Target:
         listing = list_partition(self.path)
         for name in listing.temporary:
             files.remove_if_there(os.path.join(self.path, name))
-        for row in listing.orphans:  # index files without their segment would vouch for nothing
+        for row in listing.orphans:  # index files without a segment are of no use
             for path in Segment(self.path, row.base_offset).paths:
                 files.remove_if_there(path)
         for row in listing.segments:
@@ -158,7 +158,7 @@ class Target:
             self._names_changed = True
 
     def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
-        """Return the copy of a segment; begin it, or compare it with the source, if need be."""
+        """Return the copy of a segment; begin it if it is new, else compare it with its source."""
         copy = self.copies.get(source.base_offset)
         if copy is None:
             copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
@@ -178,7 +178,7 @@ class Target:
     # --- making it durable ------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make the copied bytes durable, and then the names of the files (R1, R2)."""
+        """Make the copied bytes durable, then the names of their files (R1, R2)."""
         for base_offset in sorted(self.copies):
             self.copies[base_offset].sync(self.ends)
         if self._names_changed:
@@ -189,16 +189,16 @@ class Target:
             self._names_changed = False
 
     def write_epochs(self, entries: list[tuple[int, int]], of_log: OfLog) -> None:
-        """Write the leader epochs of the copy, and the log start beside them, durably."""
+        """Write the copy's leader epochs and its log start durably."""
         try:
             LeaderEpochs(self.path, entries).write(of_log)
         except OSError as error:
             raise self.log_dir.failed(error, self.path) from error
 
     def mark_caught_up(self, source: PartitionMetadata, end_offset: int) -> PartitionMetadata:
-        """Mark the copy as complete up to `end_offset`, so that it may be swapped; durable.
+        """Mark the copy durably as complete up to `end_offset`, so that it may be swapped.
 
-        All bytes up to there must be durable before the call.
+        All bytes before `end_offset` must be durable before this call.
 
         Returns:
             The metadata of the copy without the marks of its move.
@@ -213,7 +213,7 @@ class Target:
     # --- the end ----------------------------------------------------------------------------------
 
     def segments(self, directory: str) -> list[Segment]:
-        """Return the segments as they will be when the directory has its live name."""
+        """Return the segments with the paths that they have after the rename to the live name."""
         found = []
         for base_offset in sorted(self.copies):
             copy = self.copies[base_offset]
@@ -231,7 +231,7 @@ class Target:
             copy.let_go()
 
     def disown(self) -> None:
-        """Mark the copy, durably, as never to be resumed, although its source still names it."""
+        """Mark the copy durably, so that it is never resumed although its source still names it."""
         try:
             metadata = PartitionMetadata.read(self.path)
             if metadata is not None and metadata.move_record is not None:
@@ -241,7 +241,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def remove(self) -> None:
-        """Remove the directory, its marks first, and free its space at once."""
+        """Remove the directory and free its space at once; the marks are removed first."""
         self.let_go()
         try:
             if files.exists(self.path):
@@ -255,9 +255,9 @@ class Target:
 
 
 def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
-    """Count the bytes of a copy that an earlier run left; 0 if the disk does not answer."""
+    """Count the bytes of a copy that an earlier run left; return 0 if the disk call fails."""
     try:
         listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
-    except OSError:  # it does not exist yet; or the move will meet the error itself and handle it
+    except OSError:  # the copy does not exist yet, or the move meets the same error and handles it
         return 0
     return sum(row.log_bytes for row in listing.segments)

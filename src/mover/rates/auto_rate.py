@@ -1,21 +1,24 @@
 """Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
 
-It measures the store's own appends, and the flushes that a caller waits for. It does not use a
-probe: a probe waits for the move's own write-back and would slow the move down on an idle disk.
+The measure is the latency of the store's own appends, and of the flushes that a caller waits for.
+A probe is not used: it would wait for the move's own write-back, and so slow the move down on an
+idle disk.
 
-Before a move copies, and briefly every `LEARN_EVERY_TICKS` while it does, the rate drops to
+Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
 `RATE_MIN`. In that time the p99 of writes and the p99 of syncs are learned. After that, each tick
-counts the slow calls: those longer than `factor` times the sum of such a p99 and `APPEND_SECONDS`.
-As large a part of all calls as on the idle disk may be slow, plus `SLOW_PART`. The slow calls above
-that part add up to the excess, which never falls below 0. At `EXCESS_MAX` the rate falls. If many
-calls are slow it falls at once; if a few too many are, it falls after some ticks. One or two calls
-that are slow by chance are soon offset by later ticks.
+counts the slow calls. A call is slow if it takes longer than `factor` times the sum of its learned
+p99 and `APPEND_SECONDS`. Some calls may be slow: the same part of all calls as on the idle disk,
+plus `SLOW_PART`. The slow calls above that part add up to the excess, which never falls below 0.
+When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, this happens at once.
+If only slightly too many are slow, this happens after some ticks. If one or two calls are slow by
+chance, later ticks soon reduce the excess again.
 
-Otherwise the rate rises, unless the copy does not use the rate it has: a tick in which the copy
-waited for a sync is no reason for a higher rate. The rate rises by half in each tick until it is
-close to the rate that was too high last time. There it stays, and now and then tries a slightly
-higher rate; each failed try makes the next one rarer. If a higher rate does no harm, the old limit
-is forgotten. Without foreground calls there is nothing to protect, and no ceiling.
+While the excess is smaller, the rate rises, but only if the copy uses the present rate. For
+example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
+until it is close to the rate that was too high last time. There the rate stays, and a slightly
+higher rate is tried now and then. Each failed try makes the next try rarer. If a higher rate does
+no harm, the old limit is forgotten. If there are no foreground calls, there is nothing to protect,
+and so no ceiling.
 """
 
 from __future__ import annotations
@@ -36,20 +39,21 @@ if TYPE_CHECKING:
     from logstore import LogStore
     from mover.rates.throttle import Throttle
 
-FACTOR = 1.7  # the promise is twice the p99; a call that comes close to that already counts as slow
+FACTOR = 1.7  # the promise is at most twice the p99; so a call close to that counts as slow
 QUANTILE = 0.99
-# Parts of all calls. A p99 allows one in a hundred; the rest is for the time until a fall.
+# Parts of all calls. A p99 allows one slow call in a hundred. These parts leave room for the calls
+# that are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
-APPEND_SECONDS = 25e-6  # least time of an append besides its write; only the write is timed
+APPEND_SECONDS = 25e-6  # the least time that an append needs besides its write, which is timed
 
 TICK_SECONDS = 0.1
-LEARN_TICKS = 3  # chunks copied before learning still end in the first of them
+LEARN_TICKS = 3  # in the first of them, chunks end that were begun before the learning
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-IDLE_TICKS = 10  # after this many without an append, there is no foreground to protect
+IDLE_TICKS = 10  # after this many ticks without an append, there are no appends to protect
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
@@ -58,11 +62,11 @@ RATE_MIN = RATE_BEFORE_PILOT
 RATE_FIRST = 64 << 20
 RATE_NONE = 16 << 30  # above this rate there is no ceiling
 FALL, RISE = 0.7, 1.5
-CLOSE = 0.9  # part of the rate that was too high; below that part the rate rises fast
+CLOSE = 0.9  # below this part of the rate that was too high, the rate rises fast
 TRY = 1.1
-TRY_TICKS, TRY_TICKS_MAX = 2, 64  # between two tries of a higher rate
-CALM_TICKS = 10  # a fall after this many ticks without one is taken for chance
-FALLS_MAX = 6  # after more falls with few rises between, something else than the copy is slow
+TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
+CALM_TICKS = 10  # if the rate did not fall for this many ticks, the next fall counts as chance
+FALLS_MAX = 6  # if the rate falls more often than this, the cause is not the copy: learn again
 
 
 class _Kind:
@@ -70,7 +74,8 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # Latencies while nothing was copied. The p99 of a few may be from a calm moment: use all.
+        # Latencies while nothing was copied. A few of them may come from a calm moment, so the p99
+        # is computed from all of them.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -82,11 +87,11 @@ class _Kind:
         self._heard = [a + b for a, b in zip(self._heard or [0] * len(counts), counts, strict=True)]
 
     def heard(self) -> int:
-        """Count the latencies taken in since learning began."""
+        """Count the latencies that were added since learning began."""
         return sum(self._heard)
 
     def learn(self) -> None:
-        """Compute the baseline from the latencies taken in."""
+        """Compute the baseline from the latencies that were added."""
         if sum(self._heard):
             self._quiet.append(self._heard)
             quiet = [sum(each) for each in zip(*self._quiet, strict=True)]
@@ -110,7 +115,7 @@ class _Kind:
         return slow > 0 and self._excess >= EXCESS_MAX
 
     def forget(self, *, is_all: bool) -> None:
-        """Reset the excess after the rate fell; drop the baselines too if `is_all`."""
+        """Reset the excess after the rate fell; if `is_all`, also drop the baselines."""
         self._excess = 0.0
         if is_all:
             self._quiet.clear()
@@ -139,7 +144,7 @@ class AutoRate:
         self.rate: float | None = RATE_MIN
 
     def tick(self, counts: Sequence[list[int]], copied_bytes: float) -> float | None:
-        """Take in the latencies and copied bytes of one tick; return the rate of the next."""
+        """Add the latencies and copied bytes of one tick; return the rate for the next tick."""
         heard = sum(map(sum, counts))
         self._copied.append(copied_bytes / TICK_SECONDS)
         self._quiet = 0 if heard else self._quiet + 1
@@ -164,7 +169,7 @@ class AutoRate:
         return any(kind.is_known for kind in self._kinds)
 
     def _learn(self, counts: Sequence[list[int]]) -> None:
-        if self._learning > 1:  # the last chunks still end in the first tick
+        if self._learning > 1:  # chunks that were begun before the learning end in the first tick
             for kind, counted in zip(self._kinds, counts, strict=True):
                 kind.hear(counted)
         self._learning += 1
@@ -181,7 +186,7 @@ class AutoRate:
 
     def _judge(self, counts: Sequence[list[int]]) -> None:
         self._since_fell += 1
-        if self._settling:  # chunks copied at the higher rate still end in this tick
+        if self._settling:  # chunks that were begun at the earlier rate still end in this tick
             self._settling -= 1
             return
         verdicts = [kind.judge(each) for kind, each in zip(self._kinds, counts, strict=True)]
@@ -192,8 +197,9 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # Fall from the rate that the copy reached, not from a ceiling above it. One tick is not
-        # enough to measure that: a copy pauses to sync and makes up for it in the next tick.
+        # The new rate is a part of the rate that the copy reached, not of a ceiling above that
+        # rate. One tick is not enough to measure the reached rate: a copy that pauses to sync
+        # copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)
@@ -262,7 +268,7 @@ class Pilot:
                     self._thread = thread
 
     def stop(self) -> None:
-        """Stop the thread; on return the logs are no longer timed."""
+        """Stop the thread; after this call the latencies of the logs are no longer measured."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._stop.set()

@@ -1,16 +1,16 @@
-"""Limit the rate of moves: one ceiling for the store, others per disk and per move.
+"""Limit the rate of moves: one ceiling for the store, one for each log dir, and one for each move.
 
-Before each chunk, a move asks every ceiling that applies to it. A ceiling hands out tickets in
-bytes: a chunk's ticket is the sum of all chunks asked for before it. The chunk may go when the
-ceiling has *served* that many bytes, at `rate` per second. So chunks go in the order in which they
-were asked for, whatever the number of threads. If the rate changes, all waiting moves wait shorter
-or longer. A move that is held up elsewhere holds up no later move.
+Before a move copies a chunk, it asks every ceiling that applies to the move. The ceiling gives the
+chunk a ticket: the sum of the bytes of all chunks that asked before. The chunk may be copied when
+the ceiling has *served* that number of bytes, at `rate` per second. So chunks are copied in the
+order in which they asked, for any number of threads. If the rate changes, the waits of all moves
+change with it. If a move is held up elsewhere, no later move waits for that.
 
-Over any span, at most `rate` x span bytes go, plus one chunk, plus the bytes that `BURST_SECONDS`
-of idling saved up. The saved bytes make up for a late wake-up.
+In any span of time, at most `rate` x span bytes are copied, plus one chunk, plus the bytes that
+were saved up in `BURST_SECONDS` of idling. The saved bytes make up for a late wake-up.
 
-Threads: everything here is under the lock of the store's `Throttle`. No thread waits under it
-except on its own condition.
+Threads: the lock of the store's `Throttle` guards everything here. A thread that holds this lock
+waits only on the lock's own condition, which releases the lock.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import Protocol
 from logstore.config import parse_rate
 
 AUTOMATIC = "auto"
-RATE_BEFORE_PILOT = 1 << 20  # of an automatic ceiling until a pilot sets it
+RATE_BEFORE_PILOT = 1 << 20  # the rate of an automatic ceiling until a pilot sets its rate
 
 BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
 CHUNK_BYTES_MIN = 4 << 10
 CHUNK_BYTES_MAX = 4 << 20
-HOLD_RATE = 1  # stops new moves from finishing before they can be paused; never remembered
-WAIT_SECONDS_MAX = 3600.0  # longer waits take another round; the system has a limit of its own
-SECONDS_MIN = 1e-6  # shorter waits count as none: sums of floats are no more exact than that
+HOLD_RATE = 1  # keeps new moves from ending before they can be paused; this rate is never stored
+WAIT_SECONDS_MAX = 3600.0  # a longer wait is done in several waits: the system limits one wait
+SECONDS_MIN = 1e-6  # a shorter wait counts as none, because sums of floats are not more exact
 
 Clock = Callable[[], float]
 Rate = int | str | None
 
 
 def kept_rate(rates: object, name: str) -> Rate:
-    """Return one of the rates that an earlier process left; None if it left none."""
+    """Return the named one of the rates that an earlier process left; None if there is none."""
     rate = rates.get(name) if isinstance(rates, dict) else None
     if rate == AUTOMATIC:
         return AUTOMATIC
@@ -47,10 +47,10 @@ def kept_rate(rates: object, name: str) -> Rate:
 
 
 def check_rate(rate: Rate) -> int | None:
-    """Convert a rate to bytes per second; None, for no ceiling, stays None.
+    """Convert a rate to bytes per second; None means no ceiling and stays None.
 
     Raises:
-        ValueError: the rate is not above 0. To stop a move, pause it.
+        ValueError: the rate is not above 0. To stop a move, pause the move.
     """
     if rate is None:
         return None
@@ -64,23 +64,23 @@ def check_rate(rate: Rate) -> int | None:
 
 
 class Pilot(Protocol):
-    """Steer automatic ceilings."""
+    """Set the rates of automatic ceilings."""
 
     def start(self, throttle: Throttle) -> None:
-        """Adjust the ceilings until no chunk is taken any more; called at each chunk."""
+        """Adjust the ceilings while moves take chunks; `MoveThrottle.take` calls this each time."""
 
     def stop(self) -> None:
         """Stop adjusting the ceilings."""
 
 
 class _Ceiling:
-    """Compare the bytes asked for with the bytes a rate allows; needs the throttle's lock."""
+    """Compare the bytes that moves ask for with the bytes of a rate; needs the throttle's lock."""
 
     def __init__(self, rate: Rate, now: float) -> None:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # bytes that the rate has allowed up to `_at`
-        self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS less than what is served
+        self._asked = 0.0  # bytes of all tickets; at most BURST_SECONDS of the rate below `_served`
         self._at = now
 
     def _advance(self, now: float) -> None:
@@ -97,10 +97,10 @@ class _Ceiling:
         return AUTOMATIC if self.is_automatic else self.rate
 
     def set_rate(self, rate: int | None, now: float) -> None:
-        """Change the rate; without a rate, all waiting moves may go."""
+        """Change the rate; without a rate, all waiting moves may copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes saved up or owed at the old rate do not count at the new one.
+        # Bytes that were saved up or owed at the old rate do not count at the new rate.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
     def ask(self, size_bytes: int, now: float) -> float:
@@ -115,21 +115,22 @@ class _Ceiling:
         self._asked -= size_bytes
 
     def seconds_until(self, ticket: float, now: float) -> float:
-        """Compute how long a ticket must still wait at the present rate."""
+        """Compute how many seconds a ticket must still wait at the present rate."""
         self._advance(now)
         seconds = 0.0 if self.rate is None else (ticket - self._served) / self.rate
         return seconds if seconds > SECONDS_MIN else 0.0
 
 
 class Throttle:
-    """Hold all ceilings of a store; a move gets its part through `for_move`.
+    """Hold all ceilings of a store; `for_move` gives a move the ceilings that apply to it.
 
     Args:
         rate: bytes per second for all moves together (`intra.broker.throttled.rate` of KIP-113),
-            or text like "50MB/s"; None sets no ceiling, "auto" one that a pilot steers.
+            or text like "50MB/s". None sets no ceiling. "auto" sets a ceiling that a pilot adjusts.
         pilot: adjusts each "auto" ceiling; without a pilot, such a ceiling stays at 1 MiB/s.
-        clock: seconds that never go back.
-        changed: notified when a wait may be over sooner; waiting on it takes the clock's seconds.
+        clock: returns seconds that never go back.
+        changed: notified when a wait may be over sooner. Its waits are measured in the seconds of
+            `clock`.
     """
 
     def __init__(
@@ -144,8 +145,8 @@ class Throttle:
         self._changed = threading.Condition() if changed is None else changed
         self._pilot = pilot
         self._automatic: set[_Ceiling] = set()
-        self.waiting = 0  # moves that now wait for a chunk
-        self.taken_bytes = 0  # of all chunks taken
+        self.waiting = 0  # how many moves wait for a chunk now
+        self.taken_bytes = 0  # bytes of all chunks that moves have taken
         self._store = self._ceiling(rate)
         self._dirs: dict[str, _Ceiling] = {}
 
@@ -154,13 +155,13 @@ class Throttle:
         return f"<Throttle {self._store.rate} dirs={rates}>"
 
     def rate_of(self, log_dir: str | None = None) -> int | None:
-        """Return the ceiling of the store or of a log dir; None if there is none."""
+        """Return the ceiling of the store or of a log dir; None if there is no ceiling."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dirs.get(log_dir)
             return None if ceiling is None else ceiling.rate
 
     def set_rate(self, rate: Rate, log_dir: str | None = None) -> None:
-        """Set the ceiling of the store or of one log dir; it applies to waiting moves too."""
+        """Set the ceiling of the store or of one log dir; waiting moves are affected at once."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dir(log_dir)
             self._set_rate(ceiling, rate)
@@ -188,7 +189,7 @@ class Throttle:
             self._changed.notify_all()
 
     def for_move(self, log_dirs: Iterable[str] = (), rate: Rate = None) -> MoveThrottle:
-        """Create the throttle of one move between log dirs, with a ceiling of its own if wanted."""
+        """Create the throttle of one move between log dirs; `rate` is the move's own ceiling."""
         with self._changed:
             share = MoveThrottle(self, self._ceiling(rate))
         share.set_dirs(log_dirs)
@@ -217,7 +218,7 @@ class Throttle:
 
 
 class MoveThrottle:
-    """Hold one move to every ceiling that applies to it; made by `Throttle.for_move`."""
+    """Apply all ceilings that concern one move; `Throttle.for_move` makes it."""
 
     def __init__(self, throttle: Throttle, own: _Ceiling) -> None:
         self._throttle = throttle
@@ -234,7 +235,7 @@ class MoveThrottle:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes to ask for at once: a few milliseconds' worth, so that a pause is prompt."""
+        """Bytes of a chunk: copying it takes a few milliseconds, so that a pause is prompt."""
         rate = self.rate
         if rate is None:
             return CHUNK_BYTES_MAX
@@ -244,7 +245,8 @@ class MoveThrottle:
         """Return the rates that a later process should use; None if there is no ceiling.
 
         Args:
-            before: the rates that an earlier process left; kept while the store's moves are held.
+            before: the rates that an earlier process left. If the store's rate is `HOLD_RATE`,
+                these are returned unchanged.
         """
         with self._changed:
             own, store = self._own.wanted, self._throttle._store.wanted
@@ -253,10 +255,10 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of these log dirs, the move's source and target, and of no others.
+        """Apply the ceilings of the move's source and target, instead of any other log dirs.
 
-        The source changes when another move of the replica has ended. A chunk that is already
-        waiting keeps to the ceilings that it has asked.
+        The source changes if another move of the replica ended first. A chunk that already waits
+        keeps waiting for the ceilings that it has asked.
         """
         throttle = self._throttle
         with self._changed:
@@ -269,15 +271,16 @@ class MoveThrottle:
             self._throttle._set_rate(self._own, rate)
 
     def end(self) -> None:
-        """End the move: the pilot no longer adjusts its own ceiling."""
+        """End the move: the pilot no longer adjusts the move's own ceiling."""
         with self._changed:
             self._throttle._automatic.discard(self._own)
 
     def take(self, size_bytes: int, is_stopped: Callable[[], bool]) -> bool:
-        """Wait until a chunk may go; return False, and take nothing, if `is_stopped` comes first.
+        """Wait until a chunk may be copied; return False if `is_stopped` returns True before that.
 
-        `is_stopped` is asked before the wait and whenever `Throttle.wake` is called. It is called
-        under the throttle's lock, so it must not wait.
+        `is_stopped` is called before the wait, and again whenever the wait is woken, as by
+        `Throttle.wake`. The throttle's lock is held then, so `is_stopped` must not wait. If the
+        result is False, no bytes are counted.
         """
         throttle = self._throttle
         if throttle._automatic and throttle._pilot is not None:
@@ -295,7 +298,7 @@ class MoveThrottle:
                         self._give_back(ceilings, size_bytes)
                         return False
                     now = self._clock()
-            except BaseException:  # interrupted: the chunk is not copied
+            except BaseException:  # if the wait is interrupted, the chunk is not copied
                 self._give_back(ceilings, size_bytes)
                 raise
             finally:
