@@ -1,1 +1,1 @@
-"""Serve a store to Kafka's clients. Its first room is `broker.wire`, the protocol as bytes."""
+"""Serve a store to Kafka's clients. Only `broker.wire`, the protocol as bytes, exists so far."""

@@ -1,4 +1,4 @@
-"""Speak Kafka's wire protocol: bytes in, messages out, and back. Nothing in this package does I/O.
+"""Convert Kafka's wire protocol between bytes and messages. Nothing in this package does I/O.
 
-Schemas are read and compiled when they are first used, so that this import costs nothing.
+Schemas are read and compiled when they are first used, so that importing this package is cheap.
 """

@@ -1,7 +1,8 @@
 """Step through the bytes of one message without trusting them.
 
-Every length is compared with the bytes that are left before anything is allocated. What a message
-expands to is bounded too: an element of an array may take one byte, but its object takes a hundred.
+Every length is compared with the number of bytes that are left before anything is allocated. The
+memory of a decoded message is limited too, because an array element of one byte can become an
+object of a hundred bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-OBJECT_BYTES_MAX = 256 << 20  # of the objects in one message; a frame of 8 MiB can come to it
+OBJECT_BYTES_MAX = 256 << 20  # for the objects of one message; a frame of 8 MiB can need as much
 VARINT_MAX = 2**31 - 1
 
 Data = bytes | bytearray | memoryview
@@ -19,9 +20,9 @@ class WireError(ValueError):
     """Report bytes that are no message of the protocol.
 
     Attributes:
-        position: where in the message the decoder stopped.
-        path: the field it was reading, such as `topics[3].partitions`.
-        reason: what is wrong with it.
+        position: the byte of the message at which the decoder stopped.
+        path: the field that the decoder was reading, such as `topics[3].partitions`.
+        reason: what is wrong at this position.
     """
 
     def __init__(self, position: int, reason: str, path: str = "") -> None:
@@ -35,13 +36,13 @@ class WireError(ValueError):
         return f"{where}: {self.reason}"
 
     def inside(self, name: str) -> None:
-        """Put the name of an outer field, or the place in an array, before the path."""
+        """Put the name of an outer field, or an array index, before the path."""
         is_joined = not self.path or self.path.startswith("[")
         self.path = name + self.path if is_joined else f"{name}.{self.path}"
 
 
 class Cursor:
-    """Hold the place in a message up to which it was read."""
+    """Hold the bytes of a message, and the place up to which they were read."""
 
     __slots__ = ("at", "budget_bytes", "data", "end")
 
@@ -52,7 +53,7 @@ class Cursor:
         self.budget_bytes = OBJECT_BYTES_MAX
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise a `WireError` at this place."""
+        """Raise a `WireError` with the cursor's present place."""
         raise WireError(self.at, reason)
 
     def finish(self) -> None:
@@ -61,7 +62,7 @@ class Cursor:
             self.refuse(f"{self.end - self.at} bytes follow the end of the message")
 
     def take(self, size: int) -> memoryview:
-        """Step over bytes and give a view of them."""
+        """Step over `size` bytes and return a view of them."""
         start = self.at
         if size > self.end - start:
             self.refuse(f"{size} bytes are declared, but {self.end - start} are left")
@@ -69,7 +70,7 @@ class Cursor:
         return self.data[start : start + size]
 
     def uvarint(self) -> int:
-        """Read an unsigned varint; one above 2^31 - 1 is refused, as lengths and tags end there."""
+        """Read an unsigned varint; refuse values above 2^31 - 1, the largest length or tag."""
         at = self.at
         value = self.data[at]
         if value >= 0x80:
@@ -88,7 +89,7 @@ class Cursor:
         return value
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Give each tag and the size of its data, which the caller reads or steps over."""
+        """Yield each tag and the size of its data; the caller must read or skip the data."""
         count = self.uvarint()
         self.reserve(count, 2, 0)
         last = -1
@@ -103,12 +104,12 @@ class Cursor:
             yield tag, size
 
     def skip_tags(self) -> None:
-        """Step over the tagged fields of a struct that knows none."""
+        """Step over all tagged fields of a struct, because its schema has no tagged field."""
         for _, size in self.tags():
             self.at += size
 
     def reserve(self, count: int, size_bytes_min: int, object_bytes: int) -> None:
-        """Check that what is left can hold an array of this length, and the budget its objects."""
+        """Check that enough bytes are left for an array, and enough memory for its objects."""
         left = self.end - self.at
         if count * size_bytes_min > left:
             self.refuse(f"{count} elements are declared, but {left} bytes are left")

@@ -1,11 +1,12 @@
-"""Turn messages into bytes and back, for any version of any schema.
+"""Encode and decode messages, for any version of any schema.
 
     message = decode("MetadataRequest", 12, data)
     data = encode(message, 12)
 
-A plan is compiled from the schema when a version of a message is first used: for each field a slot
-in the named tuple and a function. Fields of a fixed size that follow one another are one step. What
-a decoder raises is a `WireError`; an encoder raises a ValueError if a value does not fit its type.
+When a version of a message is first used, a plan is compiled from the schema. The plan has a step
+for each field: the field's slot in the named tuple, and a function. Fields of a fixed size that
+follow one another share one step. A decoder raises only `WireError`. An encoder raises ValueError
+if a value does not fit its type.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.primitives import Kind, Read, Write
 from broker.wire.schemas import Field, Schema, schema_of
 
-_OUT_OF_BYTES = (struct.error, IndexError)  # what reading a number past the end raises
+_OUT_OF_BYTES = (struct.error, IndexError)  # raised if a number is read past the end of the bytes
 
 
 class Step(NamedTuple):
-    """A field, or a run of fields of a fixed size: its place in the message, and its functions."""
+    """A field, or several fields of a fixed size: the place in the message, and the functions."""
 
     name: str
     slot: int | slice
@@ -46,12 +47,12 @@ class Tagged(NamedTuple):
 
 
 def decode(name: str, version: int, data: Data) -> Any:
-    """Give the message that some bytes are; they are to be this message and nothing else."""
+    """Decode bytes that hold one message and nothing else."""
     return decode_by(plan_of(name, version), data)
 
 
 def decode_by(plan: Kind, data: Data) -> Any:
-    """Decode with a plan that is compiled."""
+    """Decode a message with a compiled plan."""
     cursor = Cursor(memoryview(data))
     message = plan.read(cursor)
     cursor.finish()
@@ -59,12 +60,12 @@ def decode_by(plan: Kind, data: Data) -> Any:
 
 
 def read(name: str, version: int, cursor: Cursor) -> Any:
-    """Read a message at a cursor, and leave the cursor behind its last byte."""
+    """Read a message at a cursor, and move the cursor past the message."""
     return plan_of(name, version).read(cursor)
 
 
 def encode(message: Any, version: int) -> bytearray:
-    """Give the bytes of a message."""
+    """Return the bytes of a message."""
     out = bytearray()
     write(out, message, version)
     return out
@@ -76,7 +77,7 @@ def write(out: bytearray, message: Any, version: int) -> None:
 
 
 def write_by(plan: Kind, out: bytearray, message: Any) -> None:
-    """Append the bytes of a message with a plan that is compiled."""
+    """Append the bytes of a message with a compiled plan."""
     try:
         plan.write(out, message)
     except (struct.error, TypeError, AttributeError) as error:
@@ -85,7 +86,7 @@ def write_by(plan: Kind, out: bytearray, message: Any) -> None:
 
 @functools.cache
 def plan_of(name: str, version: int) -> Kind:
-    """Compile a version of a message; a ValueError if the schema does not have it."""
+    """Compile a version of a message; raise ValueError if the schema lacks this version."""
     return compile_plan(name, version, {})
 
 
@@ -98,7 +99,7 @@ def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
 
 
 def _struct(schema: Schema, name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a struct: its steps in the order of its fields, then the tagged ones."""
+    """Compile a struct: the steps in the order of the fields, then the tagged fields."""
     if name in by_hand:
         return by_hand[name]
     fields = schema.structs[name]
@@ -128,7 +129,7 @@ def field_kind(name: str, struct: str, field: str, version: int) -> Kind:
 
 
 def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
-    """Give the tagged fields of a struct of a message, in ascending order."""
+    """Return the tagged fields of a struct of a message, in ascending order of their tags."""
     schema = schema_of(name)
     kinds = {
         field.name: _kind(schema, field, version, {})
@@ -139,7 +140,7 @@ def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
 
 
 def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> list[Tagged]:
-    """Give the tagged fields of a struct, whose kinds are compiled."""
+    """Return the tagged fields of a struct; `kinds` has the compiled kinds of its fields."""
     fields = zip(schema.structs[name], _defaults(schema, name), strict=True)
     return sorted(
         Tagged(field.tag, field.name, slot, default, *kinds[field.name][:2])
@@ -149,12 +150,12 @@ def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> 
 
 
 def _defaults(schema: Schema, name: str) -> list[Any]:
-    """Give the values of a struct of which nothing is given."""
+    """Return the values of a struct whose fields all have their defaults."""
     return list(messages.classes_of(schema.name)[name]())
 
 
 def _steps(fields: Sequence[Field], kinds: dict[str, Kind], version: int) -> Iterator[Step]:
-    """Give the fields of a version that have no tag, runs of a fixed size as one step."""
+    """Yield the steps for the untagged fields of a version; fixed-size neighbours share a step."""
     present = [
         (slot, field)
         for slot, field in enumerate(fields)
@@ -179,7 +180,7 @@ def _steps(fields: Sequence[Field], kinds: dict[str, Kind], version: int) -> Ite
 
 
 def _run(layout: struct.Struct) -> tuple[Read, Write]:
-    """Read and write fields of a fixed size in one call."""
+    """Make the functions that read and write several fields of a fixed size in one call."""
     unpack, pack, size = layout.unpack_from, layout.pack, layout.size
 
     def read(cursor: Cursor) -> tuple[Any, ...]:
@@ -215,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Put the byte before a struct that says whether it is null: -1 or 1."""
+    """Extend a struct's kind by the byte before it: -1 for null, 1 for a struct."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]
@@ -235,7 +236,7 @@ def _nullable(kind: Kind) -> Kind:
 def _struct_reader(
     schema: Schema, name: str, steps: list[Step], tagged: list[Tagged] | None
 ) -> Read:
-    """Give the function that reads a struct."""
+    """Return the function that reads a struct."""
     cls = messages.classes_of(schema.name)[name]
     defaults = _defaults(schema, name)
     moves = [(step.name, step.slot, step.read) for step in steps]
@@ -270,7 +271,7 @@ def _refuse(cursor: Cursor, error: Exception, name: str) -> NoReturn:
 
 
 def read_tags(cursor: Cursor, fields: Mapping[int, Tagged], values: list[Any]) -> None:
-    """Read tagged fields in ascending order, and step over those that are not known."""
+    """Read tagged fields in ascending order of their tags, and step over unknown tags."""
     for tag, size in cursor.tags():
         start = cursor.at
         field = fields.get(tag)
@@ -288,7 +289,7 @@ def read_tags(cursor: Cursor, fields: Mapping[int, Tagged], values: list[Any]) -
 def _struct_writer(
     schema: Schema, name: str, steps: list[Step], tagged: list[Tagged] | None
 ) -> Write:
-    """Give the function that writes a struct."""
+    """Return the function that writes a struct."""
     cls = messages.classes_of(schema.name)[name]
     moves = [(step.slot, step.write) for step in steps]
 
@@ -306,7 +307,7 @@ def _struct_writer(
 
 
 def write_tags(out: bytearray, tagged: Sequence[Tagged], message: Any) -> None:
-    """Write the tagged fields that have another value than the default."""
+    """Write the tagged fields whose value differs from the default."""
     present = [field for field in tagged if not _is_default(message[field.slot], field.default)]
     primitives.write_uvarint(out, len(present))
     for field in present:
@@ -318,5 +319,5 @@ def write_tags(out: bytearray, tagged: Sequence[Tagged], message: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Compare a value with its default; an empty list is an empty tuple."""
+    """Report whether a value equals its default; an empty list equals an empty tuple."""
     return bool(value == default) or (default == () and value == [])

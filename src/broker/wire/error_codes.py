@@ -1,4 +1,4 @@
-"""Name the error codes of the protocol, and say which of them a client tries again after."""
+"""Name the error codes of the protocol, and list those after which a client retries."""
 
 from __future__ import annotations
 
@@ -146,21 +146,21 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Say whether Kafka's clients send the same request again, after a while."""
+        """Report whether Kafka's clients send the same request again after a while."""
         return self in RETRIABLE
 
     @property
     def refreshes_metadata(self) -> bool:
-        """Say whether Kafka's clients ask for metadata first, and perhaps another broker then."""
+        """Report whether Kafka's clients fetch metadata first, which may name another broker."""
         return self in REFRESHING
 
 
-# The numbers whose exceptions are retriable in kafka-clients 4.1.0; the rest end the call.
+# The codes whose exceptions are retriable in kafka-clients 4.1.0. Any other error ends the call.
 RETRIABLE = frozenset(
     {
         2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80,
         83, 84, 88, 89, 100, 103, 106, 122, 123, 133,
     }
 )  # fmt: skip
-# Those of them that also make a client's metadata invalid.
+# The retriable codes that also make a client's metadata invalid.
 REFRESHING = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103})

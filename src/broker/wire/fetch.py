@@ -2,9 +2,11 @@
 
     pieces = split_response(13, correlation_id, response)
 
-The records of a partition may be bytes, or a `FileRange` that never comes into this process's
-memory: the sender of the pieces calls `sendfile` for it. Partitions are read and written by hand,
-everything around them by the codec. The codec alone reads the same and writes the same bytes.
+The records of a partition may be bytes or a `FileRange`. The sender of the pieces calls `sendfile`
+for a `FileRange`, so these records never come into the memory of this process. Functions in this
+module read the partitions of a request, which is faster, and write the partitions of a response
+without their records. The codec does the rest. The codec alone would give the same messages and
+bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from broker.wire.frames import SIZE, response_header
 from broker.wire.primitives import Kind, Write
 from broker.wire.versions import FETCH
 
-COPIED_BYTES_MAX = 4096  # of records that are copied rather than sent as a piece of their own
-PARTITION_BYTES = 512  # a tuple of eight with its numbers
-LOG_START_OFFSET = 5  # the version that this field comes with, and so on
+COPIED_BYTES_MAX = 4096  # records up to this size are copied, not sent as a piece of their own
+PARTITION_BYTES = 512  # memory of a tuple with eight numbers
+LOG_START_OFFSET = 5  # the version in which this field was added; likewise the constants below
 PREFERRED_REPLICA = 11
 FLEXIBLE = 12
 
 
 class FileRange(NamedTuple):
-    """Records that are in a file: the range to send, and the file as its sender knows it."""
+    """Records in a file: the range to send, and the object by which the sender knows the file."""
 
     file: Any
     position: int
@@ -34,14 +36,14 @@ class FileRange(NamedTuple):
 
 
 class _Pieces(bytearray):
-    """What is written so far, and the records that belong between its bytes."""
+    """Collect the bytes that are written, and the records that belong between these bytes."""
 
     def __init__(self) -> None:
         super().__init__(SIZE.size)
         self.cuts: list[tuple[int, Data | FileRange]] = []
 
     def pieces(self) -> list[Data | FileRange]:
-        """Write the size of the frame and give the pieces in order, none of them empty."""
+        """Write the size of the frame, and return the pieces in order, without empty pieces."""
         size = len(self) - SIZE.size + sum(_size_of(records) for _, records in self.cuts)
         SIZE.pack_into(self, 0, size)
         view = memoryview(self)
@@ -54,12 +56,12 @@ class _Pieces(bytearray):
 
 
 def decode_fetch(data: Data, version: int) -> Any:
-    """Give the FetchRequest that the body of a request is."""
+    """Decode the body of a request as a FetchRequest."""
     return codec.decode_by(_request_plan(version), data)
 
 
 def split_response(version: int, correlation_id: int, response: Any) -> list[Data | FileRange]:
-    """Give the frame of a FetchResponse, with its size, as pieces to be sent one after another."""
+    """Encode a FetchResponse as a frame with its size, in pieces to send one after another."""
     out = _Pieces()
     out += response_header(FETCH, version, correlation_id)
     codec.write_by(_response_plan(version), out, response)
@@ -67,13 +69,13 @@ def split_response(version: int, correlation_id: int, response: Any) -> list[Dat
 
 
 def _size_of(records: Data | FileRange) -> int:
-    """Give the bytes that records take."""
+    """Return how many bytes the records have."""
     return records.size_bytes if isinstance(records, FileRange) else len(records)
 
 
 @functools.cache
 def _request_plan(version: int) -> Kind:
-    """Compile a version of the request; what current clients send has partitions read by hand."""
+    """Compile a version of the request; a function here reads partitions of current versions."""
     cls = messages.FetchRequest.FetchPartition
     generic = codec.plan_of("FetchRequest", version)
     if version < FLEXIBLE:
@@ -101,7 +103,7 @@ def _request_plan(version: int) -> Kind:
 
 @functools.cache
 def _response_plan(version: int) -> Kind:
-    """Compile a version of the response with partitions that are written by hand."""
+    """Compile a version of the response; a function in this module writes the partitions."""
     cls = messages.FetchResponse.PartitionData
     generic = codec.plan_of("FetchResponse", version)
     partition = Kind(generic.read, _partition_writer(cls, version), 1, PARTITION_BYTES)
@@ -109,7 +111,7 @@ def _response_plan(version: int) -> Kind:
 
 
 def _partition_writer(cls: Any, version: int) -> Write:
-    """Give the function that writes a partition: its numbers, aborted transactions and records."""
+    """Return the function that writes a partition: numbers, aborted transactions, records."""
     is_flexible = version >= FLEXIBLE
     count = 4 if version < LOG_START_OFFSET else 5
     pack = primitives.fixed("ihqqq"[:count]).pack

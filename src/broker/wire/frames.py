@@ -1,9 +1,10 @@
-"""Cut a stream of bytes into frames, and put the headers of requests and responses around bodies.
+"""Cut a stream of bytes into frames; read and write the headers of requests and responses.
 
 frame            int32 size, then as many bytes
 request header   int16 key, int16 version, int32 correlation id, int16 string client id;
-                 a flexible version: tagged fields
-response header  int32 correlation id; a flexible version, but of ApiVersions: tagged fields
+                 in a flexible version also tagged fields
+response header  int32 correlation id; in a flexible version also tagged fields, but never in a
+                 response of ApiVersions
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.schemas import api_names, schema_of
 from broker.wire.versions import API_VERSIONS, ApiVersions
 
-FRAME_BYTES_MAX = 100 << 20  # as Kafka's `socket.request.max.bytes`
+FRAME_BYTES_MAX = 100 << 20  # the default of Kafka's `socket.request.max.bytes`
 SIZE = struct.Struct(">i")
 
 
 class FrameSplitter:
-    """Collect what a socket gives and cut it into frames, without their sizes.
+    """Collect the bytes of a socket and cut them into frames; the size before a frame is removed.
 
-    Memory grows with the bytes that arrived, never with a size that was only declared. A frame that
-    arrives whole in one piece is a view of that piece.
+    Memory grows with the bytes that arrived, never with a size that was only declared. If a whole
+    frame arrives in one piece, it is returned as a view of that piece.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._partial = bytearray()  # the begin of a frame, with its size
+        self._partial = bytearray()  # the first bytes of a frame, including its size
 
     @property
     def is_between_frames(self) -> bool:
-        """Say whether no byte of a further frame has arrived."""
+        """Report whether the splitter holds no part of an incomplete frame."""
         return not self._partial
 
     def feed(self, data: Data) -> list[memoryview]:
-        """Add bytes and give the frames that they complete; a `WireError` ends the connection."""
+        """Add bytes and return the completed frames; after a `WireError`, close the connection."""
         left = memoryview(data)
         frames = []
         while left:
@@ -58,7 +59,7 @@ class FrameSplitter:
         return frames
 
     def _size(self, data: bytearray | memoryview) -> int:
-        """Read the size at the begin of a frame."""
+        """Read the size at the beginning of a frame."""
         (size,) = SIZE.unpack_from(data)
         if not 0 <= size <= self._frame_bytes_max:
             raise WireError(0, f"a frame of {size} bytes, at most {self._frame_bytes_max} are read")
@@ -66,7 +67,7 @@ class FrameSplitter:
 
 
 class Request(NamedTuple):
-    """A request whose header was read and whose body was not."""
+    """A request whose header was read and whose body is not decoded yet."""
 
     key: int
     version: int
@@ -76,7 +77,7 @@ class Request(NamedTuple):
 
     @property
     def is_unknown_version(self) -> bool:
-        """Say whether it is an ApiVersions request to be answered with error 35 in version 0."""
+        """Report whether this is an ApiVersions request to answer with error 35 in version 0."""
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 
     def message(self) -> Any:
@@ -88,8 +89,8 @@ def parse_request(frame: Data, accepted: ApiVersions) -> Request:
     """Read the header of a request.
 
     Raises:
-        WireError: the header is damaged, or the version is not accepted; close the connection. Only
-            an ApiVersions request of an unknown version is given back (`is_unknown_version`).
+        WireError: the header is damaged, or the version is not accepted; close the connection. But
+            an ApiVersions request of an unknown version is returned (`is_unknown_version`).
     """
     view = memoryview(frame)
     if len(view) < 4:
@@ -107,7 +108,7 @@ def parse_request(frame: Data, accepted: ApiVersions) -> Request:
 def encode_request(
     key: int, version: int, correlation_id: int, client_id: str | None, message: Any
 ) -> bytearray:
-    """Give the frame of a request, with its size."""
+    """Encode a request as a frame with its size."""
     is_flexible = schema_of(api_names()[key] + "Request").is_flexible(version)
     header = messages.RequestHeader(key, version, correlation_id, client_id)
     out = bytearray(SIZE.size)
@@ -118,7 +119,7 @@ def encode_request(
 
 
 def encode_response(key: int, version: int, correlation_id: int, message: Any) -> bytearray:
-    """Give the frame of a response, with its size."""
+    """Encode a response as a frame with its size."""
     out = bytearray(SIZE.size)
     out += response_header(key, version, correlation_id)
     codec.write(out, message, version)
@@ -127,12 +128,12 @@ def encode_response(key: int, version: int, correlation_id: int, message: Any) -
 
 
 def response_header(key: int, version: int, correlation_id: int) -> bytes:
-    """Give the header of a response."""
+    """Encode the header of a response."""
     return SIZE.pack(correlation_id) + b"\0" * _response_header_version(key, version)
 
 
 def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
-    """Read a response: its correlation id and its message."""
+    """Decode a frame as a response; return the correlation id and the message."""
     cursor = Cursor(memoryview(frame))
     header = codec.read("ResponseHeader", _response_header_version(key, version), cursor)
     message = codec.read(api_names()[key] + "Response", version, cursor)
@@ -141,13 +142,13 @@ def decode_response(key: int, version: int, frame: Data) -> tuple[int, Any]:
 
 
 def _response_header_version(key: int, version: int) -> int:
-    """Give 1 for a flexible response, but 0 for ApiVersions, whose header every client can read."""
+    """Return 1 for a flexible version, but 0 for ApiVersions, so that any client can read it."""
     if key == API_VERSIONS:
         return 0
     return int(schema_of(api_names()[key] + "Response").is_flexible(version))
 
 
 def _versions(key: int) -> range:
-    """Give the versions of an API that have a schema."""
+    """Return the versions of an API that have a schema."""
     first, end = schema_of(api_names()[key] + "Request").versions
     return range(first, end)

@@ -1,9 +1,10 @@
-"""Give the class of each message: `from broker.wire.messages import MetadataResponse`.
+"""Provide the class of each message: `from broker.wire.messages import MetadataResponse`.
 
-A message is a named tuple of all fields that any version of it has, in snake_case; its structs are
-attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. A field that is not
-given, or that the version of a request does not have, has the default of the schema. A field that a
-version does not have is not written, so that one answer serves every version (ADR 21).
+A message is a named tuple with the fields of all its versions, in snake_case. The classes of its
+structs are attributes of its class, such as `MetadataResponse.MetadataResponseBroker`. If a field
+is not given, or if the version of a decoded message does not have the field, the field has the
+default of the schema. An encoder leaves out the fields that the version does not have, so that one
+message can be encoded in every version (ADR 21).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EMPTY: dict[str, Any] = {
 
 
 def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
-    """Give the value that a field has if nothing is said about it."""
+    """Return the value of a field that is not given."""
     default = field.default
     if default == "null":
         return None
@@ -40,13 +41,13 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 
 @functools.cache
 def classes_of(name: str) -> dict[str, Any]:
-    """Give the class of a message and those of its structs, by their names in the schema."""
+    """Return the classes of a message and of its structs, by their names in the schema."""
     found: dict[str, Any] = {}
     waiting = dict(schemas.schema_of(name).structs)
     while waiting:
         for struct, fields in list(waiting.items()):
             if any(not field.is_array and field.type in waiting for field in fields):
-                continue  # its defaults have an instance of a struct that is still to be made
+                continue  # a default is an instance of a struct whose class does not exist yet
             kind = _namedtuple(
                 struct,
                 [field.name for field in fields],
@@ -63,7 +64,7 @@ def classes_of(name: str) -> dict[str, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """Make the class of a message when it is first asked for."""
+    """Make the class of a message when its name is first used."""
     try:
         return classes_of(name)[name]
     except KeyError:

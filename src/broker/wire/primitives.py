@@ -18,8 +18,8 @@ LETTERS = {
     "uint32": "I", "float64": "d", "uuid": "16s",
 }  # fmt: skip
 POINTER_BYTES = 8
-NUMBER_BYTES = 32  # of an int or a float of Python
-STRING_BYTES = 64  # of a short str or bytes, or of a view
+NUMBER_BYTES = 32  # memory of a Python int or float
+STRING_BYTES = 64  # memory of a short str or bytes object, or of a view
 UUID_BYTES = 16
 NULL_FIELDS = "null stands where the version allows none"
 _INT16 = struct.Struct(">h")
@@ -27,12 +27,12 @@ _INT32 = struct.Struct(">i")
 
 
 class Kind(NamedTuple):
-    """How values of one type are read and written in one version."""
+    """The functions that read and write values of one type in one version."""
 
     read: Read
     write: Write
-    size_bytes_min: int  # no value takes fewer bytes
-    object_bytes: int  # about what a value takes in memory
+    size_bytes_min: int  # the size of the shortest encoded value
+    object_bytes: int  # roughly the memory of a decoded value
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -44,12 +44,12 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def fixed(letters: str) -> struct.Struct:
-    """Give the layout of fields of a fixed size that follow one another."""
+    """Return the struct of fields of a fixed size that follow one another."""
     return struct.Struct(">" + letters)
 
 
 def number(letter: str) -> Kind:
-    """Give the kind of one value of a fixed size."""
+    """Return the kind of one value of a fixed size."""
     layout = fixed(letter)
     unpack, pack, size = layout.unpack_from, layout.pack, layout.size
 
@@ -66,10 +66,10 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Give how a length is read and written, and the bytes it takes at least; null is None.
+    """Return the functions that read and write a length, and its least size; None means null.
 
     Args:
-        letter: `h` or `i` for a number of a fixed size, nothing for a compact length.
+        letter: `h` or `i` for a number of a fixed size, "" for a compact length.
         is_nullable: whether null is allowed.
     """
     if letter:
@@ -108,7 +108,7 @@ def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
 
 
 def text(is_compact: bool, is_nullable: bool) -> Kind:
-    """Give the kind of a string."""
+    """Return the kind of a string."""
     read_length, write_length, size = length("" if is_compact else "h", is_nullable)
 
     def read(cursor: Cursor) -> str | None:
@@ -133,7 +133,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Give the kind of bytes, which are copied, or of records, which are a view of the frame."""
+    """Return the kind of bytes, which are copied; with `as_view`, they are a view of the frame."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 
@@ -150,7 +150,7 @@ def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
 
 
 def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
-    """Give the kind of an array; it is read as a tuple, and any sequence can be written."""
+    """Return the kind of an array; reading gives a tuple, and any sequence can be written."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     read_element, write_element, size_min, object_bytes = element
     object_bytes += POINTER_BYTES
@@ -178,10 +178,10 @@ def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def numbers(letter: str, is_compact: bool, is_nullable: bool) -> Kind:
-    """Give the kind of an array of numbers, which are read and written in one call."""
+    """Return the kind of an array of numbers; one call reads or writes all its numbers."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     size_of_one = struct.calcsize(">" + letter)
-    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # replicas, mostly
+    calls = {count: struct.Struct(f">{count}{letter}") for count in range(1, 8)}  # e.g. replicas
 
     def layout(count: int) -> struct.Struct:
         return calls.get(count) or struct.Struct(f">{count}{letter}")

@@ -1,6 +1,6 @@
 """Read the schemas of Kafka's messages: which field exists in which version, and of what type.
 
-`schemas.json` is made by scripts/wire_schemas.py from the jars of kafka-clients.
+scripts/wire_schemas.py makes `schemas.json` from the jars of kafka-clients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pkgutil
 import re
 from typing import Any, NamedTuple
 
-LAST = 1 << 15  # one above the greatest int16: what `3+` ends at
+LAST = 1 << 15  # the end of an open range such as `3+`: one above the largest int16
 
 
 class Versions(NamedTuple):
@@ -42,27 +42,27 @@ class Field(NamedTuple):
 
     name: str  # in snake_case
     json_name: str  # as Kafka writes it in JSON
-    type: str  # of an element, if it is an array
+    type: str  # the type of the field; if the field is an array, the type of an element
     is_array: bool
     versions: Versions
     nullable: Versions
-    flexible: Versions | None  # None: as its message
+    flexible: Versions | None  # None: the same versions as for the message
     tagged: Versions
     tag: int
-    default: Any  # as in the schema; None if it names none
+    default: Any  # as in the schema; None if the schema gives no default
 
 
 class Schema(NamedTuple):
-    """A request, a response, a header, or data inside one: its fields, and those of its structs."""
+    """The fields of a message (a request, a response, a header or other data) and its structs."""
 
     name: str
     key: int | None
     versions: Versions
     flexible: Versions
-    structs: dict[str, tuple[Field, ...]]  # the message itself has its own name
+    structs: dict[str, tuple[Field, ...]]  # by name; the message's own fields are under its name
 
     def is_flexible(self, version: int) -> bool:
-        """Say whether a version has compact lengths and tagged fields."""
+        """Report whether a version has compact lengths and tagged fields."""
         return version in self.flexible
 
 
@@ -93,7 +93,7 @@ def _fields(rows: list[dict[str, Any]], structs: dict[str, tuple[Field, ...]]) -
 
 @functools.cache
 def _rows() -> dict[str, dict[str, Any]]:
-    """Read the file; its messages by name."""
+    """Read `schemas.json`, and return its messages by name."""
     data = pkgutil.get_data(__package__, "schemas.json")
     assert data is not None
     return {row["name"]: row for row in json.loads(data)["messages"]}
@@ -101,7 +101,7 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def schema_of(name: str) -> Schema:
-    """Give the schema of a message; a KeyError if there is none of this name."""
+    """Return the schema of a message; raise KeyError if no message has this name."""
     row = _rows()[name]
     structs = {
         struct["name"]: _fields(struct["fields"], {}) for struct in row.get("commonStructs", ())
@@ -118,7 +118,7 @@ def schema_of(name: str) -> Schema:
 
 @functools.cache
 def api_names() -> dict[int, str]:
-    """Give the name of each API by its key, such as `Metadata` for 3."""
+    """Return the name of each API by its key, such as `Metadata` for 3."""
     return {
         row["apiKey"]: name.removesuffix("Request")
         for name, row in _rows().items()

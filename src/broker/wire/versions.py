@@ -1,7 +1,7 @@
-"""Say which versions of which APIs this broker announces and which it accepts, by milestone.
+"""List the versions of each API that this broker announces and accepts, by milestone.
 
-An API is announced when its milestone is done: clients refuse to start, or hang, if a broker lacks
-what it announced.
+An API is announced only when its milestone is done, because clients refuse to start, or hang, if a
+broker lacks an API that it announced.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ API_VERSIONS = 18
 
 
 class ApiRange(NamedTuple):
-    """The versions of one API: a response of ApiVersions has one such entry each."""
+    """The versions of one API, as an entry of an ApiVersions response names them."""
 
     key: int
     first: int
     last: int
 
 
-# As Kafka 4.1 announces them, without what is unstable there (OffsetCommit and OffsetFetch 10,
-# InitProducerId 6). Keys 4 to 7 are those of Kafka 3.9, between brokers only.
+# The versions that Kafka 4.1 announces, without its unstable versions (OffsetCommit and OffsetFetch
+# 10, InitProducerId 6). Keys 4 to 7 are taken from Kafka 3.9; only brokers use these among
+# themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -49,13 +50,13 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),
     }.items()
 }  # fmt: skip
-# librdkafka compresses only if Produce is announced from 0 (KAFKA-18659), but 3 is the first
-# version with record batches.
+# librdkafka compresses only if Produce is announced from version 0 on (KAFKA-18659). But version 3
+# is the first with record batches, so lower versions are announced and not accepted.
 ACCEPTED_FROM = {PRODUCE: 3}
 
 
 class ApiVersions:
-    """The APIs of one listener: `announced` goes into a response, `accepts` judges a request."""
+    """The APIs of one listener: `announced` is what a response lists; `accepts` checks requests."""
 
     def __init__(self, milestones: Iterable[str]) -> None:
         rows = [row for milestone in milestones for row in MILESTONES[milestone]]
@@ -66,5 +67,5 @@ class ApiVersions:
         }
 
     def accepts(self, key: int, version: int) -> bool:
-        """Say whether a request may be decoded; any other ends its connection, but ApiVersions."""
+        """Report whether a request may be decoded; if not, its connection is closed."""
         return version in self._accepted.get(key, ())
