@@ -1,4 +1,4 @@
-"""Collect the commands in one group, and convert errors to exit codes in one place."""
+"""Define the program: the group of all commands, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logstore.errors import CorruptRecordBatchError, LogDirLockedError, LogStore
 
 EXIT_SIGNALLED = 128  # plus the signal's number, as in a shell; Ctrl-C gives 130
 
-# Commands that are imported when they are used: module, and line in the list of commands.
+# The module of each command that is imported only when it is used, and its line in the help.
 ELSEWHERE = {
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
@@ -33,9 +33,9 @@ ELSEWHERE = {
 HELP = """Keep Kafka-style partition logs on several disks, and inspect them.
 
 Name the log dirs of a store with --log-dirs, or once with LOGSTORE_LOG_DIRS.
-Commands that read (topics, dirs, metrics, cat, tail, dump, verify) work while a process owns it.
-Commands that operate a store (create, delete, repair, cordon, ...) are run by its owner, if it has
-one. format and append need a store without another owner.
+Commands that read (topics, dirs, metrics, cat, tail, dump, verify) also work while another process
+has the store open. Commands that operate a store (create, delete, repair, cordon, ...) then run in
+that process, the owner of the store. format and append need a store that no process has open.
 
 \b
 Examples:
@@ -52,7 +52,7 @@ Exit codes: 0 success, 1 a problem was found or the work failed, 2 wrong usage, 
 
 
 class Elsewhere(click.Command):
-    """Represent a command in the list, and import its module only when it is called."""
+    """Represent a command in the help; its module is imported only when the command is called."""
 
     def __init__(self, name: str, module: str, short_help: str) -> None:
         super().__init__(name, short_help=short_help)
@@ -65,12 +65,12 @@ class Elsewhere(click.Command):
 
 
 class Application(click.Group):
-    """Run commands, and convert every way to end to an exit code and at most one line."""
+    """Run commands; each ends with an exit code and at most one line that says what failed."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called, and import it if its module is not loaded yet."""
+        """Find the called command, and import its module if the module is not loaded yet."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, Elsewhere) else command, rest
 
@@ -90,7 +90,7 @@ class Application(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; handle what ends it early before click does."""
+        """Run the command, and handle errors and interrupts before click handles them."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -100,13 +100,13 @@ class Application(click.Group):
             return 0
         except LogStoreError as error:
             raise click.ClickException(explain(error)) from error
-        except OSError as error:  # from the input or the output: the store has its own errors
+        except OSError as error:  # from input or output; errors of a store are LogStoreErrors
             leave_pipe_quietly()
             where = error.filename or "input or output"
             raise click.ClickException(f"{where}: {error.strerror or error}") from error
         except ModuleNotFoundError:
             raise
-        except ImportError as error:  # an extra is not installed; the message names it
+        except ImportError as error:  # an extra is not installed, and the message names the extra
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt as error:
             return EXIT_SIGNALLED + int(error.args[0] if error.args else signal.SIGINT)
@@ -150,7 +150,7 @@ def leave_pipe_quietly() -> None:
 @log_dirs_option
 @click.pass_context
 def app(ctx: click.Context, log_dirs: tuple[str, ...]) -> None:
-    """Store the log dirs that are named before the command."""
+    """Store the log dirs that are named before the command, as in `logstore --log-dirs A dirs`."""
     ctx.obj = log_dirs
 
 

@@ -1,7 +1,7 @@
-"""Step through the batches of one `.log` file for `dump`, whole and damaged ones.
+"""Step through the whole and the damaged batches of one `.log` file for `dump`.
 
-One batch is in memory at a time. After damage, the walk continues at the next position where a
-whole batch begins.
+Only one batch is in memory at a time. After damage, the walk continues at the next position at
+which a whole batch begins.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Found(NamedTuple):
     """Describe a batch, or the bytes where a batch should be.
 
     Attributes:
-        data: the bytes of the batch; if it is damaged, the bytes of its header that exist.
-        fault: what is wrong; None for a whole batch.
+        data: the bytes of the batch. For a damaged batch, the bytes that exist of its header.
+        fault: what is wrong with the batch; None for a whole batch.
 
     """
 
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 def walk_file(fd: int) -> Iterator[Found]:
-    """Yield the contents of an open `.log` file, from its beginning to its present end."""
+    """Yield the batches and the damage of an open `.log` file, up to its present end."""
     end = files.fstat(fd).st_size
     position = 0
     expected_offset: int | None = None
@@ -52,7 +52,7 @@ def walk_file(fd: int) -> Iterator[Found]:
 def read_batch(
     fd: int, position: int, end: int, expected_offset: int | None
 ) -> tuple[bytes, str | None]:
-    """Read the batch at `position`, and return it with what is wrong with it, if anything."""
+    """Read the batch at `position`; return its bytes and its fault, None if it is whole."""
     head = files.read_up_to(fd, min(columnar.HEADER_BYTES, end - position), position)
     if len(head) < PREFIX_BYTES:
         return head, f"only {len(head)} bytes are left"

@@ -1,4 +1,4 @@
-"""Run a plan on directories that the user names, and return the results as rows."""
+"""Run a plan of the bench on directories that the user names, and return the results as rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Row = dict[str, Any]
 
 
 def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Row]:
-    """Measure, and return the rows; the directories are left unchanged, even after an error.
+    """Measure directories and return the results; everything written there is removed again.
 
     Raises:
         click.UsageError: the directory for the results is not empty.
         LogDirLockedError: a directory holds a store that is in use.
     """
     if len({files.real_path(path) for path in paths}) < len(paths):
-        raise click.UsageError("a directory is named twice: each must be on a disk of its own")
+        raise click.UsageError("a directory is named twice: name one directory per disk")
     if out is None:
         with TemporaryDirectory(prefix="logstore-bench-") as kept:
             return _measure(paths, plan, kept, show)
@@ -53,7 +53,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
         def tell(_case: str, number: int, count: int) -> None:
             show(number, count)
-            if interrupts.asked:  # raised here, because Python ignores errors in some other places
+            if interrupts.asked:  # raised here, because a signal may come where Python ignores it
                 raise KeyboardInterrupt(interrupts.number)
 
         layout = layout_of(paths)
@@ -76,7 +76,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
 @contextmanager
 def kept_from_owners(paths: list[str]) -> Iterator[None]:
-    """Lock the stores in these directories: a store in use and the bench would disturb each other.
+    """Lock the stores in these directories, so that no store is used during the bench.
 
     A directory without a lock file is not locked.
     """
@@ -90,14 +90,14 @@ def kept_from_owners(paths: list[str]) -> Iterator[None]:
 
 
 def moving(bed: Bed, case: Case) -> Any:
-    """Create the phase with a move; imported here, because the engine must not know the mover."""
+    """Create the phase with a move; `logstore.bench` cannot, as it must not import the mover."""
     return import_module("mover.bench").MovePhase(bed, case)
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe directories on file systems that are shared with other files.
+    """Describe directories on file systems that also have other files.
 
-    Their free bytes show nothing about what a layout costs, so the sizes are unknown.
+    The free bytes of such a file system do not show what a layout costs, so the sizes are unknown.
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"
@@ -105,7 +105,7 @@ def layout_of(paths: list[str]) -> Layout:
 
 
 def row_of(outcome: Outcome) -> Row:
-    """Return the figures of one case that the table shows."""
+    """Return the row of one case for the table."""
     return {
         "phase": outcome.case.phase,
         "case": outcome.case.name,

@@ -1,6 +1,6 @@
-"""Feed inputs into a log for `append`: cut them into lines, lines into records, into batches.
+"""Feed inputs into a log for `append`: cut inputs into lines, parse records, form batches.
 
-Memory is limited to a chunk of input, a line, and a batch.
+At most one chunk of input, one line and one batch are in memory.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from logstore.cli.interrupts import Interrupts
 from logstore.cli.record_text import InputRecord, parse_json_record
 
 CHUNK_BYTES = 1 << 18
-"""Bytes read at a time; all whole lines in them are appended together."""
+"""How many bytes are read at a time; all whole lines in these bytes are appended together."""
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_OVERHEAD_BYTES = 64
-"""Counted for a record besides its value, so that tiny records do not make an endless batch."""
+"""Bytes that each record counts besides its value, so that a batch of tiny records also ends."""
 
 Parser = Callable[[bytes], InputRecord | None]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class BadInputError(click.ClickException):
-    """Report a line that cannot be appended; all lines before it are appended."""
+    """Report a line that cannot be appended; all lines before this line are appended."""
 
 
 class Lines(NamedTuple):
-    """Hold consecutive lines of one input, without line ends."""
+    """Hold consecutive lines of one input, without their line ends."""
 
     source: str
     first_number: int
@@ -39,7 +39,7 @@ class Lines(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Hold records to be appended together, as columns, and the line number of each."""
+    """Hold records that are appended together, as columns, with the line number of each record."""
 
     source: str
     numbers: Sequence[int]
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     headers: Sequence[Headers] | None = None
 
     def part(self, start: int, stop: int) -> Batch:
-        """Return the records `start..stop` as a batch."""
+        """Return the records from index `start` to before `stop` as a batch."""
         return Batch(
             self.source,
             self.numbers[start:stop],
@@ -63,14 +63,14 @@ class Batch(NamedTuple):
 def lines_as_they_come(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[Lines, int]]:
-    """Yield the lines of a stream as they arrive, each time with the bytes read so far.
+    """Yield the lines of a stream as they arrive, together with the number of bytes read so far.
 
-    If the writer of a pipe pauses, the lines that arrived are yielded; it does not wait for a full
-    chunk.
+    If the writer of a pipe pauses, the lines that have arrived are yielded without waiting for a
+    full chunk.
     """
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     number, bytes_read = 1, 0
-    pieces: list[bytes] = []  # of a line whose end has not been read yet
+    pieces: list[bytes] = []  # the pieces of a line whose end has not been read yet
     pieces_bytes = 0
     while True:
         with interrupts.allowed():
@@ -106,7 +106,7 @@ def whole_input(
 
 
 def text_parser(key_separator: str | None) -> Parser | None:
-    """Create the parser of lines with key, separator and value; None if a line is a value."""
+    """Create the parser of lines that begin with a key; return None if lines have no key."""
     if key_separator is None:
         return None
     separator = key_separator.encode()
@@ -129,7 +129,7 @@ class Intake:
     """Append records to one log, batch by batch, and count what has been acknowledged."""
 
     def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
-        """Accept records for `log`; without a parser each line is a value."""
+        """Prepare to append to `log`; if there is no parser, each line is a value."""
         self.log = log
         self.parse = parse
         self.is_durable = is_durable
@@ -142,7 +142,7 @@ class Intake:
         """Append lines in batches.
 
         Raises:
-            BadInputError: for the first bad line; the lines before it are appended.
+            BadInputError: a line is bad. The lines before the first bad line are appended.
         """
         batch, error = self.parsed(lines)
         start = size_bytes = 0
@@ -156,7 +156,7 @@ class Intake:
             raise error
 
     def parsed(self, lines: Lines) -> tuple[Batch, BadInputError | None]:
-        """Read lines up to the first bad one; return its error too."""
+        """Parse lines up to the first bad line; return the records and the error of that line."""
         if self.parse is None:
             numbers = range(lines.first_number, lines.first_number + len(lines.data))
             return Batch(lines.source, numbers, lines.data), None
@@ -173,7 +173,7 @@ class Intake:
         return batch_of(lines.source, found), failure
 
     def write(self, batch: Batch) -> None:
-        """Append a batch; if it is refused, append record by record to find the bad one."""
+        """Append a batch; if it is refused, append record by record to find the bad record."""
         count = len(batch.values)
         if not count:
             return
@@ -220,7 +220,7 @@ class Intake:
 
 
 def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
-    """Build columns of records; if any has a timestamp, those without one get the present time."""
+    """Build columns of records; if some have a timestamp, the others get the present time."""
     keys = [record.key for _, record in found]
     headers = [record.headers for _, record in found]
     timestamps: list[int] | None = None

@@ -1,8 +1,9 @@
 """Hold back Ctrl-C, SIGTERM and the loss of the terminal while a store is being changed.
 
-An interrupt could come between a write and its bookkeeping. So the handler only notes it. It is
-raised where the work allows it: while waiting for input, or between two batches. A second Ctrl-C is
-raised at once; the store then recovers at its next open, as after a kill.
+An interrupt could come between a write and the update of the state that belongs to it. So the
+signal handler only records the interrupt. The interrupt is raised later, where the work allows it:
+while the command waits for input, or between two batches. A second Ctrl-C is raised at once. The
+store then recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ class Interrupts:
     """Record the interrupts of this process while they are held; `asked` counts them."""
 
     def __init__(self) -> None:
-        """Start without any interrupt, and with none allowed to be raised."""
+        """Start without a recorded interrupt; none may be raised until `allowed`."""
         self.asked = 0
         self.number: int = signal.SIGINT
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; raise if that is allowed now, or if it is the second."""
+        """Record a signal; raise KeyboardInterrupt if that is allowed, or at the second signal."""
         self.asked += 1
         self.number = number
         if self.is_open or self.asked > 1:
@@ -33,7 +34,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in this block, for signals that came before or come in it."""
+        """Raise KeyboardInterrupt for signals that came before this block or come during it."""
         self.is_open = True
         try:
             if self.asked:
@@ -45,13 +46,13 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold interrupts back in this block; raise a pending one at its end."""
+    """Hold interrupts back in this block; at its end, raise KeyboardInterrupt if one came."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # not under nohup
         numbers = (*SIGNALS, signal.SIGHUP) if is_tied else SIGNALS
         previous = [(number, signal.signal(number, interrupts.handle)) for number in numbers]
-    except ValueError:  # not the main thread, which alone gets signals
+    except ValueError:  # this is not the main thread, and only the main thread gets signals
         previous = []
     try:
         yield interrupts

@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def log_dirs_option(function: Function) -> Function:
-    """Add `--log-dirs`; the value may still be empty (see `named_log_dirs`)."""
+    """Add the option `--log-dirs`; if it is not given, `named_log_dirs` finds the log dirs."""
     return click.option(
         "--log-dirs",
         "log_dirs",
@@ -61,7 +61,7 @@ def partition_arguments(function: Function) -> Function:
 
 
 def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
-    """Return the log dirs given to the command, before the command, or in the environment.
+    """Return the log dirs named after the command, before the command, or in the environment.
 
     Raises:
         click.UsageError: no log dir is named anywhere.
@@ -83,9 +83,9 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
 def store_for_reading(
     log_dirs: tuple[str, ...], *, is_overview: bool = False
 ) -> Iterator[LogStore]:
-    """Open the store read-only, also while another process owns it.
+    """Open the store read-only; another process may own it at the same time.
 
-    With `is_overview`, print warnings on stderr: a missing log dir, or files that are not ours.
+    If `is_overview` is set, print warnings on stderr about missing log dirs and unknown files.
     """
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         if is_overview:
@@ -105,15 +105,16 @@ def store_as_owner(
 ) -> Iterator[LogStore]:
     """Open the store for changes; report on stderr what its recovery had to do.
 
-    While the store opens, Ctrl-C works at once, because recovery may be interrupted. After that it
-    works only where the caller's `interrupts` allow it, so that the store is closed in order.
+    While the store opens, Ctrl-C works at once, because recovery may be interrupted. After that,
+    Ctrl-C works only where the caller's `interrupts` allow it, so that the store is closed in
+    order.
 
     Args:
-        log_dirs: as given on the command line.
-        format_new: add unformatted dirs to a store that exists.
-        must_exist: raise for a mistyped log dir instead of creating a new store there.
-        interrupts: held by the caller; if None, they are held here.
-        is_told: report what the recovery had to do; False if this command did so already.
+        log_dirs: the log dirs as given on the command line.
+        format_new: whether to add unformatted dirs to a store that exists.
+        must_exist: whether to raise for a mistyped log dir instead of creating a new store there.
+        interrupts: the interrupts that the caller holds back. With None, they are held back here.
+        is_told: whether to report what the recovery had to do.
     """
     paths = named_log_dirs(log_dirs)
     with nullcontext(interrupts) if interrupts is not None else held() as mine:
@@ -130,13 +131,13 @@ def store_as_owner(
 
 
 def tell_offline_dirs(store: LogStore) -> None:
-    """Report on stderr which log dirs do not serve, why, and what to do."""
+    """Report on stderr which log dirs do not serve, why not, and what to do."""
     for directory in store.recovery_report.offline_dirs:
         warnings_once.tell(f"log dir {directory.path} is offline: {directory.reason}")
 
 
 def tell_of_opening(store: LogStore) -> None:
-    """Report on stderr what opening the store found, if anything was wrong."""
+    """If anything was wrong when the store was opened, report it on stderr."""
     report = store.recovery_report
     if report.warnings or report.cut_bytes or not report.is_sound:
         for line in warnings_once.news_of(str(report)):
@@ -145,7 +146,7 @@ def tell_of_opening(store: LogStore) -> None:
 
 @contextmanager
 def wrong_usage(hint: str = "") -> Iterator[None]:
-    """Convert the engine's ValueError or TypeError about what the user typed to exit code 2."""
+    """Convert a ValueError or TypeError that the user's input caused to exit code 2."""
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
 """Print rows as a table, as one JSON document or as JSON lines; draw bars and progress.
 
-On a terminal, rich draws the table if it is installed. Otherwise the table is plain columns that
-are never cut, so that `grep` and `awk` work.
+On a terminal, rich draws the table, if rich is installed. Otherwise the table has plain columns
+that are never cut, so that `grep` and `awk` work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WIDTH_MAX = 10_000
 Row = dict[str, Any]
 
 to_json = json.JSONEncoder(ensure_ascii=False).encode
-"""Encode one line of JSON; one encoder is shared, because making one costs more than using it."""
+"""Encode one line of JSON; all calls share this encoder, because making one is slow."""
 
 
 class Column(NamedTuple):
@@ -39,12 +39,12 @@ class Column(NamedTuple):
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Format a size; a dash if unknown."""
+    """Format a size; an unknown size is a dash."""
     return "-" if size_bytes is None else format_size(size_bytes)
 
 
 def rate_text(bytes_per_second: float | None) -> str:
-    """Format a rate in MB/s, the unit of throttles; a dash if there is none."""
+    """Format a rate in MB/s, the unit of throttles; None is a dash."""
     if not bytes_per_second:
         return "-"
     rate = bytes_per_second / 1e6
@@ -53,7 +53,7 @@ def rate_text(bytes_per_second: float | None) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """Format a count with thousands separators; a dash if unknown."""
+    """Format a count with thousands separators; an unknown count is a dash."""
     return "-" if count is None else f"{count:,}"
 
 
@@ -63,7 +63,7 @@ def optional_text(value: object) -> str:
 
 
 def time_text(timestamp: int) -> str:
-    """Format milliseconds since the epoch as UTC; a time outside the calendar stays a number."""
+    """Format milliseconds since the epoch in UTC; a time outside the calendar stays a number."""
     try:
         moment = datetime.fromtimestamp(timestamp / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -72,7 +72,7 @@ def time_text(timestamp: int) -> str:
 
 
 def bar(*parts: float, cells: int = BAR_CELLS) -> str:
-    """Draw parts of a whole (0 to 1 together) as a bar: the first solid, the second hatched."""
+    """Draw parts of a whole as a bar: the first solid, the second hatched. Their sum is 0 to 1."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     marks = "█▒░" if encoding.lower().replace("-", "") == "utf8" else "#=."
     drawn = ""
@@ -81,13 +81,13 @@ def bar(*parts: float, cells: int = BAR_CELLS) -> str:
         total += part
         filled = round(min(total, 1.0) * cells)
         if part > 0 and filled == len(drawn) < cells:
-            filled += 1  # a small part is still visible
+            filled += 1  # even a small part is visible
         drawn += mark * (filled - len(drawn))
     return drawn + marks[2] * (cells - len(drawn))
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: str) -> None:
-    """Print rows in the chosen format; JSON has every key of a row, a table only its columns."""
+    """Print rows in the chosen format; JSON has every key of a row, a table only `columns`."""
     if output_format == "json":
         click.echo(json.dumps(list(rows), indent=2, ensure_ascii=False))
     elif output_format == "jsonl":
@@ -97,7 +97,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[Column], output_format: st
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    """Print a table: drawn by rich on a terminal, as plain columns elsewhere."""
+    """Print a table; rich draws it on a terminal, elsewhere it has plain columns."""
     cells = [[column.word(row.get(column.key)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         try:
@@ -131,13 +131,14 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # A line that the terminal wraps is better than a path or number that the table cuts.
+        # If the terminal is too narrow, it wraps lines. That is better than a path or a number that
+        # the table cuts off.
         console = Console(width=wanted)
     console.print(table)
 
 
 def print_facts(facts: Row, output_format: str, sentence: str) -> None:
-    """Print the result of an operation: a sentence for people, else its facts as JSON."""
+    """Print the result of an operation, as a sentence for people or as facts in JSON."""
     if output_format == "table":
         click.echo(sentence)
     else:
@@ -163,12 +164,12 @@ class Show(Protocol):
     """Show the progress of some work."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Take the total done so far (not the step), and the whole if it is known."""
+        """Show the sum that is done so far (not a step), and the total if it is known."""
 
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Show progress on stderr if it is a terminal; yield the function to call with it."""
+    """Show progress on stderr if stderr is a terminal; yield the function that shows it."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

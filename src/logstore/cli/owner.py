@@ -1,4 +1,4 @@
-"""Reach the process that operates a store: its owner, or this process."""
+"""Find the process in which commands on a store run: the store's owner, or this process."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def administered(
     """Yield the owner of a store; if there is none, open the store here.
 
     Args:
-        must_exist, is_told: as `store_as_owner` takes them.
+        must_exist: passed on to `store_as_owner`.
+        is_told: passed on to `store_as_owner`.
 
     Raises:
-        LogDirLockedError: a process owns it but serves no admin socket.
+        LogDirLockedError: a process owns the store, but serves no admin socket.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
@@ -53,5 +54,5 @@ def refuse_beside_owner(log_dirs: tuple[str, ...], advice: str) -> None:
 
 
 def absolute(path: str | None) -> str | None:
-    """Make a path absolute, because the owner works in another directory."""
+    """Make a path absolute, because the owner may have another working directory."""
     return None if path is None else os.path.abspath(path)

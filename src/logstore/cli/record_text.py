@@ -1,8 +1,8 @@
 """Convert records to text and back: JSON lines, one line for people, raw values.
 
 A JSON line is `{"key": ..., "value": ..., "timestamp": ..., "headers": [[name, value], ...]}`.
-UTF-8 bytes are a JSON string, a missing value is null, and other bytes are `{"base64": "..."}`. So
-`append --input jsonl` reads what `cat --format jsonl` prints, without change.
+UTF-8 bytes are a JSON string, a missing value is null, and other bytes are `{"base64": "..."}`.
+`append --input jsonl` can read exactly what `cat --format jsonl` prints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore import Record
 from logstore.cli.output import time_text
 
 FIELDS = frozenset(
-    # `cat` prints the last three; an appended record gets its own.
+    # `cat` prints the last three fields too. `append` ignores them.
     ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 )
 
@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 
 
 class InputRecord(NamedTuple):
-    """Hold a record from the input, before it has an offset."""
+    """Hold a record of the input, which has no offset yet."""
 
     value: bytes | None
     key: bytes | None = None
@@ -37,7 +37,7 @@ def parse_json_record(line: bytes) -> InputRecord:
     """Read one JSON line.
 
     Raises:
-        ValueError: the line is not a record; the message says what is wrong with it.
+        ValueError: the line is not a record; the message says what is wrong with the line.
 
     """
     try:
@@ -78,7 +78,7 @@ def parse_bytes(value: Any, field: str) -> bytes | None:
 
 
 def parse_record_timestamp(value: Any) -> int | None:
-    """Read milliseconds since the epoch, or a date and time (UTC if it names no zone)."""
+    """Read milliseconds since the epoch, or a date and time; without a zone, the time is UTC."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -102,7 +102,7 @@ def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ValueError('each of "headers" must be [name, value]')
-        parse_bytes(pair[0], "headers")  # the name must be whole UTF-8 too
+        parse_bytes(pair[0], "headers")  # the name must be valid UTF-8 too
         found.append((pair[0], parse_bytes(pair[1], "headers")))
     return tuple(found)
 
@@ -110,11 +110,11 @@ def parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
 def parse_moment(text: str) -> int:
     """Read a point in time as milliseconds since the epoch.
 
-    Accepts milliseconds and ISO 8601 (`2013-07-04`, `2013-07-04T12:00`, with `Z` or a zone
-    offset; without either, UTC).
+    Milliseconds and ISO 8601 are accepted, such as `2013-07-04` and `2013-07-04T12:00`, with `Z` or
+    the offset of a zone. A time without `Z` and without an offset is UTC.
 
     Raises:
-        ValueError: the text is neither.
+        ValueError: the text is no such point in time.
 
     """
     if text.strip().lstrip("-").isdigit():
@@ -162,7 +162,7 @@ def record_to_line(record: Record) -> str:
 
 
 def printable(data: bytes | None) -> str:
-    """Format bytes so that they cannot control the terminal they are printed on."""
+    """Format bytes for printing, so that they cannot control the terminal."""
     if data is None:
         return "(null)"
     text = data.decode("utf-8", "backslashreplace")

@@ -1,1 +1,1 @@
-"""Define the commands of the command line, a module for each family."""
+"""Define the commands of the command line, with one module for each family of commands."""

@@ -1,6 +1,6 @@
-"""Implement the command `append`: add lines, JSON lines or files to a partition.
+"""Implement the command `append`: append lines, JSON lines or files to a partition.
 
-It needs a bounded amount of memory.
+The command needs a limited amount of memory, whatever the size of the input.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from logstore.errors import UnknownPartitionError
 
 
 def split_arguments(rest: Sequence[str]) -> tuple[int | None, list[str]]:
-    """Split `[PARTITION] [FILE]...`: a number first is the partition (a file: ./0)."""
+    """Split `[PARTITION] [FILE]...`; a first argument `0` is a partition, `./0` is a file."""
     if rest and rest[0].isdigit():
         return int(rest[0]), list(rest[1:]) or ["-"]
     return None, list(rest) or ["-"]
 
 
 def input_bytes(paths: Sequence[str]) -> int | None:
-    """Add up the sizes of the inputs; return None if one has no size (a pipe).
+    """Add up the sizes of the inputs; return None if an input has no known size, as a pipe.
 
     Raises:
         click.UsageError: an input cannot be read.
@@ -68,7 +68,7 @@ def input_bytes(paths: Sequence[str]) -> int | None:
 
 
 def log_to_append(store: LogStore, topic: str, partition: int | None, create: bool) -> Log:
-    """Return the log that TOPIC [PARTITION] names; create it now if `create` is set."""
+    """Return the log that TOPIC [PARTITION] names; if `create` is set, create a missing one."""
     try:
         name = one_partition(store, topic, partition)
         return store.log(*name)
@@ -88,7 +88,7 @@ def take_all(
     read_lines: Callable[[IO[bytes], str, int], Iterator[tuple[Lines, int]]],
     show: Show,
 ) -> None:
-    """Append all inputs, one after the other, and show the bytes done."""
+    """Append all inputs, one after the other, and show how many bytes are done."""
     line_bytes_max = intake.log.config.max_message_bytes
     bytes_before = 0
     for path in paths:
@@ -112,10 +112,10 @@ def take_all(
     type=click.Choice(["text", "jsonl", "whole"]),
     default="text",
     show_default=True,
-    help="text: each line is a value; jsonl: each line is a JSON record; whole: each FILE is one.",
+    help="text: a line is a value; jsonl: a line is a JSON record; whole: a FILE is a value.",
 )
-@click.option("--key-separator", metavar="TEXT", help="With text: the part before it is the key.")
-@click.option("--create", is_flag=True, help="Create the partition if there is none.")
+@click.option("--key-separator", metavar="TEXT", help="With text: TEXT ends the key of a line.")
+@click.option("--create", is_flag=True, help="Create the partition if it does not exist.")
 @click.option("--durable", is_flag=True, help="Flush each batch (default: once, at the end).")
 def append(
     topic: str,
@@ -129,11 +129,12 @@ def append(
 ) -> None:
     """Append records to a partition, from FILEs or from standard input (-).
 
-    With `--input jsonl` a line is {"key": ..., "value": ..., "timestamp": ..., "headers": ...};
-    only "value" is required. Bytes are a string, null, or {"base64": "..."}; a timestamp is
-    milliseconds or a date and time; headers are [[name, value], ...] or an object.
+    With `--input jsonl` a line is {"key": ..., "value": ..., "timestamp": ..., "headers": ...}.
+    Only "value" is required. A key or value is a string, null, or {"base64": "..."}. A timestamp is
+    milliseconds since 1970, or a date and time. Headers are [[name, value], ...] or an object.
 
-    A bad line ends the command with the line's number and exit code 1; earlier lines are appended.
+    At the first bad line, the command reports the line's number and ends with exit code 1. The
+    lines before it are appended.
 
     \b
     Examples:

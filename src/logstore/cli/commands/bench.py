@@ -18,9 +18,9 @@ COLUMNS = (
     Column("ms_p99", "p99 ms", "{:.3f}".format, True),
 )
 CAVEATS = (
-    "Measured on directories as they are: other users of the disks were not stopped.",
-    "The questions about cost and sick disks need disks of a known size that may be disturbed: "
-    "`make bench-layouts` makes some.",
+    "Other users of these disks were not stopped during the measurement.",
+    "Questions about cost and about bad disks need disks of a known size that may be disturbed: "
+    "`make bench-layouts` makes such disks.",
 )
 
 
@@ -37,10 +37,10 @@ CAVEATS = (
     type=click.Choice(("quick", "short", "full")),
     default="short",
     show_default=True,
-    help="How much to measure: some seconds (to try it), a minute, some minutes.",
+    help="How long to measure: some seconds (to try it), a minute, some minutes.",
 )
 @click.option(
-    "--out", metavar="DIR", help="Keep the results in a new directory: JSON, trace, page."
+    "--out", metavar="DIR", help="Write the results to a new directory: JSON, trace, page."
 )
 @click.option("--page", "with_page", is_flag=True, help="Make plots and a page (extra bench).")
 @format_option()
@@ -49,9 +49,9 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure appends, reads, recovery and moves on directories, one per disk.
 
-    The command works in a new directory `logstore-bench-PID` in each directory, and removes it at
-    the end, even after an error or Ctrl-C. It needs no root and touches nothing else there. It
-    writes more on faster disks: at most 1.25 GiB at a time in each directory.
+    In each directory, the command makes a new directory `logstore-bench-PID`. It removes that
+    directory at the end, even after an error or Ctrl-C, and touches nothing else. It does not need
+    root. It writes more on faster disks, but at most 1.25 GiB at a time in each directory.
 
     \b
     append      until all is on the disks, by flush policy (none: once at the end; interval: every
@@ -59,7 +59,8 @@ def bench(
     read        all logs in order, from the disks        point-read  one record at random
     recover     the open after a process died            move        a move, during appends
 
-    The rate of a move is its copying rate; its milliseconds are the latency of appends meanwhile.
+    In the rows of a move, the rate is the rate of the copying, and the milliseconds are the latency
+    of the appends during the move.
 
     \b
     Examples:

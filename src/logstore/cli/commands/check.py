@@ -60,7 +60,7 @@ def problem_row(name: TopicPartition, problem: Problem, *, is_repairable: bool) 
 
 
 def failure_row(topic: str, partition: int | None, path: str | None, reason: str) -> Row:
-    """Build the row for a log dir or partition that could not be read at all."""
+    """Build the row for a log dir or partition of which nothing could be read."""
     row: Row = dict.fromkeys(("position", "end_position", "offset", "end_offset"))
     names = {"topic": topic, "partition": partition, "path": path}
     unknown = {"offset_count_lost": None, "damage": None}
@@ -68,7 +68,7 @@ def failure_row(topic: str, partition: int | None, path: str | None, reason: str
 
 
 def verify_rows(store: LogStore, names: list[TopicPartition]) -> list[Row]:
-    """Verify partitions one after the other, and show progress by bytes."""
+    """Verify partitions one after the other, and show how many bytes are done."""
     rows: list[Row] = []
     for name in names:
         log_dir = None
@@ -91,7 +91,7 @@ def print_problems(
     rows: list[Row],
     output_format: str,
 ) -> NoReturn:
-    """Print the problems, including offline log dirs, and exit with 1 if there are any."""
+    """Print the problems, including offline log dirs; exit with 1 if there is a problem."""
     for directory in store.recovery_report.offline_dirs:
         reason = f"the log dir is offline: {directory.reason}"
         rows.append(failure_row("-", None, directory.path, reason))
@@ -107,15 +107,15 @@ def print_problems(
 
 
 class Total:
-    """Add up steps for a progress bar that needs the total done so far."""
+    """Add up steps, because a progress bar needs their sum."""
 
     def __init__(self, show: Callable[[int], None]) -> None:
-        """Pass sums on to `show`."""
+        """Use `show` as the function that gets each sum."""
         self.show = show
         self.done = 0
 
     def __call__(self, step: int) -> None:
-        """Add a step."""
+        """Add a step, and pass the sum on."""
         self.done += step
         self.show(self.done)
 
@@ -135,7 +135,7 @@ def verify(
 ) -> None:
     """Read every batch and check its checksum: in all partitions, in TOPIC, or in one PARTITION.
 
-    Prints a table of the problems. The exit code is 1 if there are any; nothing is changed.
+    Prints a table of the problems, and changes nothing. The exit code is 1 if there is a problem.
 
     \b
     Examples:
@@ -157,8 +157,8 @@ def repair(
 ) -> None:
     """Remove the damaged bytes from a partition, so that the rest is sound again.
 
-    The removed bytes are kept beside the log as *.quarantine; the offsets of lost records stay
-    unused. A partition without damage is not changed.
+    The removed bytes are kept in *.quarantine files beside the log. The offsets of lost records
+    stay unused. A partition without damage is not changed.
 
     \b
     Example:

@@ -49,12 +49,12 @@ ANSWER_SECONDS_MAX = 30.0
 def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Write the identity of new log dirs.
 
-    Directories that do not exist are made. A dir that belongs to this store already is not changed.
-    A dir that was removed from it is taken back. If a dir belongs to another store, or its disk
-    does not work, it is refused, and the exit code is 1. `create` formats the dirs of a completely
-    new store by itself. But an empty dir in place of a known one is accepted only by this command.
-    Nothing is deleted or given up, so nothing is asked: other files stay, and a log dir that is
-    missing still counts as missing.
+    Directories that do not exist are created. A log dir that belongs to this store already is not
+    changed. A log dir that was removed from the store is taken back. A dir is refused, with exit
+    code 1, if it belongs to another store or its disk does not work. `create` formats the dirs of a
+    completely new store by itself. But only `format` accepts an empty dir in place of a known log
+    dir. The command asks nothing, because it deletes nothing: other files stay, and a log dir that
+    is missing still counts as missing.
 
     \b
     Example:
@@ -66,7 +66,7 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     with store_as_owner(log_dirs, format_new=True) as store:
         entries = store.describe_dirs().log_dirs
     metas = sorted((meta for meta in before.values() if meta), key=lambda meta: meta.roster_epoch)
-    rosters = {meta.cluster_id: meta.roster for meta in metas}  # the newest of each store
+    rosters = {meta.cluster_id: meta.roster for meta in metas}  # the newest roster of each store
     outcomes = ("formatted", "taken_back", "refused", "left_as_it_is")
     facts: Row = {name: [] for name in ("log_dirs", *outcomes)}
     sentences = []
@@ -125,7 +125,7 @@ def dir_row(entry: dict[str, Any], output_format: str) -> Row:
     log_bytes: int = sum(each["size"] for each in entry["partitions"])
     total, usable = entry["total_bytes"], entry["usable_bytes"]
     is_known = entry["is_live"] and total > 0
-    is_seen = entry["is_live"] or bool(entry["partitions"])  # otherwise its contents are unknown
+    is_seen = entry["is_live"] or bool(entry["partitions"])  # if False, the contents are unknown
     row: Row = {
         "path": entry["path"],
         "state": entry["state"],
@@ -144,7 +144,7 @@ def dir_row(entry: dict[str, Any], output_format: str) -> Row:
 
 
 def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
-    """Draw a disk as a bar: logs, other files, free space; then the percentage in use."""
+    """Draw a disk as a bar of logs, other files and free space, with the percentage in use."""
     used = (total_bytes - usable_bytes) / total_bytes
     logs = min(log_bytes / total_bytes, used)
     return f"{bar(logs, used - logs)} {used:4.0%}"
@@ -160,8 +160,8 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
     """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
 
-    The output is only the JSON, so that a program can read it. It adds the state, and the total
-    and usable bytes, to the fields of the KIP.
+    Only JSON is printed, so that a program can read it. In addition to the fields of the KIP, each
+    log dir has its state, and the total and the usable bytes of its disk.
 
     \b
     Example:

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def segments_of(store: LogStore, name: TopicPartition) -> tuple[list[str], int]:
-    """List the `.log` files of a partition in order, and the offset at which it now ends."""
+    """Return the `.log` files of a partition in order, and its present log end offset."""
     log = store.log(*name)
     end_offset = log.log_end_offset
     directory = log.directory
@@ -44,9 +44,9 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
     """Yield a row for each batch of a `.log` file, and for each record if `with_records` is set.
 
     Args:
-        path: the file; if it vanishes (retention by an owner), nothing is yielded.
-        end_offset: the end of the log; bytes that an owner is writing after it are left out.
-        with_records: whether a batch's row is followed by those of its records.
+        path: the file. If the retention of an owner has removed the file, nothing is yielded.
+        end_offset: the log end offset. Bytes after it, which an owner is writing, are left out.
+        with_records: whether the row of a batch is followed by the rows of its records.
 
     """
     try:
@@ -67,7 +67,7 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
 
 
 def batch_row(found: Found) -> Row:
-    """Describe a batch by its header; if damage left no header, give only the position."""
+    """Describe a batch by its header; if the header is lost, return only the position."""
     row: Row = {"kind": "batch"}
     if layouts.has_header(found.data):
         header = layouts.read_header(found.data, 0)
@@ -84,7 +84,7 @@ def batch_row(found: Found) -> Row:
 
 
 def header_words(header: BatchHeader, position: int) -> Row:
-    """Name the fields of a header as kafka-dump-log does, in its order."""
+    """Return the fields of a header with the names and in the order of kafka-dump-log."""
     has_sequence = header.base_sequence >= 0
     last_delta = header.last_offset - header.base_offset
     return {
@@ -106,7 +106,7 @@ def header_words(header: BatchHeader, position: int) -> Row:
 
 
 def kafka_words(header: BatchHeader) -> Row:
-    """Name the fields that only Kafka's batches have."""
+    """Return the fields that only Kafka's batches have."""
     if header.magic != layouts.KAFKA_MAGIC:
         return {}
     has_horizon = bool(header.attributes & 0x40)
@@ -119,12 +119,12 @@ def kafka_words(header: BatchHeader) -> Row:
 
 
 def time_word(header: BatchHeader) -> str:
-    """Name the kind of a batch's timestamps."""
+    """Name the type of a batch's timestamps."""
     return "LogAppendTime" if header.attributes & payloads.LOG_APPEND_TIME else "CreateTime"
 
 
 def record_rows(found: Found) -> Iterator[Row]:
-    """Yield a row for each record of a whole batch; if it cannot be decoded, a row with why."""
+    """Yield a row for each record of a whole batch, or one row with the error of decoding it."""
     try:
         batch = layouts.decode_all(found.data)
         records: Iterable[Record] = batch.records()
@@ -202,8 +202,8 @@ def dump(
 ) -> None:
     """Print the record batches of a partition, or of segment files, as kafka-dump-log does.
 
-    Every checksum is computed. For a damaged batch it prints `isvalid: false` and the reason,
-    continues after the damage, and ends with exit code 1.
+    Every checksum is computed. For a damaged batch, the command prints `isvalid: false` and the
+    reason, and continues after the damage. The exit code is 1 if a batch is damaged.
 
     \b
     Examples:

@@ -50,7 +50,7 @@ LS_COLUMNS = [
 
 @contextmanager
 def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
-    """Open the log dirs of a broker, and print warnings about them on stderr."""
+    """Open the log dirs of a broker, and print warnings about these log dirs on stderr."""
     with LogStore.open_kafka(named_log_dirs(log_dirs)) as store:
         for warning in store.recovery_report.warnings:
             note(f"warning: {warning}")
@@ -60,11 +60,11 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
 
 
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
-    """Return the time range of the first and the last batch of a log, and their codecs.
+    """Return the least and largest timestamp of a log's first and last batch, and their codecs.
 
-    The base timestamp of a compacted batch may be that of a removed record, or the time from which
-    the batch may be deleted. So the records are read. If a codec's library is missing, only the
-    largest timestamp is known.
+    The records of these batches are read. The base timestamp in the header is not enough: in a
+    compacted batch it may belong to a removed record, or be the time from which the batch may be
+    deleted. If a codec's library is missing, only the largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -78,12 +78,12 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
         with suppress(UnsupportedFormatError):
             for batch in log.read_batches(offset, end_offset=header.last_offset + 1):
                 times += [int(batch.timestamps.min()), int(batch.timestamps.max())]
-    known = [time for time in times if time >= 0]  # -1: the record has none
+    known = [time for time in times if time >= 0]  # -1: the record has no timestamp
     return (min(known), max(known), list(codecs)) if known else (None, None, list(codecs))
 
 
 def ls_row(store: LogStore, name: TopicPartition) -> Row:
-    """Describe one partition; `state` says which part of it is not read, and why."""
+    """Describe one partition; `state` says which part of the log is not read, and why."""
     row = partition_row(store, name) | {"first_timestamp": None, "last_timestamp": None}
     row["codecs"] = []
     if row["state"] == "online":
@@ -101,9 +101,9 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
 def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
-    The log dirs are read in place: nothing is written or locked there. Name them with --log-dirs,
-    or with LOGSTORE_LOG_DIRS. (For adopt and export, these name the store, and --from or --to names
-    the broker's directory.)
+    The log dirs are read in place: nothing is written or locked there. Name the broker's log dirs
+    with --log-dirs or LOGSTORE_LOG_DIRS. For adopt and export it is different: --log-dirs names the
+    log dirs of the store, and --from or --to names the broker's directory.
 
     \b
     Examples:
@@ -141,7 +141,7 @@ def ls(
     type=click.Choice(("read_uncommitted", "read_committed")),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out the records of aborted transactions.",
+    help="read_committed: leave out the records of aborted transactions.",
 )
 def cat(
     topic: str,
@@ -172,10 +172,10 @@ def verify(
 ) -> None:
     """Check every checksum, and check that batches follow one another.
 
-    The files beside the segments are compared with them: indexes, lists of aborted transactions,
+    The other files of a log are compared with its segments: indexes, lists of aborted transactions,
     snapshots of producers, and checkpoints.
 
-    The exit code is 1 if anything is wrong; nothing is changed.
+    Nothing is changed. The exit code is 1 if anything is wrong.
     """
     with kafka_store(log_dirs) as store:
         names = partitions_of(store, topic, partition)
@@ -199,8 +199,8 @@ def adopt(
     """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
 
     If source and store are on one file system, sealed segments are hard-linked. Otherwise they are
-    cloned, so that they share blocks (XFS, btrfs), or copied. The last segment is always copied.
-    The source is never written or cut.
+    cloned if the file system can share blocks (XFS, btrfs), or else copied. The last segment is
+    always copied. The source is never written or cut.
 
     \b
     Example:
@@ -233,13 +233,13 @@ def export(
 ) -> None:
     """Write partitions of the store, in Kafka's layout, as directories that a broker can load.
 
-    Copy them into the log dir of a stopped broker whose topic has the same partitions. Segments in
-    the columnar layout are converted to Kafka's batches.
+    Copy these directories into the log dir of a stopped broker whose topic has the same partitions.
+    Segments in the columnar layout are converted to Kafka's batches.
     """
     from logstore.store.kafka.export import export as export_one
 
     with suppress(FileNotFoundError):
-        read_meta(os.path.abspath(target))  # raises if it is a log dir of this library
+        read_meta(os.path.abspath(target))  # raises if the target is a log dir of this library
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         for name in partitions_of(store, topic, partition):
             path = os.path.join(os.path.abspath(target), str(name))

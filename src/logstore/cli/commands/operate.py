@@ -1,7 +1,7 @@
 """Implement the commands that operate log dirs: cordon, offline, reopen, add, remove, metrics.
 
-If the store has an owner, the owner runs them through its admin socket; otherwise the store is
-opened here.
+If the store has an owner, the commands run in the owner, through its admin socket. Otherwise this
+process opens the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logstore.units import format_count
 
 
 def is_at_a_terminal() -> bool:
-    """Report whether a person can be asked."""
+    """Report whether the command can ask a person a question."""
     return sys.stdin.isatty()
 
 
@@ -58,15 +58,16 @@ Outcome = TypeVar("Outcome")
 
 
 def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) -> Outcome:
-    """Run a command that may give up replicas; if it would, name them and ask first.
+    """Run a command that may give up replicas; if it would, list the replicas and ask first.
 
     Args:
-        path: what is given up, as the user named it.
-        yes: do not ask.
-        run: takes whether replicas may be lost, and whether it runs for the first time.
+        path: the log dir that is given up, as the user named it.
+        yes: whether to run without a question.
+        run: runs the command. Its arguments are whether replicas may be lost, and whether this is
+            the first run.
 
     Raises:
-        LogDirError: no person can be asked; nothing was changed.
+        LogDirError: there is no terminal at which to ask; nothing was changed.
         click.ClickException: the answer was no; nothing was changed.
     """
     try:
@@ -91,7 +92,7 @@ def operate(
     *,
     is_told: bool = True,
 ) -> None:
-    """Run one command on a log dir, and print its state afterwards."""
+    """Run one command on a log dir, then print the state of the log dir."""
     with administered(log_dirs, is_told=is_told) as operator, wrong_usage():
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
@@ -104,7 +105,7 @@ def operate(
 
 
 def dir_command(name: str, summary: str, explanation: str) -> click.Command:
-    """Create a command that takes one DIR and runs the operation of its name on it."""
+    """Create the command `name`, which runs the operation of that name on one DIR."""
 
     def run(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
         operate(log_dirs, name.replace("-", "_"), {"path": absolute(path)}, output_format)
@@ -118,13 +119,14 @@ def dir_command(name: str, summary: str, explanation: str) -> click.Command:
 cordon = dir_command(
     "cordon",
     "Place no new replicas on a log dir.",
-    "It continues to serve its replicas, also after a restart, until it is uncordoned.",
+    "Its replicas are still served. The log dir stays cordoned, also after a restart, until "
+    "`uncordon`.",
 )
 uncordon = dir_command("uncordon", "Allow new replicas on a log dir again.", "Undoes `cordon`.")
 take_offline = dir_command(
     "take-offline",
     "Stop using a log dir, to unmount or replace its disk.",
-    "Its replicas raise LogDirOfflineError, and its files are closed; `reopen` brings it back.",
+    "Its replicas raise LogDirOfflineError, and its files are closed. `reopen` ends this state.",
 )
 
 
@@ -139,9 +141,9 @@ def reopen(
 ) -> None:
     """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
 
-    With --format-new an empty disk takes the place of the old one. If that loses replicas, they
-    are listed and you are asked. If you say no, or if there is no terminal, nothing is changed and
-    the exit code is 1. With --yes you are not asked.
+    With --format-new an empty disk takes the place of the old disk. If replicas are lost by that,
+    the command lists them and asks you. If you say no, or if there is no terminal, nothing is
+    changed and the exit code is 1. With --yes the command does not ask.
 
     \b
     Examples:
@@ -175,17 +177,17 @@ def add_dir(path: str, log_dirs: tuple[str, ...], output_format: str) -> None:
 @click.argument("path", metavar="DIR|ID")
 @log_dirs_option
 @format_option()
-@click.option("--lost", is_flag=True, help="Its disk is dead: give up its replicas.")
+@click.option("--lost", is_flag=True, help="The disk is dead: give up its replicas.")
 @click.option("--yes", is_flag=True, help="Do not ask before giving up replicas.")
 def remove_dir(
     path: str, log_dirs: tuple[str, ...], output_format: str, lost: bool, yes: bool
 ) -> None:
     """Remove a log dir from the store.
 
-    While replicas are on it, it is refused: move them first. With --lost the disk is given up: the
-    replicas that were on it are listed, and you are asked. If you say no, or if there is no
-    terminal, nothing is changed and the exit code is 1. With --yes you are not asked. If a log dir
-    is missing, give the path where it was last, or its id.
+    The command refuses a log dir that has replicas: move them first. With --lost the disk is given
+    up: the command lists the replicas that were on the disk, and asks you. If you say no, or if
+    there is no terminal, nothing is changed and the exit code is 1. With --yes the command does not
+    ask. For a log dir that is missing, give the path where it was last, or its id.
 
     \b
     Examples:
@@ -215,10 +217,11 @@ def remove_dir(
 def promote(
     topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
 ) -> None:
-    """Make an incomplete replica the live one; the records that it lacks are lost from then on.
+    """Accept an incomplete replica as the live one; the records that it lacks are then lost.
 
-    A replica is incomplete if its complete copy is gone (for example, its disk is lost) and only
-    part of a move is left. Until it is promoted, it can be read but not written.
+    A replica is incomplete if the complete copy is gone (for example, with its disk) and only the
+    part that a move had copied is left. Until the replica is promoted, it can be read but not
+    written.
 
     \b
     Example:
@@ -255,7 +258,7 @@ def prefer_dir(
 
 
 def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
-    """Ask the store's owner for its gauges, or read them from a view of the store."""
+    """Ask the store's owner for the gauges; if there is no owner, read them from a view."""
     owner = find_owner(named_log_dirs(log_dirs))
     if owner is not None:
         return dict(owner.call("metrics"))
@@ -270,9 +273,10 @@ def gauges_of(log_dirs: tuple[str, ...]) -> dict[str, Any]:
 def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
     """Show the gauges: offline log dirs and replicas, and the activity of each log dir.
 
-    For each log dir: its state and bytes, its oldest call that still runs on the disk, its flushes
-    and the seconds they took, the bytes scrubbed, and the rot (corrupt batches) found. Only an
-    owner knows all of these; without one, only states and bytes are shown.
+    For each log dir: its state and bytes, the age of the oldest call that still runs on its disk,
+    its flushes and the seconds they took, the scrubbed bytes, and the rot (corrupt batches) that
+    was found. Only an owner knows all of these. If the store has no owner, only states and bytes
+    are shown.
 
     \b
     Example:
@@ -286,7 +290,7 @@ def metrics(log_dirs: tuple[str, ...], output_format: str) -> None:
         if name != "log_dirs":
             click.echo(f"{name} {value}")
     for row in gauges["log_dirs"]:
-        if row["state"] == "offline" and not row["partition_count"]:  # its contents are unknown
+        if row["state"] == "offline" and not row["partition_count"]:  # the contents are unknown
             row.update(dict.fromkeys(row.keys() - {"path", "state"}))
     print_rows(gauges["log_dirs"], METRIC_COLUMNS, output_format)
 

@@ -34,7 +34,7 @@ TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
     OffsetType = click.ParamType[int | str]
-else:  # generic only for the type checker, and in newer releases
+else:  # these types are generic only for the type checker, and in newer releases of click
     IntType = OffsetType = click.ParamType
 
 
@@ -78,7 +78,7 @@ class OffsetText(OffsetType):
 
 
 class Range(TypedDict):
-    """Hold the values of `range_options`: which records to print, and the separator for raw."""
+    """Hold the values of `range_options`: the records to print, and the separator for `raw`."""
 
     offset: int | str | None
     end_offset: int | str | None
@@ -93,15 +93,15 @@ RANGE_OPTIONS = [
         "--offset", "-o", type=OffsetText(), help="First offset: a number, start, -N."
     ),
     click.option(
-        "--end-offset", "-e", type=OffsetText(), help="Offset to stop before: a number, end, -N."
+        "--end-offset", "-e", type=OffsetText(), help="End, exclusive: a number, end, -N."
     ),
     click.option(
-        "--since", type=Moment(), help="Only records at or after this time: 2013-07-04, 2h, ms."
+        "--since", type=Moment(), help="Only records from this time on: 2013-07-04, 2h, ms."
     ),
     click.option("--until", type=Moment(), help="Only records before this time."),
     click.option("--max-records", "-n", type=click.IntRange(min=0), help="Stop after N records."),
     click.option(
-        "--separator", default="\\n", help=r"With raw: printed after each value.  [default: \n]"
+        "--separator", default="\\n", help=r"With raw: text after each value.  [default: \n]"
     ),
 ]  # fmt: skip
 
@@ -135,8 +135,8 @@ def chosen_records(
 ) -> Iterator[Record]:
     """Read the records of a range of offsets whose timestamps are in `since..until`.
 
-    Timestamps need not increase along a log. Records before the offset that the time index gives
-    are all too early. Any record after it may match, so every batch is checked.
+    Timestamps need not increase along a log. The time index gives an offset before which all
+    records are too early. Any later record may match, so every later batch is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset
@@ -166,10 +166,10 @@ def chosen_records(
 
 
 def check_range(log: Log, offset: int) -> None:
-    """Raise if an offset is outside the log; the log's end is allowed, although it has no record.
+    """Check that an offset is in the log or is the log end offset.
 
     Raises:
-        OffsetOutOfRangeError: the offset is neither in the log nor its end.
+        OffsetOutOfRangeError: the offset is neither.
 
     """
     if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -183,7 +183,7 @@ def check_range(log: Log, offset: int) -> None:
 
 
 def first_records(records: Iterable[Record], count: int | None) -> Iterator[Record]:
-    """Pass on at most `count` records, and do not ask for more."""
+    """Yield at most `count` records, and read no further record."""
     if count is None:
         yield from records
         return
@@ -218,7 +218,7 @@ def record_writer(output_format: str, separator: bytes) -> Callable[[Record], by
 
 
 def print_records(records: Iterable[Record], output_format: str, separator: bytes) -> None:
-    """Print records; those before an error are printed before it is raised."""
+    """Print records; if reading one fails, print the records before it, then raise the error."""
     if output_format == "json":
         print_array(record_to_json(record) for record in records)
         return
@@ -252,8 +252,9 @@ def cat(
 ) -> None:
     """Print the records of a partition.
 
-    As text: offset, time, key, value and headers, separated by tabs, without terminal control
-    characters. `raw` prints the values unchanged; `append --input jsonl` can read `jsonl`.
+    The format `text` prints offset, time, key, value and headers, separated by tabs and without
+    terminal control characters. `raw` prints the values unchanged. `append --input jsonl` can read
+    what `jsonl` prints.
 
     \b
     Examples:
@@ -267,7 +268,7 @@ def cat(
 
 
 def unescape(separator: str) -> bytes:
-    r"""Convert `\n`, `\t`, `\0` in an option to the bytes that they stand for."""
+    r"""Convert `\n`, `\t`, `\0` in an option to the bytes that they mean."""
     for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
         separator = separator.replace(written, meant)
     return separator.encode()
@@ -298,9 +299,9 @@ def tail(
     offset: int | str,
     timeout: float | None,
 ) -> None:
-    """Print the last records of a partition and each new one as it is appended, until Ctrl-C.
+    """Print the last records of a partition, then each new record when it is appended.
 
-    It works while another process appends.
+    Ctrl-C ends the command. It works while another process appends.
 
     \b
     Examples:

@@ -53,7 +53,7 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition) -> Row:
-    """Collect the facts of a partition; if it is offline, `state` has the reason."""
+    """Collect the facts of a partition; if the partition is offline, `state` has the reason."""
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,
@@ -77,7 +77,7 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
 
 
 def topic_row(topic: str, partition_rows: list[Row]) -> Row:
-    """Sum up the partitions of a topic; offline ones count as unknown, not as empty."""
+    """Sum up the partitions of a topic; the sums leave out offline partitions."""
     good = [row for row in partition_rows if row["state"] == "online"]
     offline = len(partition_rows) - len(good)
     return {
@@ -92,7 +92,7 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
 
 
 def tell_offline(partition_rows: list[Row]) -> None:
-    """Report on stderr which partitions are offline, and with which log dir."""
+    """Report on stderr which partitions are offline, grouped by log dir."""
     by_dir: dict[str, list[str]] = {}
     for row in partition_rows:
         where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
@@ -119,7 +119,7 @@ def topics(
 
     OFFSETS counts the offsets between the start and the end of each log. That is the number of
     records, unless a repair or a compaction left offsets without a record. The exit code is 1 if a
-    partition or a log dir is offline; the partitions known to be on it are named.
+    partition or a log dir is offline. The known partitions of an offline log dir are named.
 
     \b
     Examples:
@@ -158,7 +158,7 @@ def parse_config(settings: tuple[str, ...]) -> LogConfig | None:
 
 
 def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
-    """Split `key=value` texts; raise click.UsageError, with `what` needs them, for another form."""
+    """Split `key=value` texts; for any other text raise a usage error that begins with `what`."""
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -171,7 +171,7 @@ def split_settings(what: str, settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def config_value(text: str) -> int | str:
-    """Convert an int; leave other text such as 64MiB and 7d to the configuration."""
+    """Convert a whole number; leave other text, such as 64MiB and 7d, to the configuration."""
     if text.lstrip("-").isdigit():
         return int(text)
     return text
@@ -191,7 +191,7 @@ def config_value(text: str) -> int | str:
     type=click.IntRange(1, PARTITION_MAX + 1),
     help="Create 0 to N - 1.",
 )
-@click.option("--log-dir", metavar="DIR", help="Place them here (default: by free space).")
+@click.option("--log-dir", metavar="DIR", help="Log dir for them (default: by free space).")
 @click.option(
     "--config",
     "-c",
@@ -271,7 +271,7 @@ def check_input(
 
 
 def confirmed(question: str) -> bool:
-    """Ask the user; if no user can answer, raise wrong usage."""
+    """Ask the user; if there is no terminal, raise click.UsageError."""
     try:
         return click.confirm(question, err=True)
     except click.Abort as error:
@@ -283,12 +283,14 @@ def confirmed(question: str) -> bool:
 
 
 def check_exists(view: LogStore, name: TopicPartition) -> None:
-    """Raise before a question about a partition that does not exist.
+    """Check that a partition exists, so that no question is asked about a missing partition.
 
-    One that only the catalog knows exists: an old copy of a log dir does not have it.
+    A partition that only the catalog knows exists too. An example is a partition that is newer than
+    the old copy of a log dir.
 
     Raises:
-        UnknownPartitionError: there is none; LogDirOfflineError if it may be on a bad log dir.
+        UnknownPartitionError: the partition does not exist.
+        LogDirOfflineError: the partition may be on a log dir that does not serve.
     """
     if name not in view and view.host.replicas.catalog.directory_of(name) is None:
         view.log(*name)
@@ -306,10 +308,10 @@ def delete(
     output_format: str,
     yes: bool,
 ) -> None:
-    """Delete all partitions of TOPIC, or one, with all their records.
+    """Delete all partitions of TOPIC, or one PARTITION, with all records.
 
-    Their names are free at once; their files are removed in the background. A partition on an
-    offline log dir is refused, and the partitions after it are not deleted.
+    The names are free at once, and the files are removed in the background. If a partition is on an
+    offline log dir, the command refuses to delete it, and does not delete the partitions after it.
 
     \b
     Examples:
@@ -354,7 +356,7 @@ def alter(
 
     The keys are those of `create --config`; Kafka's dotted names are accepted too. Sizes are bytes
     or text such as 64MiB, durations are ms or text such as 7d, and -1 means no limit. KEY= or
-    KEY=default resets a key to the store's default. All changes are made together, or none.
+    KEY=default resets a key to the store's default. Either all changes are made, or none.
 
     \b
     Examples:

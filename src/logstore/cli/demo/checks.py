@@ -1,7 +1,8 @@
-"""Compare every record of the log with the flight it came from.
+"""Compare every record of a log with the flight that it was made from.
 
-The log of an airport has its flights from the first load, and after them those of the second load,
-as far as it came. So offset `n` must be flight `n`, or flight `n` minus the number of flights.
+The log of an airport has the airport's flights from the first load. After these it has the flights
+that the second load appended before it was killed. So the record at offset `n` must be flight `n`,
+or flight `n` minus the number of flights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from logstore.cli.demo.flights import Flights
 
 
 class Checked(NamedTuple):
-    """Hold the result of checking one log; all but the first three should be 0."""
+    """Hold the result of checking one log; every field after the first three should be 0."""
 
     records: int
     first_load: int
@@ -30,7 +31,7 @@ def check_log(log: Log, flights: Flights, acknowledged_end: int) -> Checked:
     Args:
         log: the log of one airport.
         flights: the flights that were appended to it, twice.
-        acknowledged_end: every offset below it was acknowledged.
+        acknowledged_end: every offset below this one was acknowledged.
 
     """
     count = len(flights.values)

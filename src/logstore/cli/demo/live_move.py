@@ -14,7 +14,7 @@ from logstore.cli.demo.flights import Flights
 from logstore.cli.demo.second_load import TOPIC
 from logstore.cli.demo.steps import append_flights
 
-MOVE_SECONDS = 1.5  # the throttle is set so that the move takes this long and can be watched
+MOVE_SECONDS = 1.5  # the throttle makes the move take this long, so that it can be watched
 RATE_MIN = 1 << 20
 PACE_SECONDS = 0.02  # pause between two rounds of appends while the move runs
 READ_BYTES = 4 << 20
@@ -44,10 +44,10 @@ class Moved(NamedTuple):
 
 
 def checksum(log: Log, end_offset: int) -> str:
-    """Hash the record batches of a log up to an offset, as they are on its disk now."""
+    """Hash the record batches of a log up to an offset, as they are now on the log's disk."""
     digest = xxhash.xxh3_64()
     for batch in log.read_batches(log.log_start_offset, end_offset=end_offset):
-        digest.update(log.read_raw(batch.base_offset, max_bytes=1))  # one batch at least
+        digest.update(log.read_raw(batch.base_offset, max_bytes=1))  # returns one whole batch
     return digest.hexdigest()
 
 

@@ -1,8 +1,8 @@
 """Append the flights again in a child process of the demo, and print what was acknowledged.
 
 Run as `python -m logstore.cli.demo.second_load DIR...`. Each line on stdout is
-`<partition> <end offset>`. It is written only after a durable append of everything before that
-offset has returned. This process does not know that it will be killed.
+`<partition> <end offset>`. A line is written only after the durable appends of all records before
+that offset have returned. This process does not know that it will be killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BATCH_RECORDS = 100
 
 
 def main(log_dirs: list[str]) -> None:
-    """Append every flight again, in small durable batches, airport by airport in turn."""
+    """Append every flight again in small durable batches; the airports take turns."""
     parts = load_flights()
     with LogStore.open(log_dirs) as store:
         logs = [store.log(TOPIC, partition) for partition in range(len(AIRPORTS))]

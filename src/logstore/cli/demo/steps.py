@@ -1,4 +1,4 @@
-"""Run the steps of the demo; each returns its figures, and `command` runs them in order."""
+"""Run the steps of the demo; each step returns its figures, and `command` runs them in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENT_BYTES = "4MiB"
 POINT_READS = 3000
 SEED = 2013
 
-# Midnight in New York (UTC-5, in summer UTC-4), and the number of flights due to leave that day.
+# For each day: midnight in New York (UTC-5, in summer UTC-4), and the number of scheduled flights.
 DAYS = (
     ("1 January", "2013-01-01T05:00:00Z", "2013-01-02T05:00:00Z", 842),
     ("4 July", "2013-07-04T04:00:00Z", "2013-07-05T04:00:00Z", 737),
@@ -52,7 +52,7 @@ class ReadBack(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """Hold how far the killed child had come, by its own output."""
+    """Hold how far the killed child had come, according to its own output."""
 
     acknowledged_ends: list[int]
     acknowledged: int
@@ -72,7 +72,7 @@ class Recovered(NamedTuple):
 
 
 def load(store: LogStore, parts: Sequence[Flights], until: int) -> Loaded:
-    """Create the partitions, append the flights of each up to number `until`, and flush."""
+    """Create the partitions, append the flights of each airport up to number `until`, and flush."""
     config = LogConfig(segment_bytes=SEGMENT_BYTES)
     logs = [store.create(TOPIC, n, config=config, exist_ok=True) for n in range(len(parts))]
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def append_flights(
     until: int | None = None,
     pace: Callable[[], object] = lambda: None,
 ) -> None:
-    """Append the flights of all airports in turn, one batch at a time."""
+    """Append the flights of all airports, one batch at a time; the airports take turns."""
     longest = max(len(flights.values) for flights in parts)
     end = longest if until is None else min(until, longest)
     for first in range(start, end, BATCH_RECORDS):
@@ -110,7 +110,7 @@ def append_flights(
 
 
 def read_back(store: LogStore, parts: Sequence[Flights]) -> ReadBack:
-    """Read everything once as columns, some records by offset, two days by time."""
+    """Read all records once as columns, some records by offset, and two days by time."""
     logs = [store.log(TOPIC, partition) for partition in range(len(parts))]
     started = time.perf_counter()
     scanned = sum(batch.count for log in logs for batch in log.read_batches(0))
@@ -148,7 +148,7 @@ def values_of(log: Log) -> list[bytes]:
 
 
 def count_between(log: Log, since: int, until: int) -> int:
-    """Count the records of a time range: one seek by the time index, then a scan."""
+    """Count the records of a time range, with one look-up in the time index and then a scan."""
     start, end = log.offset_for_timestamp(since), log.offset_for_timestamp(until)
     if start is None:
         return 0
@@ -169,7 +169,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
         [sys.executable, "-m", "logstore.cli.demo.second_load", *log_dirs],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C goes to this process only, which ends the child itself
+        start_new_session=True,  # Ctrl-C reaches only this process, and this process ends the child
     )
     assert child.stdout is not None
     # A small pipe keeps the child from running far ahead of the lines read here.
@@ -177,7 +177,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
     first_ack: float | None = None
     is_killed = False
     try:
-        for line in child.stdout:  # after the kill, this reads the lines written before it
+        for line in child.stdout:  # after the kill, this reads the lines that the child had written
             if not line.endswith("\n"):
                 break
             first_ack = first_ack or time.perf_counter()

@@ -17,7 +17,7 @@ LABEL_WIDTH = 16
 
 
 class Page:
-    """Print lines: with colours through rich on a terminal, plain elsewhere."""
+    """Print lines; on a terminal, rich colours them."""
 
     def __init__(self) -> None:
         """Use rich if stdout is a terminal and rich is installed."""
@@ -43,7 +43,7 @@ class Page:
         self.say(text, "bold cyan")
 
     def fact(self, label: str, text: str, *, is_good: bool | None = None) -> None:
-        """Print a labelled line, with a mark if it was checked."""
+        """Print a line with a label; if the fact was checked, the line has a mark."""
         mark = {None: " ", True: "✓", False: "✗"}[is_good]
         style = {None: "", True: "green", False: "bold red"}[is_good]
         self.say(f"{mark} {label:<{LABEL_WIDTH}} {text}", style)
@@ -170,7 +170,7 @@ def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_record
 
 
 def show_dirs(page: Page, recovered: Recovered) -> None:
-    """Draw the bytes of each log dir; the fullest is a whole bar."""
+    """Draw the bytes of each log dir as a bar; the fullest log dir has the longest bar."""
     page.head("Log dirs")
     largest = max(size for _, _, size in recovered.dirs) or 1
     for path, airports, size in recovered.dirs:
