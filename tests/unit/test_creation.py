@@ -248,7 +248,7 @@ def test_a_topic_id_of_another_topic_is_refused(tmp_path: Path) -> None:
     """Also if both are created at the same time: at most one of them gets it."""
     with LogStore.open(tmp_path) as store, ThreadPoolExecutor(8) as pool:
         taken = store.create("orders", 0).topic_id
-        with pytest.raises(ValueError, match="that of orders-0"):
+        with pytest.raises(ValueError, match="belongs to orders-0"):
             store.create("clicks", 0, topic_id=taken)
         store.create("orders", 1, topic_id=taken)
         store.delete("orders", 0)

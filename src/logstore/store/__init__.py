@@ -1,1 +1,1 @@
-"""Hold the store: several log dirs, their partitions, their start, their housekeeping."""
+"""Manage a store: its log dirs, its partitions, its start and its housekeeping."""

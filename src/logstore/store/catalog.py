@@ -1,11 +1,11 @@
 """Remember which replica is in which log dir, so that replicas on a missing disk are known by name.
 
-Every log dir carries the catalog of the whole store (`disk/documents/catalog_file`). Changes are
-recorded in memory. The keeper of each log dir writes them with its checkpoints, so nothing waits
-for a sick disk. If the catalog and the directories disagree, the directories are right, and the
+Every log dir holds the catalog of the whole store (`disk/documents/catalog_file`). Changes are
+recorded in memory. The keeper of each log dir writes them with its checkpoints, so no caller waits
+for a slow disk. If the catalog and the directories disagree, the directories are right, and the
 difference is reported.
 
-Threads: entries change one by one under the lock; lookups take none.
+Threads: entries change one by one under the lock; lookups take no lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 
-# A file is rewritten once it has this many lines more than twice its entries.
+# A file is rewritten if its lines exceed twice the number of entries by more than this.
 SPARE_LINES = 1000
 LEFT = "it is left until a start with all log dirs: no other catalog names what the bad ones hold"
 
@@ -40,10 +40,10 @@ class Catalog:
     """The catalog of a store in memory, and the entries that each log dir's file still lacks.
 
     Attributes:
-        is_known: whether it names every replica. It does not, if the store is older than catalogs
-            and was opened without one of its dirs.
-        unsure_ids: log dirs that are away and may hold replicas which no catalog names, because the
-            store was killed while they served (`old_copies.note_unsure`).
+        is_known: whether the catalog names every replica. It does not, if the store is from before
+            catalogs existed and one of its log dirs is missing.
+        unsure_ids: ids of missing log dirs that may hold replicas which no catalog names, because
+            the store was killed while these log dirs served (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
@@ -52,25 +52,26 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # By log dir: lines in its file, lines to append; or None if the file is to be rewritten.
+        # By log dir: how many lines its file has.
         self._line_counts: dict[str, int] = {}
+        # By log dir: the lines to append to its file; None if the file is to be rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- what is known ----------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
-        """Give the directory id that a replica is in; None if there is none, or it is unknown."""
+        """Give the id of the log dir that a replica is in; None if it is deleted or unknown."""
         place = self._places.get(key)
         return None if place is None or place.directory_id == DELETED else place.directory_id
 
     def on(self, directory_id: str) -> list[TopicPartition]:
-        """List the replicas that are in a directory."""
+        """List the replicas that are in a log dir."""
         return sorted(k for k, place in list(self._places.items()) if place[1] == directory_id)
 
     # --- what changes -----------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Record where a replica is now, or with None that it was deleted."""
+        """Record the log dir that a replica is in now; None records that it was deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:
@@ -94,7 +95,7 @@ class Catalog:
         is_a_dir_bad: bool,
         turn: Callable[[], object] = lambda: None,
     ) -> list[str]:
-        """Read the catalogs of log dirs; the newest entry counts. Returns warnings.
+        """Read the catalogs of log dirs and return warnings; for each replica, the newest counts.
 
         Args:
             turn: called between parts of the work, to let other threads run.
@@ -133,10 +134,10 @@ class Catalog:
         return {key: place for key, place in self._places.items() if place[1] != DELETED}
 
     def write(self, log_dir: LogDir) -> None:
-        """Bring the catalog of one log dir up to date, durably; called by the log dir's own thread.
+        """Bring the catalog file of one log dir up to date, durably; its keeper thread calls this.
 
         Raises:
-            OSError: the disk failed; the file is rewritten the next time.
+            OSError: the disk failed; the next call rewrites the file.
         """
         path = log_dir.path
         with self._lock:
@@ -161,7 +162,7 @@ class Catalog:
 
 
 def _read_all(log_dirs: Sequence[LogDir]) -> dict[str, bytes | None]:
-    """Read the catalog files of log dirs, all at once; a dir that fails or hangs goes offline."""
+    """Read the catalog files of log dirs in parallel; a dir that fails or hangs goes offline."""
     of: dict[str, bytes | None] = {}
 
     def read(log_dir: LogDir) -> None:

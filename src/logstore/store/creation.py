@@ -1,8 +1,8 @@
 """Create and delete partitions.
 
-A new partition goes to the log dir that `placement` chooses; if that one fails, to the next. A
-deleted partition is renamed, with the reason in it. So a crash leaves either the partition or a
-directory that the next start purges.
+A new partition goes to the log dir that `placement` chooses. If that log dir fails, the next one is
+tried. To delete a partition, its metadata records the reason and its directory is renamed. So a
+crash leaves either the partition or a directory that the next start purges.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from logstore.store.start.dir_actions import make_deleted
 from logstore.store.upkeep.purge import companions
 from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
 
-NEVER_THERE = "; if it was never there: create it with is_new=True (logstore create --is-new)"
+NEVER_THERE = "; if it never existed, create it with is_new=True (logstore create --is-new)"
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists or, unless it is known to be new, may exist on a bad dir."""
+    """Raise if a partition exists, or may exist on a bad log dir and is not known to be new."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -56,11 +56,11 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id, or a random one, for a topic while a partition of it is made.
+    """Claim a topic id for a topic while one of its partitions is created; None: a random id.
 
     Raises:
-        ValueError: a partition of another topic has it, or is being made with it. Partitions in
-            log dirs that do not serve are not known.
+        ValueError: a partition of another topic has the id, or is being created with it. Partitions
+            in log dirs that do not serve are not checked.
     """
     if topic_id is None:
         yield os.urandom(16)
@@ -74,7 +74,7 @@ def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> 
         others += [key_of(log) for log in logs if log.topic_id == topic_id]
         for other in others:
             if other.topic != key.topic:
-                raise ValueError(f"topic_id {topic_id.hex()} is that of {other}, another topic")
+                raise ValueError(f"topic_id {topic_id.hex()} belongs to {other}, another topic")
         yield topic_id
     finally:
         replicas.claimed_ids.remove(claim)
@@ -86,15 +86,15 @@ def existing(
     config: LogConfig | None,
     topic_id: bytes | None = None,
 ) -> Log | None:
-    """Give the log of a partition that is there, or None; its entry is reserved.
+    """Return the log of a partition, or None if it does not exist; the caller reserved the key.
 
-    If the configuration of the log was lost, the caller's takes its place.
+    If the configuration of the log was lost, the caller's `config` replaces it.
 
     Args:
-        config, topic_id: what the caller counts on; None takes any.
+        config, topic_id: what the log must have; None accepts any.
 
     Raises:
-        PartitionExistsError: it is there with another configuration or topic id.
+        PartitionExistsError: the partition has another configuration or topic id.
         LogDirError: its log dir does not serve.
     """
     replica = replicas.opened.get(key) or replicas.incomplete.get(key)
@@ -132,7 +132,7 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Make a log on the given log dir, or on the best one that works.
+    """Create a log on the given log dir, or on the best one that works.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -146,7 +146,7 @@ def create(
 
 
 def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
-    """Make a log of given metadata on the best log dir that works; raises as `create` does."""
+    """Create a log of given metadata on the best log dir that works; raises as `create` does."""
     key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:
@@ -158,14 +158,14 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # Remains on a dir that failed half way stay there: the next copy outranks them.
+            # A log dir that failed half way keeps a part of the replica. The next copy outranks it.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
 
 
 def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
-    """Raise LogDirError if a log dir takes no new replica: bad, cordoned or full."""
+    """Raise LogDirError if a log dir takes no new replica: it is bad, cordoned or full."""
     log_dir.check()
     if log_dir in replicas.returning:
         reason = "it is being opened or removed; try again"
@@ -178,7 +178,7 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
     """Name the log dirs that take new replicas, and the reason why another one does not.
 
-    A passing reason comes first: that no disk has room, before that a disk is broken.
+    A retriable reason is preferred: a full disk is reported rather than a broken one.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -193,13 +193,13 @@ def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None
 
 
 def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None:
-    """Find the log dir that was last preferred for a partition (KIP-113)."""
+    """Find the log dir that the user last preferred for a partition (KIP-113)."""
     wished = [log_dir for log_dir in log_dirs if key in log_dir.settings.preferred]
     return max(wished, key=lambda log_dir: log_dir.settings.preferred[key], default=None)
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """Drop the wish that has come true; where that fails it is only ever a wish."""
+    """Remove the preferences for a partition that was created; failing to do so is harmless."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -210,13 +210,13 @@ def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Make a log on one log dir; if this fails and the dir still serves, nothing is left of it."""
+    """Create a log on one log dir; after a failure, remove its files if the dir still serves."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
     try:
         log_dir.check_place()
-        # The checkpoints describe a deleted replica of this name.
+        # If the checkpoints have entries of this name, they are about a deleted replica.
         log_dir.checkpoints.forget(key)
         if files.exists(path):
             reason = f"{path} is in the way; it is not a replica of this store"
@@ -230,7 +230,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also a lack of memory: the next start would take it for a partition
+    except BaseException:  # also if memory ran out: the next start would open what is left
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -240,10 +240,10 @@ def _create_on(
 
 
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
-    """Remove what a creation left that did not come to its end.
+    """Remove the directory of a creation that failed, because a start would serve it.
 
-    A start would serve the directory. If the process has neither descriptors nor memory to remove
-    it, it is made a stray at once, which needs neither, and is removed later.
+    If the process lacks the descriptors or memory for that, the directory is renamed to a `.stray`
+    at once, which needs neither, and is removed later.
     """
     try:
         log_dir.spare.use(partial(bulk.remove_tree, path))
@@ -260,10 +260,11 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Rename a replica to a deleted name, durably, with the reason in it; returns what to purge.
+    """Rename a replica to `.delete`, durably, with the reason in its metadata.
 
-    Its other copies (of a move, or superseded) go first: the deletion on record keeps them dead,
-    and without it they would become live.
+    Returns:
+        The directories to purge, in order. Other copies of the replica (of a move, or superseded)
+        come first: without the recorded deletion, a start would make them live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -281,7 +282,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the reason; the purge, which makes room, follows at once.
+    # A full disk has no room for the reason. The purge follows at once and makes room.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:
@@ -294,7 +295,7 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 
 
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
-    """Delete a copy that was open for reading only: its directory gets a deleted replica's name."""
+    """Rename the directory of an incomplete replica to `.delete`, with the reason in it."""
     log, log_dir, facts, _ = replicas.incomplete[key]
     log_dir.check()
     try:
@@ -316,17 +317,18 @@ def _note_deletion(log: Log) -> None:
 
 
 def is_deleted(log: Log) -> bool:
-    """Check whether a crash came between the record of a deletion and the renaming."""
+    """Check whether a log's metadata records a deletion; a crash came before the renaming."""
     return host.metadata_of(log).is_deleted_by_user
 
 
 def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
-    """Give a replica the name of a deleted one; its log then reports it as unknown."""
+    """Rename a replica to `.delete`; from then on, its log raises UnknownPartitionError."""
     doomed = os.path.join(
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # What is under way ends first: nothing may write under this name once another log has it.
+        # Running operations end first: later, another log may have this name, and they would write
+        # into it.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

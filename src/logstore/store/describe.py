@@ -30,10 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why it does not serve: it is offline, or it is not a log dir of this store.
-        reason: why it is in its state, and what to do. For an online dir: that it is an old copy of
-            itself; else None.
-        since_ms: when it entered that state, ms since the epoch.
+        error: why the log dir does not serve: it is offline, or it is not one of this store.
+        reason: why the log dir is in its state, and what to do. For an online log dir it is None,
+            unless the log dir is an old copy of itself.
+        since_ms: when the log dir entered its state, in ms since the epoch.
     """
 
     path: str
@@ -84,7 +84,7 @@ class DescribeDirsResponse(NamedTuple):
 def describe_dir(
     replicas: Replicas, log_dir: LogDir, topics: Collection[str] = ()
 ) -> LogDirDescription:
-    """Describe a log dir from memory, as its disk may hang."""
+    """Describe a log dir from memory, because its disk may hang."""
     found = [
         PartitionDescription(log.topic, log.partition, log.size_bytes, False, 0)
         for log in replicas.on(log_dir)
@@ -110,7 +110,7 @@ def describe_dir(
 
 
 def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescription]:
-    """Describe the copies that moves to a log dir are building, or left to be continued."""
+    """Describe the copies in a log dir that a move is building, or that wait to be continued."""
     running = dict(replicas.running_moves)
     for key, move in running.items():
         if move.target_dir == log_dir.path:
@@ -123,18 +123,20 @@ def _temporary(replicas: Replicas, log_dir: LogDir) -> Iterator[PartitionDescrip
 
 
 def describe_stranger(path: str) -> LogDirDescription:
-    """Describe a path that was asked for and is no log dir of this store."""
+    """Describe a path that is no log dir of this store."""
     error = "it is not one of the log dirs of this store"
     return LogDirDescription(path, False, error, "unknown", 0, 0, ())
 
 
 class LogDirMetrics(NamedTuple):
-    """The gauges of one log dir; its counters restart when it is opened.
+    """The gauges of one log dir; its counters begin at 0 when the log dir is opened.
 
     Attributes:
-        longest_call_seconds: how long the oldest call to its disk has been under way.
-        flush_count, flush_seconds: syncs of segments, and the time they took in all.
-        scrubbed_bytes, corrupt_batches: what the scrubber read, and the rot it found.
+        longest_call_seconds: how long the oldest running call to its disk has been running.
+        flush_count: how many syncs of segments there were.
+        flush_seconds: the time that these syncs took in all.
+        scrubbed_bytes: the bytes that the scrubber read.
+        corrupt_batches: the damaged batches that the scrubber found.
     """
 
     path: str
@@ -151,7 +153,7 @@ class LogDirMetrics(NamedTuple):
 
 
 class StoreMetrics(NamedTuple):
-    """A frozen snapshot of the store's gauges; the first two are KIP-112's."""
+    """A frozen snapshot of the store's gauges; KIP-112 defines the first two."""
 
     OfflineLogDirectoryCount: int
     OfflineReplicaCount: int
@@ -160,14 +162,14 @@ class StoreMetrics(NamedTuple):
     log_dirs: tuple[LogDirMetrics, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give every gauge by its name."""
+        """Return every gauge by its name."""
         return {**self._asdict(), "log_dirs": [row._asdict() for row in self.log_dirs]}
 
 
 def measure(replicas: Replicas, rows: Collection[LogDirDescription]) -> StoreMetrics:
     """Sum up the descriptions of all log dirs."""
     gauges = tuple(_measure_dir(replicas, row) for row in rows)
-    # A dir of the roster that was not configured is as offline as one that failed.
+    # A log dir of the roster that was not configured counts as offline.
     bad = sum(log_dir.is_offline for log_dir in replicas.log_dirs)
     return StoreMetrics(
         max(bad, len(replicas.missing_ids)),
@@ -189,7 +191,7 @@ def _measure_dir(replicas: Replicas, row: LogDirDescription) -> LogDirMetrics:
         longest_seconds(row.path),
     )
     log_dir, figures = replicas.find_dir(row.path), replicas.figures.get(row.path)
-    if log_dir is None or figures is None:  # it was taken out of the store meanwhile
+    if log_dir is None or figures is None:  # the log dir was taken out of the store meanwhile
         return gauges
     return gauges._replace(
         flush_count=log_dir.flush_count,

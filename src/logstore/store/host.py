@@ -1,7 +1,8 @@
-"""Give the packages above the store their access to it: `LogStore.host`.
+"""Give packages above the store access to the store: `LogStore.host`.
 
-A mover, and later a broker, works on a store: it reserves replicas, has directories purged, and
-must stop before the logs are closed. It uses this class and public methods only.
+A mover, and later a broker, works on a store. It reserves replicas, asks for directories to be
+purged, and must stop before the logs are closed. For that it uses only this class and public
+methods.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ class Keeper(Protocol):
     """Removes directories of one log dir in the background."""
 
     def purge(self, path: str) -> None:
-        """Have a directory removed."""
+        """Request that a directory is removed."""
 
     def wait_idle(self, timeout: float) -> object:
-        """Wait until everything that was requested is removed."""
+        """Wait until every requested directory is removed."""
 
 
 class StoreHost:
-    """Gives the store's log dirs, replicas and events to the packages that work on it.
+    """Gives the store's log dirs, replicas and events to the packages that work on the store.
 
     Args:
         check: raises LogClosedError if the store is closed, or was opened before a fork.
-        check_owner: raises what `check` does, and ReadOnlyStoreError for a view.
-        replicas: the store's replicas: which are open and where, reserved, moving, or to be purged.
+        check_owner: raises as `check` does, and ReadOnlyStoreError for a view.
+        replicas: the store's replicas, with those that are reserved, moving or to be purged.
         dir_named: finds a log dir by any path that leads to it.
-        keepers: by the path of the log dir; the store adds and removes entries.
+        keepers: the keeper of each log dir by its path; the store adds and removes entries.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class StoreHost:
         self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
-        self._on_close: list[list[Callback]] = []  # each in a list of its own, told apart by it
+        # Each callback is in a list of its own: two registrations of one function stay distinct.
+        self._on_close: list[list[Callback]] = []
         self._closing = threading.RLock()  # a callback may close the store
 
     def check(self) -> None:
@@ -62,7 +64,7 @@ class StoreHost:
         self._check()
 
     def check_owner(self) -> None:
-        """Raise ReadOnlyStoreError unless this process may change the store; and as `check`."""
+        """Raise ReadOnlyStoreError for a view, or LogClosedError as `check` does."""
         self._check_owner()
 
     # --- log dirs and replicas --------------------------------------------------------------------
@@ -77,30 +79,30 @@ class StoreHost:
         return self._dir_named(path)
 
     def dir_of(self, path: str) -> LogDir:
-        """Find a log dir by its own `path`; raises LogDirError once it was removed."""
+        """Find a log dir by its own `path`; raises LogDirError after its removal."""
         return self.replicas.dir_of(path)
 
     # --- directories to be purged -----------------------------------------------------------------
 
     def purge(self, log_dir: LogDir, path: str) -> None:
-        """Have a replica's directory removed in the background, if its log dir serves."""
+        """Ask the keeper of a log dir, if there is one, to remove a replica's directory."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.purge(path)
 
     def wait_purged(self, timeout: float) -> None:
-        """Wait until every log dir has removed what was requested, each for at most `timeout`."""
+        """Wait until the requested directories are removed, at most `timeout` for each log dir."""
         for keeper in list(self._keepers.values()):
             keeper.wait_idle(timeout)
 
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a call to make before the store closes its logs; an exception ends the close."""
+        """Register a function to call before the logs are closed; if it raises, the close ends."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
-        """Call something once, before a close, which waits for it; see `LogStore.on_close`."""
+        """Register a function to call once before a close; see `LogStore.on_close`."""
         entry = [callback]
         self._on_close.append(entry)
 
@@ -112,23 +114,23 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a call to make when a log dir answers again or returns; it must not wait."""
+        """Register a function to call when a log dir answers again or returns; it must not wait."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:
-        """Unregister a function; unregistering it twice is allowed."""
+        """Unregister a function of `before_close` or `on_answer`; this may be done twice."""
         for listed in (self._before_close, self._on_answer):
             with suppress(ValueError):
                 listed.remove(callback)
 
     def closing(self) -> None:
-        """Call those that asked for it before the logs are closed.
+        """Call the functions of `on_close` and `before_close`, before the logs are closed.
 
-        A close that comes while another one calls them waits until all were called.
+        If another close is calling those of `on_close`, this close waits until all were called.
         """
         with self._closing:
             while self._on_close:
-                with suppress(IndexError):  # the last one was withdrawn just now
+                with suppress(IndexError):  # the last callback was withdrawn just now
                     for callback in self._on_close.pop():
                         self._call(callback)
         for callback in list(self._before_close):
@@ -137,13 +139,13 @@ class StoreHost:
     def _call(self, callback: Callback) -> None:
         try:
             callback()
-        except Exception:  # the store is closed nevertheless
+        except Exception:  # the close continues
             import logging
 
             text = "a callback of on_close raised"
             logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
-        """Call the functions that wait for a log dir."""
+        """Call the functions of `on_answer`: a log dir answers again or returned."""
         for callback in list(self._on_answer):
             callback()

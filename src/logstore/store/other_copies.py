@@ -1,13 +1,16 @@
-"""Know the directories of replicas besides the live ones: what moves left, and what is to go.
+"""Know the directories of replicas that are not served: copies of moves, and ones to be removed.
 
-    a `.move`       `moves` if it is to be resumed, `begun` if a move of this process made it
-    undecided       `left`: the start-up table neither opens nor purges it yet
-    to be removed   `superseded` once it is covered, `doomed` now, `deletions` in order
+    `moves`        `.move` directories whose move is to be resumed
+    `begun`        `.move` directories that a move of this process made
+    `left`         directories that the start-up table neither opens nor purges yet
+    `superseded`   to be removed as soon as the live copy has as many records
+    `doomed`       to be removed now
+    `deletions`    to be removed in order
 
-If a replica is deleted, its copies are removed before the record of the deletion is: half removed,
-or without that record, they would count as what is left of the replica.
+If a replica is deleted, its copies are removed before the record of the deletion. Without that
+record, a start would take such a copy, even a half removed one, for the rest of the replica.
 
-Threads: entries change one by one; a thread that iterates copies them first.
+Threads: entries change one by one. A thread that iterates over the entries copies them first.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to be removed; if its user deleted it, only while no log dir is bad."""
+    """A directory to be removed; if it records a user's deletion, only while no log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -32,7 +35,7 @@ class Doomed(NamedTuple):
 
 
 class MoveFound(NamedTuple):
-    """A `.move` directory whose move is to be resumed, and the bytes in it."""
+    """A `.move` directory whose move is to be resumed, and its size."""
 
     log_dir: LogDir
     path: str
@@ -47,12 +50,13 @@ class OtherCopies:
     Attributes:
         moves: moves to be resumed, which the start-up table found or a mover left.
         begun: copies that moves of this process have begun. Written by the mover.
-        left: copies that the start-up table neither opens nor purges yet. A later start, or a
-            returning log dir, decides again.
-        superseded: copies that go once they are covered.
-        doomed: what the keepers are asked to remove, and is not gone yet. Written by them.
-        deletions: deletions on record. The copies that a deletion keeps dead are removed before it.
-        postponed: deletions that stay on record while a log dir hangs, or is being brought in.
+        left: copies that the start-up table neither opens nor purges yet. It decides about them
+            again at the next start, or when a log dir returns.
+        superseded: copies to be removed as soon as the live copy has as many records.
+        doomed: directories that keepers were asked to remove and that still exist. Written by the
+            keepers.
+        deletions: recorded deletions. The copies that a deletion covers are removed before it.
+        postponed: deletions whose record stays while a log dir hangs, or is being brought in.
     """
 
     def __init__(self) -> None:
@@ -65,7 +69,7 @@ class OtherCopies:
         self.postponed: deque[Sequence[Doomed]] = deque()
 
     def forget_in(self, path: str) -> None:
-        """Forget what was found in a log dir, and what was to be removed from it."""
+        """Forget the copies in a log dir, and the directories to be removed from it."""
         for name, log_dir in list(self.doomed.items()):
             if log_dir.path == path:
                 self.doomed.pop(name, None)
@@ -92,7 +96,7 @@ class OtherCopies:
                 self.superseded.pop(path, None)
 
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
-        """Forget that a move left a copy, if that copy is decided about again."""
+        """Forget the copy that a move left, if it is at one of the paths now decided about."""
         found = self.moves.get(key)
         if found is not None and found.path in paths:
             self.moves.pop(key, None)

@@ -1,7 +1,7 @@
 """Look up the partitions of a store: find a log, iterate, describe, measure, verify.
 
-`Partitions` knows them as their owner does, from memory. `store/view.StoreView` reads in the log
-dirs which there are. Everything else is the same for both.
+`Partitions` is for the owner, and knows the partitions from memory. `store/view.StoreView` reads in
+the log dirs which partitions exist. Everything else is the same for both.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Progress = Callable[[TopicPartition, int, int], None]
 
 
 class Partitions:
-    """The partitions of a store, as the process knows them that owns it.
+    """The partitions of a store, for the process that owns it.
 
-    Every call raises LogClosedError if the store is closed, except `known`.
+    If the store is closed, every call raises LogClosedError, except `known` and `known_count`.
     """
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
 
     def refresh(self) -> None:
-        """Read what another process has changed; the owner knows it already."""
+        """Read what another process has changed; the owner has nothing to read."""
         self._state.check()
 
     def log(self, topic: str, partition: int) -> Log:

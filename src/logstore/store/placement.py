@@ -1,8 +1,8 @@
 """Choose the log dir for a new replica: the emptiest disk; among equals the fewest partitions.
 
-Disks are *equal* if their free bytes differ by no more than one step, 1 % of the disk, from the
-disk with the most free bytes. The step is counted from that disk and not from zero, so two equal
-disks never fall on two sides of a boundary. A replica that is still empty is charged an allowance.
+A disk is *equal* to the disk with the most free bytes if it has at most one step fewer. A step is
+1 % of the disk. Steps are counted down from the emptiest disk, not up from zero, so no boundary
+falls between two almost equal disks. Each replica that is still empty is charged an allowance.
 Otherwise a thousand new replicas would all go to a disk that has one free byte more.
 """
 
@@ -24,7 +24,7 @@ class DirLoad(NamedTuple):
 
 
 def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
-    """Give the free bytes that count: without those that the empty replicas will need."""
+    """Give the usable bytes of a disk, less the allowances of its empty replicas."""
     return load.usable_bytes - load.empty_count * allowance_bytes
 
 

@@ -1,4 +1,4 @@
-"""Give the half of `LogStore` that its owner and its readers in other processes share."""
+"""Hold the half of `LogStore` that the owner of a store and its readers share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreReader:
     """What every open store can do: look up, iterate, describe, measure, verify, close.
 
     Args:
-        close: closes everything in order; called with the timeout, and again by a second close.
+        close: closes everything in order. Each call of `close` calls it with the timeout.
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
@@ -36,7 +36,7 @@ class StoreReader:
         self._state = state
         self._partitions = partitions
         self._close = close
-        self._dropping: Dropping | None = None  # None: no owner, or the opening failed
+        self._dropping: Dropping | None = None  # None: this is a view, or the opening failed
         self.config = state.config
         self.admin = state.admin
         self.host = state.host
@@ -60,9 +60,9 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: its log dir is offline; or it was not found, and a log dir is
-                offline.
-            ReplicaOfflineError: its log dir is good, but this replica cannot be used.
+            LogDirOfflineError: the partition is on an offline log dir, or may be on one because no
+                other log dir has it.
+            ReplicaOfflineError: its log dir works, but this replica cannot be used.
         """
         return self._partitions.log(topic, partition)
 
@@ -93,9 +93,10 @@ class StoreReader:
     def describe_dirs(
         self, log_dirs: Collection[StrPath] = (), topics: Collection[str] = ()
     ) -> DescribeDirsResponse:
-        """Describe log dirs and their replicas as KIP-113's DescribeDirsRequest; empty: all.
+        """Describe log dirs and their replicas, as KIP-113's DescribeDirsRequest does.
 
-        A path that is no log dir of the store gets an entry with an error.
+        An empty argument means all. A path that is no log dir of the store gets an entry with an
+        error.
         """
         return self._partitions.describe_dirs(log_dirs, topics)
 
@@ -104,12 +105,12 @@ class StoreReader:
         return self._partitions.metrics()
 
     def facts(self, log_dir: StrPath) -> Facts:
-        """Give the small facts that programs above the store keep in a log dir, durably.
+        """Return the mapping of small facts that a program keeps durably in a log dir.
 
-        The mapping stays usable when the log dir goes offline and returns.
+        After the log dir went offline and returned, the same mapping works again.
 
         Raises:
-            LogDirError: it is no log dir of this store.
+            LogDirError: the path is no log dir of this store.
         """
         from logstore.disk.documents.facts import DirFacts, Facts, facts_of
 
@@ -142,20 +143,20 @@ class StoreReader:
         """Flush and close all logs, then the log dirs; closing twice is allowed.
 
         Returns the log dirs that were not closed in order: offline, SUSPECT, failed, or still
-        hanging after `timeout` seconds. Their logs are recovered at the next start. A second call
-        returns the same, and completes a close that Ctrl-C interrupted.
+        hanging after `timeout` seconds. The next start recovers their logs. If Ctrl-C interrupted
+        a close, a second call completes it. Otherwise a second call only returns the same log dirs.
 
         Raises:
             LogDirOfflineError: a log dir failed during this call; the others are closed in order.
                 Only the first call raises it.
         """
         timeout = timeout_of(timeout)
-        # After an opening that failed nothing is open; in a forked child everything is the
-        # parent's.
+        # If the opening failed, nothing is open. In a forked child, everything belongs to the
+        # parent.
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Give the store itself; raises LogClosedError if it is closed."""
+        """Return the store; raises LogClosedError if it is closed."""
         self._state.check()
         return self
 
@@ -165,7 +166,7 @@ class StoreReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the store; an error of the close does not hide an earlier one."""
+        """Close the store; if the block raised, an error of the close is only logged."""
         try:
             self.close()
         except LogStoreError as failure:

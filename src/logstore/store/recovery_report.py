@@ -20,7 +20,7 @@ class RecoveryProgress(NamedTuple):
 
 
 class OfflineEntry(NamedTuple):
-    """A replica that could not be opened whole, with the reason."""
+    """A replica that is offline or incomplete, with the reason."""
 
     topic_partition: TopicPartition
     paths: tuple[str, ...]
@@ -38,14 +38,16 @@ class RecoveryReport:
     """What the opening of a store found and did.
 
     Attributes:
-        entries: what recovery did, one for each opened log, in the order of topic and partition.
+        entries: what recovery did: one entry for each opened log, ordered by topic and partition.
         offline: the replicas that could not be opened.
-        incomplete: the replicas that may lack records, open for reading only, and what is missing.
+        incomplete: the replicas that may lack records and are open for reading only. Each error
+            says what is missing.
         offline_dirs: the log dirs that do not serve.
-        lost: the replicas that were on a disk which an empty one has replaced.
-        damaged_files: of a broker's log dirs: damaged files that belong to no partition, and how.
-        warnings: names that are not the store's, checkpoints that were not used, and everything
-            else unexpected.
+        lost: the replicas that were on a disk that an empty disk has replaced.
+        damaged_files: for a broker's log dirs: damaged files that belong to no partition, each
+            with its damage.
+        warnings: files that are not the store's, checkpoints that were not used, and everything
+            else that was unexpected.
         was_clean: whether every serving log dir had been closed in order.
     """
 
@@ -98,7 +100,7 @@ class RecoveryReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterable[str]:
-        # Recovery does the same after a crash, a failed disk, and a log dir that was taken offline.
+        # "not closed in order" has several causes: a crash, a failed disk, a dir taken offline.
         how = " after an orderly close" if self.was_clean else ", not closed in order before,"
         yield (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
@@ -159,7 +161,7 @@ class VerifyReport(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether every log could be read and none is damaged."""
+        """Check whether every log could be read and none is damaged."""
         return not any(log.problems or log.error for log in self.logs)
 
     def __str__(self) -> str:

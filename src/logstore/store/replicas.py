@@ -1,16 +1,16 @@
 """Know where each replica is: opened, incomplete, offline by itself, or on an offline log dir.
 
-    opened        served by its log; or it was, and its log dir has gone offline since
-    incomplete    a copy of it is readable, but it may lack records
-    offline       its log dir serves, but it cannot be opened
-    absent        by the catalog, it is in a log dir that does not serve
+    opened        its log was opened; its log dir may have gone offline since
+    incomplete    a copy of the replica is readable, but may lack records
+    offline       its log dir serves, but the replica cannot be opened
+    absent        the catalog says that it is in a log dir that does not serve
 
-Only `Replicas` changes the first three. They are records, not states of a partition: one that was
-open in a log dir which went offline may be found incomplete in another one.
+Only `Replicas` changes the first three. They are records, not states of a partition: a partition
+that is opened in an offline log dir may be found incomplete in another log dir.
 
 Threads: the dicts change entry by entry, each by the thread that has reserved the entry. Lookups
-take no lock; a thread that iterates over all entries copies the keys first. A new record is there
-before an old one is forgotten, so that a lookup finds one of them.
+take no lock. A thread that iterates over all entries copies the keys first. A new record is added
+before the old one is removed, so a lookup always finds one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OfflineReplica(NamedTuple):
     """A replica that could not be opened, the error for its users, and how to try again.
 
     Attributes:
-        is_missing: its log dir is an old copy that is older than the replica.
+        is_missing: the log dir holds no directory of the replica, because it is an old copy.
     """
 
     error: LogStoreError
@@ -54,7 +54,7 @@ class OfflineReplica(NamedTuple):
 
 
 class IncompleteReplica(NamedTuple):
-    """A copy that may lack records, open for reading, and the replica's other directories."""
+    """A copy that may lack records, open for reading only; `others`: the other directories."""
 
     log: Log
     log_dir: LogDir
@@ -66,7 +66,7 @@ Record = Replica | IncompleteReplica | OfflineReplica
 
 
 def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
-    """Check whether a log dir is what another one was before it went offline."""
+    """Check whether `earlier` is a log dir that went offline, and `now` the same one, returned."""
     return earlier.is_offline and earlier.path == now.path
 
 
@@ -76,7 +76,7 @@ def key_of(log: Log) -> TopicPartition:
 
 
 def last_at(path: str | None) -> str:
-    """Say, after the id of a missing log dir, where that dir was last, if it is known."""
+    """Word the last path of a missing log dir, to follow its id; "" if no path is known."""
     return "" if path is None else f" (last at {path})"
 
 
@@ -101,9 +101,9 @@ class Replicas(ReplicaReservations):
         # Log dirs that are being brought in or taken out: no new replicas are placed on them.
         self.returning: set[LogDir] = set()
         self.purge: Callable[[Sequence[Doomed]], None] = lambda doomed: None
-        # The topic ids of partitions that are being made with a given one.
+        # The topic ids that users chose for partitions that are being created.
         self.claimed_ids: list[tuple[bytes, TopicPartition]] = []
-        # Called with a replica that was moved, and its log dirs before and after.
+        # Called with a replica that was moved, its old log dir, and its new log dir.
         self.on_move: Callable[[TopicPartition, str, str], None] = lambda key, source, target: None
         self.catalog = Catalog()
         self.figures = {log_dir.path: DirFigures(log_dir) for log_dir in log_dirs}
@@ -124,7 +124,7 @@ class Replicas(ReplicaReservations):
         return isinstance(key, tuple) and len(key) == 2 and self._absent_in(key) is not None
 
     def names(self) -> list[TopicPartition]:
-        """List all known replicas in order, including those offline."""
+        """List all known replicas in order, offline ones included."""
         known = [*list(self.opened), *list(self.incomplete), *list(self.offline)]
         return sorted([*known, *self.absent()])
 
@@ -139,9 +139,9 @@ class Replicas(ReplicaReservations):
         return directory_id if directory_id in self._ids_away() else None
 
     def _ids_away(self) -> set[str]:
-        """Name the members of the store that do not serve; those given up are not among them.
+        """Name the members of the store that do not serve; log dirs given up are no members.
 
-        While a dir is being opened, it is unknown which of its replicas will not open.
+        A log dir that is being opened is among them: its replicas may not be open yet.
         """
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         offline = {log_dir.directory_id for log_dir in bad}
@@ -150,7 +150,7 @@ class Replicas(ReplicaReservations):
     def put_dir(self, log_dir: LogDir) -> None:
         """Add a log dir, or put it in the place of the offline one with the same path.
 
-        Until it is removed from `returning`, it counts as bad for replicas that are not found.
+        While it is in `returning`, a replica that is not found may still be in it.
         """
         self.returning.add(log_dir)
         self.copies.forget_in(log_dir.path)  # the start-up table finds it again
@@ -162,13 +162,13 @@ class Replicas(ReplicaReservations):
         self.log_dirs = tuple(others if log_dir in others else [*others, log_dir])
 
     def drop_dir(self, log_dir: LogDir) -> None:
-        """Forget a log dir, and what was found in it."""
+        """Forget a log dir and the copies that were found in it."""
         self.copies.forget_in(log_dir.path)
         self.log_dirs = tuple(other for other in self.log_dirs if other is not log_dir)
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Remember copies that are not removed yet: a deletion of the replica removes them too."""
+        """Remember copies that stay for now: a deletion of the replica removes them too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
@@ -183,9 +183,9 @@ class Replicas(ReplicaReservations):
         return list(self._on.get(log_dir.path, {}).values())
 
     def add(self, key: TopicPartition, log: Log, log_dir: LogDir) -> None:
-        """Add an opened log, and forget what was known of it while it was not open."""
+        """Add an opened log, and forget that its replica was offline or incomplete."""
         before = self._on[log_dir.path].get(key)
-        if before is not None:  # from before the dir went offline
+        if before is not None:  # the log from before the dir went offline
             self.figures[log_dir.path].remove(before)
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -209,10 +209,10 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Forget what was just found in a log dir, or that the replica was open in it before.
+        """Remove a record that was just added if the replica is open; else remove an outdated one.
 
-        Two log dirs may come back at the same time. `add` opens first and then forgets. So in
-        either order no record stays beside a replica that another thread has opened meanwhile.
+        Two log dirs may come back at the same time. `add` records the opened replica first, and
+        then removes other records. So in either order, only the opened replica stays recorded.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -222,7 +222,7 @@ class Replicas(ReplicaReservations):
             self.forget_opened(key)
 
     def only_offline(self, found: dict[TopicPartition, OfflineReplica]) -> None:
-        """Replace all that is known to be offline, after all log dirs were listed."""
+        """Replace all records of offline replicas, after all log dirs were listed."""
         self.offline = self._offline = found
 
     def remove(self, key: TopicPartition) -> None:
@@ -232,7 +232,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List what is known of the replicas in a log dir, and was before it went offline."""
+        """List the records of a log dir's replicas, also those from before it went offline."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -242,7 +242,7 @@ class Replicas(ReplicaReservations):
         ]
 
     def forget_record(self, key: TopicPartition, record: Record) -> None:
-        """Forget one record, unless another one has taken its place."""
+        """Forget one record, unless another record has replaced it."""
         if self.opened.get(key) is record:
             self.forget_opened(key)
         for records in (self._incomplete, self._offline):
@@ -250,14 +250,14 @@ class Replicas(ReplicaReservations):
                 records.pop(key, None)
 
     def forget_opened(self, key: TopicPartition) -> None:
-        """Forget that a replica is open; everything else known of it stays."""
+        """Forget that a replica is open; its other records stay."""
         replica = self._opened.pop(key, None)
         if replica is not None:
             log = self._on[replica.log_dir.path].pop(key)
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Record that a log is in another log dir now; the key is reserved."""
+        """Record that a log is in another log dir now; the caller reserved the key."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -267,7 +267,7 @@ class Replicas(ReplicaReservations):
         self.figures[old_dir.path].remove(log)
         self._arrived.setdefault(log_dir.path, []).append(log)
         self.on_move(key, old_dir.path, log_dir.path)
-        if log_dir.is_offline:  # who went through its logs before this one was among them
+        if log_dir.is_offline:  # it failed before this log was one of its logs
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
@@ -289,7 +289,7 @@ class Replicas(ReplicaReservations):
         replica.log_dir.is_fully_loaded = False
 
     def offline_count(self) -> int:
-        """Count the replicas that cannot be used."""
+        """Count the replicas that cannot be used, absent ones included."""
         dirs = [replica.log_dir for replica in list(self.opened.values())]
         dirs += [replica.log_dir for replica in list(self.incomplete.values())]
         dark = sum(log_dir.is_offline for log_dir in dirs)
@@ -299,9 +299,9 @@ class Replicas(ReplicaReservations):
         """Find an opened replica.
 
         Raises:
-            LogDirOfflineError: its log dir is offline, as far as the catalog knows.
-            ReplicaOfflineError: it could not be opened.
-            UnknownPartitionError: there is none.
+            LogDirOfflineError: its log dir is offline, or the replica may be in an offline one.
+            ReplicaOfflineError: the replica could not be opened.
+            UnknownPartitionError: there is no such replica.
         """
         key = partition_named(topic, partition)
         replica = self.opened.get(key)
@@ -337,7 +337,7 @@ class Replicas(ReplicaReservations):
             raise LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """Say why a replica is offline; try to open it again if only a resource was lacking."""
+        """Open an offline replica again if only a resource was lacking; else raise its error."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -359,7 +359,7 @@ class Replicas(ReplicaReservations):
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirOfflineError:
-        """Make the error for a replica that may be on a bad log dir, and name those dirs."""
+        """Make the error for a replica that may be on a bad log dir; it names all bad log dirs."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
@@ -373,18 +373,18 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
-        """Give the last path of a missing log dir, as far as a log dir that serves knows it."""
+        """Give the last path of a missing log dir; None if no log dir of the store knows one."""
         told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
         return next((path for path in told if path is not None), None)
 
     def is_a_dir_bad(self) -> bool:
-        """Check whether some log dir of the store does not serve: its contents are unknown."""
+        """Check whether some log dir does not serve, so that its contents are unknown."""
         return bool(self.missing_ids) or any(log_dir.is_offline for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Check whether some log dir is bad, or hangs, so that its known contents may be lost soon.
+        """Check whether some log dir is bad or hangs: its known contents may be lost soon.
 
-        Nothing is purged for good because of what such a dir was known to hold.
+        Nothing may be purged for the reason that such a log dir holds a copy of it.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 
@@ -393,7 +393,7 @@ class Replicas(ReplicaReservations):
         return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
-        """Give the log dir of a path taken from one; raises LogDirError once it was removed."""
+        """Find a log dir by its own `path`; raises LogDirError if it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
             raise LogDirError(path=path, reason="it is no log dir of this store any more")

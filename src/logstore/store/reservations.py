@@ -1,4 +1,4 @@
-"""Reserve a replica: the thread that creates, deletes, opens or swaps it keeps others from it."""
+"""Reserve a replica for one thread, which may then create, delete, open or swap the replica."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT_SECONDS = 0.25
 
 
 class Reservation:
-    """The reservation of a replica by one thread; only that thread's frame refers to it."""
+    """One thread's reservation of a replica; only a frame of that thread refers to this object."""
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
@@ -27,7 +27,7 @@ class RunningMove(Protocol):
 
     @property
     def target_dir(self) -> str:
-        """Path of the log dir that it copies to."""
+        """Path of the log dir that the move copies to."""
 
     @property
     def size_bytes(self) -> int:
@@ -38,7 +38,7 @@ class RunningMove(Protocol):
         """Bytes that the copy still misses."""
 
     def stop(self, reason: str) -> None:
-        """Cancel it, and return once nothing of it is left."""
+        """Cancel the move, and return when nothing of the move is left."""
 
 
 class OpenedReplica(Protocol):
@@ -46,7 +46,7 @@ class OpenedReplica(Protocol):
 
     @property
     def log_dir(self) -> LogDir:
-        """The log dir that it is in."""
+        """The log dir that the replica is in."""
 
 
 class ReplicaReservations:
@@ -56,16 +56,17 @@ class ReplicaReservations:
     opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
-        # Moves that have not ended, added by their mover; under `_changes`, as are the reserved
+        # Moves that have not ended; their mover adds them. `_changes` guards these and the reserved
         # keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        self._changing = threading.RLock()  # used alone: Ctrl-C may come inside a Condition's
+        # Entered directly, because Ctrl-C may interrupt the entering of a Condition.
+        self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
-        # Weak, as are the calls under way: an interrupted thread must not block others.
+        # Weak references: a reservation ends when an interrupted thread drops its frames.
         self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
 
     def _check_answers(self, key: TopicPartition) -> None:
-        """Raise LogDirSuspectError if the thread that reserved a replica hangs in its log dir."""
+        """Raise LogDirSuspectError if the thread that reserved a replica hangs in a log dir."""
         replica = self.opened.get(key)
         suspects = [log_dir for log_dir in self.log_dirs if log_dir.is_suspect]
         if key in self._reserved and suspects:
@@ -75,7 +76,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
-        """Reserve a replica as `reserved` does, after cancelling a move of it."""
+        """Reserve a replica as `reserved` does, and cancel any move of the replica before that."""
         while True:
             move = self.running_moves.get(key)
             if move is not None:
@@ -87,7 +88,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved(self, key: TopicPartition) -> Iterator[Reservation]:
-        """Keep other threads from creating or deleting the same replica meanwhile."""
+        """Reserve a replica: within the block, no other thread can reserve it."""
         mine = Reservation(key)
         with self._changing:
             self._wait_for(key)
@@ -103,7 +104,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """Release a replica: the reserving thread is done, or hangs and changes nothing more."""
+        """Release a replica; its thread is done, or hangs and will not change it any more."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

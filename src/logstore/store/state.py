@@ -1,11 +1,11 @@
 """Hold the fields of an open store, which its parts share.
 
-    StoreState      what its owner and its readers in other processes have
-    OwnerState      and what only its owner has
+    StoreState      the fields that the owner and readers in other processes have
+    OwnerState      those, and the fields that only the owner has
 
-The parts are functions and classes that take one of the two. A part that changes a store takes an
-`OwnerState`, which a view has not. A state refers to its `LogStore` through its environment alone:
-so a log in use keeps its store open.
+The parts of a store are functions and classes that take one of the two. A part that changes a store
+takes an `OwnerState`. A view has a `StoreState` only. A state refers to its `LogStore` only through
+its environment: so a log in use keeps its store open.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ CLOSED = "the store was closed"
 
 
 def patience_of(config: StoreConfig) -> float:
-    """Give the seconds after which a log dir that has not ended a step of an opening is offline."""
+    """Give the seconds that one step of an opening may take before its log dir is offline."""
     return SYNCING * config.log_dir_suspect_ms / 1000
 
 
 class StoreState:
     """The fields that a store's owner and its readers have.
 
-    A field is set as the store opens and never replaced, except `closed`.
+    A field is set while the store opens and never replaced, except `closed`.
 
     Attributes:
         config: as the user gave it.
         environment: the clock and the caches of the logs.
-        replicas: which partitions there are, and where. It has a lock of its own.
-        admin: the commands for callers outside, served through its socket; a view has none.
+        replicas: which partitions exist, and where. It has a lock of its own.
+        admin: the commands for other processes, served through the admin socket; none in a view.
         failures: handles log dirs that fail. It has a lock of its own.
-        events: the listeners of the store; a view has none. It has a lock of its own.
+        events: the listeners of the store; none in a view. It has a lock of its own.
         recovery_report: what opening the store found and did. Only the opening writes it.
-        host: the access of packages above the store, such as a mover.
-        closed: why no call is served any more; None while the store is open. It is written once: by
-            the close under `Closing._lock`, in a forked child, or as the store is dropped or could
-            not be opened. Readers take no lock: a call that passed the check finds closed logs.
+        host: the access to the store for packages above it, such as a mover.
+        closed: why the store serves no calls any more; None while it is open. It is written once:
+            by the close under `Closing._lock`, in a forked child, when the store is dropped, or
+            when it could not be opened. Readers take no lock: a call that read None just before
+            a close finds that the logs are closed.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class StoreState:
 
     @property
     def patience_seconds(self) -> float:
-        """If a log dir takes longer for one step of an opening, or of its return, it is offline."""
+        """The seconds that a step of an opening or return may take; then the log dir is offline."""
         return patience_of(self.config)
 
     @property
@@ -98,11 +99,11 @@ class StoreState:
         self.environment.check_process()
 
     def owned(self) -> OwnerState:
-        """Give the state to a part that changes the store.
+        """Return the owner's state, for a part that changes the store.
 
         Raises:
-            ReadOnlyStoreError: another process may own the store.
-            LogClosedError: as `check` does.
+            ReadOnlyStoreError: this is a view; another process may own the store.
+            LogClosedError: as for `check`.
         """
         self.check()
         raise ReadOnlyStoreError(path=self.log_dirs[0])
@@ -117,7 +118,7 @@ class StoreState:
         return found
 
     def find_dir(self, name: str) -> LogDir | None:
-        """Find a log dir; the disk is read only if the name may be a symlink to one."""
+        """Find a log dir by a path; the disk is asked only if no log dir has that very path."""
         found = self.replicas.find_dir(os.path.abspath(name))
         return found or self.replicas.find_dir(files.real_path(name))
 
@@ -126,11 +127,12 @@ class OwnerState(StoreState):
     """The fields that only the owner of a store has.
 
     Attributes:
-        keepers: the housekeeping of each log dir, by its path. Written by the thread that opens the
-            store, and then by the one that has claimed the log dir. Others iterate over a copy.
+        keepers: the keeper of each log dir, by its path. The thread that opens the store writes
+            them. Later, only the thread that has claimed a log dir writes its entry. Other threads
+            iterate over a copy.
         membership: the roster. It has a lock of its own.
         claims: which log dirs are being changed. It has a lock of its own.
-        watchdog: finds the log dirs that hang.
+        watchdog: finds log dirs that hang.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class OwnerState(StoreState):
         )
 
     def owned(self) -> OwnerState:
-        """Give the state to a part that changes the store; raises LogClosedError."""
+        """Return this state, for a part that changes the store; raises LogClosedError."""
         self.check()
         return self
 

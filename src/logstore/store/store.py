@@ -1,7 +1,7 @@
 """Offer a store of partitions over several log dirs: `LogStore`, the public face.
 
-A store's fields are in its state (`store/state`), the work is in the parts. What changes a store
-takes an `OwnerState`; `StoreState.owned` refuses that to a view.
+The fields of a store are in its state (`store/state`). Other modules of `store` do the work. Code
+that changes a store takes an `OwnerState`. For a view, `StoreState.owned` raises instead.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 class LogStore(StoreReader):
     """Partition logs over several log dirs, each on its own disk.
 
-    Thread-safe. Not usable in a forked child: every call there raises LogClosedError.
+    Thread-safe. In a forked child, every call raises LogClosedError.
 
-    A store that is dropped without a close gives a ResourceWarning and unlocks its log dirs; the
-    next open recovers it. A log in use keeps its store open. A store that is open when the process
-    ends gives the warning too, if Python still drops it; see `-X dev`.
+    If a store is dropped without a close, it gives a ResourceWarning and unlocks its log dirs. The
+    next open recovers the store. A log in use keeps its store open. If the process ends with an
+    open store, the warning is given only if Python still drops the store; see `-X dev`.
 
     Attributes:
-        admin: the commands for callers outside, served through its socket.
+        admin: the commands for other processes, served through the admin socket.
     """
 
     @classmethod
@@ -59,17 +59,19 @@ class LogStore(StoreReader):
         """Open a store, or make a new one if there is none yet.
 
         Args:
-            log_dirs: a path, or a list of paths: one directory per disk; made if the store is new.
+            log_dirs: a path, or a list of paths: one directory per disk. If the store is new, they
+                are created.
             read_only: read a store that another process may own; nothing is locked or written.
             format_new: take unformatted directories into a store that exists.
             admin_socket: serve the command line through a socket.
-            on_log_dir_failure: called once for each log dir that fails, with its error (`.path`,
-                `.reason`), in a thread of its own; an exception of it is logged.
-            progress: called after each log that was recovered.
+            on_log_dir_failure: called once for each log dir that fails, with the error (`.path`,
+                `.reason`). Each call has a thread of its own. If the function raises, that is
+                logged.
+            progress: called each time a log was recovered.
             clock: gives the time in whole ms, for tests.
 
         Raises:
-            LogDirLockedError: another process owns it.
+            LogDirLockedError: another process owns the store.
             LogDirIdentityError: a directory is foreign, missing, swapped or named twice.
             LogDirOfflineError: no log dir works.
             LogDirError: retriable; this process is short of descriptors or memory.
@@ -115,8 +117,8 @@ class LogStore(StoreReader):
 
         Raises:
             LogDirIdentityError: the dirs belong to several brokers, or to none.
-            LogDirOfflineError: none of them can be read.
-            ImportError: the extra is not installed.
+            LogDirOfflineError: none of the log dirs can be read.
+            ImportError: the extra `kafka` is not installed.
         """
         from logstore.store.kafka.broker_view import open_broker_view
 
@@ -139,10 +141,10 @@ class LogStore(StoreReader):
     # --- durability -------------------------------------------------------------------------------
 
     def flush(self) -> tuple[str, ...]:
-        """Make every acknowledged record durable, all log dirs at once.
+        """Make every acknowledged record durable, on all log dirs in parallel.
 
-        A log dir that fails does not stop the others. Returns the log dirs that were offline or
-        SUSPECT already and were skipped.
+        If one log dir fails, the others are still flushed. Returns the log dirs that were skipped
+        because they were already offline or SUSPECT.
 
         Raises:
             LogDirOfflineError: a log dir failed during this call; the others are flushed.
@@ -168,18 +170,20 @@ class LogStore(StoreReader):
         """Create a partition, on the disk with the most space unless `log_dir` is given.
 
         Args:
-            config: stored with the partition; the store's `log_config` if None.
-            is_new: the partition is known not to exist, so it is created even while a log dir that
-                might hold it is offline (KIP-112).
-            exist_ok: give the log that is there, wherever it is; a `config` and a `topic_id` have
-                to equal its own.
+            config: stored with the partition. None means the store's `log_config`.
+            is_new: the caller knows that the partition does not exist. So it is created even while
+                a log dir that might hold it is offline (KIP-112).
+            exist_ok: if the partition exists, return its log, in whichever log dir that is. A
+                `config` or `topic_id` that is given must equal that of the log.
             topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
-                Kafka writes it. Partitions of one topic may share it. A random one if None.
+                Kafka writes topic ids. Partitions of one topic may share a topic id. None means a
+                random one.
 
         Raises:
-            ValueError: the topic id is wrong, or a partition of another topic has it.
-            PartitionExistsError: it is there already, or has another configuration.
-            LogDirOfflineError: it may be on a log dir that is offline, or no log dir works.
+            ValueError: the topic id is malformed, or a partition of another topic has it.
+            PartitionExistsError: the partition exists; with `exist_ok`: it has another
+                configuration or topic id.
+            LogDirOfflineError: the partition may be on an offline log dir, or no log dir works.
             LogDirFullError: every disk is full.
         """
         return partition_changes.create(
@@ -203,23 +207,24 @@ class LogStore(StoreReader):
     ) -> list[Log]:
         """Create partitions 0 to `partitions` - 1 of a topic, each placed as `create` places it.
 
-        They share their syncs, many are created much faster than one by one. All are durable on
-        return. Each is created or not, also after a crash; an error in between leaves those before
-        it, and `exist_ok=True` continues later.
+        This is much faster than one `create` for each, because the partitions share their syncs.
+        All are durable on return. After a crash, each partition exists whole or not at all. After
+        an error, the partitions created before it stay; a call with `exist_ok=True` creates the
+        others.
 
         Args:
             partitions: how many, at least 1.
-            config: stored with each new partition; the store's `log_config` if None.
-            exist_ok: give the logs of those that are there, wherever they are, and create the
-                others; a `config` has to equal that of each.
+            config: stored with each new partition. None means the store's `log_config`.
+            exist_ok: return the logs of the partitions that exist, in whichever log dirs they are,
+                and create the others. A `config` that is given must equal that of each of them.
 
         Returns:
-            The logs, in order of their partition.
+            The logs, in the order of their partition numbers.
 
         Raises:
-            PartitionExistsError: one is there already, or has another configuration; nothing was
-                created.
-            LogDirOfflineError: one may be on a log dir that is offline, or no log dir works.
+            PartitionExistsError: a partition exists; with `exist_ok`: one has another
+                configuration. Nothing was created.
+            LogDirOfflineError: a partition may be on an offline log dir, or no log dir works.
             LogDirFullError: every disk is full.
         """
         return partition_changes.create_topic(
@@ -229,10 +234,10 @@ class LogStore(StoreReader):
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
         """Change the configuration of a partition while it is in use; durable on return.
 
-        The change is all or nothing, also after a crash. The next append sees it, and the next
-        check of retention. Appends wait meanwhile for one write to the disk; a batch that was
-        encoded before is stored as it is. A change of `record_format` begins a new segment at the
-        next append; the records before it keep their layout.
+        The change is all or nothing, also after a crash. It applies from the next append and the
+        next check of retention on. During the change, appends wait for one write to the disk. A
+        batch that was encoded before the change is stored unchanged. After a change of
+        `record_format`, the next append begins a new segment; earlier records keep their layout.
 
         Args:
             changes: values by key of `LogConfig`, e.g. `{"retention_ms": "7d"}`; sizes in bytes,
@@ -240,7 +245,7 @@ class LogStore(StoreReader):
                 (`StoreConfig.log_config`); -1 means no limit.
 
         Returns:
-            The new configuration, which `Log.config` gives from now on.
+            The new configuration. `Log.config` returns it from now on.
 
         Raises:
             TypeError: a key is unknown (the error names the nearest one), or a value is of the
@@ -249,7 +254,7 @@ class LogStore(StoreReader):
             UnknownPartitionError: there is no such partition.
             LogDirFullError: retriable; the old configuration stays in force.
             LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
-                an append does.
+                for an append.
             UnsupportedFormatError: a library that the new configuration needs is not installed.
         """
         return partition_changes.set_config(self._state.owned(), topic, partition, changes)
@@ -258,39 +263,40 @@ class LogStore(StoreReader):
         """Delete a partition; its files are removed in the background.
 
         Raises:
-            UnknownPartitionError: there is none.
+            UnknownPartitionError: there is no such partition.
             LogDirOfflineError: its log dir is offline; nothing is deleted.
         """
         partition_changes.delete(self._state.owned(), topic, partition)
 
     def promote(self, topic: str, partition: int) -> bool:
-        """Make an incomplete replica whole, durably; the records that it lacks are given up.
+        """Accept an incomplete replica as complete, durably; the records that it lacks are lost.
 
-        A replica that is whole already is unchanged, and the result is False.
+        A complete replica is not changed, and the result is False.
 
         Raises:
-            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as `log` does.
-            LogDirFullError: retriable; it stays incomplete.
+            UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as for `log`.
+            LogDirFullError: retriable; the replica stays incomplete.
         """
         return partition_changes.promote(self._state.owned(), topic, partition)
 
     def repair(self, topic: str, partition: int) -> RepairReport:
-        """Take damaged bytes out of a log (kept as `*.quarantine`) to make it writable again."""
+        """Move damaged bytes of a log to a `*.quarantine` file, so that it is writable again."""
         return partition_changes.repair(self._state.owned(), topic, partition)
 
     # --- log dirs ---------------------------------------------------------------------------------
 
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
-        """Take a further log dir into the store, or one of its own that was missing.
+        """Take a new log dir into the store, or a log dir of the store that was missing.
 
         Args:
-            format_new: give an identity to a directory without one; with False it is refused.
+            format_new: give an identity to a directory that has none. With False, such a directory
+                is refused.
 
         Raises:
-            LogDirIdentityError: it is foreign, the same as another one, or new although a disk that
-                /etc/fstab names is not mounted.
-            LogDirLockedError: another process has it open.
-            LogDirOfflineError: its disk failed on the way; the store is unchanged.
+            LogDirIdentityError: the directory belongs to another store, or is already a log dir of
+                this one, or has no identity while a disk that /etc/fstab names is not mounted.
+            LogDirLockedError: another process has the log dir open.
+            LogDirOfflineError: its disk failed during the call; the store is unchanged.
             LogDirError: retriable: this process is short of descriptors or memory.
         """
         return dir_changes.add(self._state.owned(), path, format_new=format_new)
@@ -299,18 +305,23 @@ class LogStore(StoreReader):
         """Bring an offline log dir back, with its replicas, while the others serve.
 
         Args:
-            format_new: the disk was replaced by an empty one, which takes its place. What the old
-                disk held is lost, unless it is elsewhere; `lost` of the report names it.
+            format_new: the disk was replaced by an empty one, which becomes this log dir. The
+                replicas of the old disk are lost, unless another log dir has them. `lost` of the
+                report names the lost ones.
 
         Raises:
-            LogDirIdentityError: the directory there is not this log dir.
-            LogDirOfflineError: it does not work yet.
-            DuplicateLogError: a copy that comes back outranks an open one; everything else serves.
+            LogDirIdentityError: the directory at `path` is not this log dir.
+            LogDirOfflineError: the log dir does not work yet.
+            DuplicateLogError: a replica on the returning log dir outranks one that is open. All
+                other replicas serve.
         """
         return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
 
     def take_offline(self, path: StrPath) -> None:
-        """Flush a log dir and release it, so that its disk can be unmounted; see `reopen_dir`."""
+        """Flush a log dir and release it, so that its disk can be unmounted.
+
+        `reopen_dir` brings the log dir back.
+        """
         dir_changes.take_offline(self._state.owned(), path)
 
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
@@ -318,13 +329,13 @@ class LogStore(StoreReader):
 
         Args:
             path: of the log dir; for a missing log dir, its last path or its directory id.
-            lost: its disk is gone for good, with everything on it (KIP-112, scenario 4). Otherwise
-                it must hold nothing that is still needed.
+            lost: the disk is gone for good, with everything on it (KIP-112, scenario 4). Without
+                `lost`, the log dir must hold nothing that is still needed.
 
         Raises:
-            LogDirError: it holds replicas, or deletions that other dirs have not learned yet; or it
-                serves although `lost` is given; or it is the only log dir; or it is missing, and
-                its path does not identify it.
+            LogDirError: the log dir holds replicas, or deletions that other log dirs do not know
+                yet. Or it serves although `lost` is given. Or it is the only log dir. Or it is
+                missing, and its path does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 
@@ -337,36 +348,37 @@ class LogStore(StoreReader):
         dir_changes.cordon(self._state.owned(), path, False)
 
     def prefer_dir(self, topic: str, partition: int, path: StrPath | None) -> None:
-        """Remember where a partition is to be created later (KIP-113), also after restarts.
+        """Choose the log dir for a partition that is created later (KIP-113); outlives restarts.
 
         Args:
-            path: None withdraws the last preference.
+            path: of the log dir; None withdraws the last preference.
 
         Raises:
-            PartitionExistsError: the partition exists already; move it.
+            PartitionExistsError: the partition exists already; move it instead.
         """
         dir_changes.prefer(self._state.owned(), topic, partition, path)
 
     # --- listeners --------------------------------------------------------------------------------
 
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
-        """Call a function for each event of the store: log dirs, and replicas as wholes.
+        """Call a function for each event of the store that is about log dirs or whole replicas.
 
-        Each event is delivered once, and all in order, by a thread of the listener's own. The
-        function may block: events wait for it, without a bound, and none is dropped. What it raises
-        is logged. Nothing is reported before this call: after it, look at `describe_dirs`. A close
-        waits up to 5 s, or its timeout, for the last events. Adding it again changes nothing.
+        A thread of its own calls the listener, once for each event, in their order. The function
+        may block: events queue without a bound, and none is dropped. If the function raises, that
+        is logged. Events from before this call are not reported: call `describe_dirs` after it. A
+        close waits up to 5 s, or its timeout, for the last events. Adding a listener twice has the
+        same effect as adding it once.
 
         Raises:
-            LogDirError: retriable; the process can have no further thread.
+            LogDirError: retriable; the process cannot start another thread.
         """
         function(listener, "listener")
         self._state.owned().events.add(listener, self.log_dirs[0])
 
     def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
-        """Call a listener no more, not even for events that wait; twice is fine.
+        """Stop calling a listener, also for events that are queued; may be called twice.
 
-        A call that runs in its thread may still end.
+        A call of the listener that is running continues to its end.
         """
         function(listener, "listener")
         self._state.events.remove(listener)
@@ -374,12 +386,12 @@ class LogStore(StoreReader):
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function once, before the store closes its logs; the newest is called first.
 
-        The store still serves then, and `close` waits for the function. What it raises is logged,
-        and the store is closed nevertheless. If the store is dropped without a close, it is not
-        called.
+        The store still serves during the call, and `close` waits for it. If the function raises,
+        that is logged, and the close continues. If the store is dropped without a close, the
+        function is not called.
 
         Returns:
-            A function that withdraws the callback; calling it twice is fine.
+            A function that withdraws the callback; it may be called twice.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

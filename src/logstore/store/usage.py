@@ -1,8 +1,8 @@
-"""Keep the figures that placement uses, so that a creation needs no system call and no walk.
+"""Keep the figures that placement uses, so that a creation reads no disk and walks no directory.
 
-A replica is charged the allowance from its creation until a refresh finds records in it. So the
-free bytes of the disk, and the replicas that those bytes already account for, are always from the
-same moment.
+A replica is charged the allowance from its creation until a refresh finds records in it. The same
+refresh reads the disk's free bytes. So no replica is counted twice, by its size and by an
+allowance.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Sized(Protocol):
 
 
 class DirFigures:
-    """The figures of one log dir; its keeper refreshes them, a creation adds to them.
+    """The figures of one log dir; its keeper refreshes them, and a creation adds to them.
 
     Attributes:
         scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts it.
-        corrupt_batches: the damaged places that it found.
+        corrupt_batches: the damaged places that the scrubber found.
     """
 
     def __init__(self, log_dir: LogDir) -> None:
@@ -78,7 +78,10 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Estimate the bytes that a replica will need: as much as the others have, or the default."""
+    """Estimate the size of a new replica: the mean of the others, or the default if all are empty.
+
+    The estimate is at least ALLOWANCE_BYTES_MIN if it comes from others.
+    """
     count = size = 0
     for one in figures:
         count += one.filled_count

@@ -1,12 +1,12 @@
 """Read a store that another process may own, without a lock, a thread or a write.
 
-    StoreView     which partitions there are, and their logs; opened again if they changed
-    StoreDirs     lists the log dirs of a store, and opens a log in them; those of a Kafka broker
-                  are in `kafka/broker_view`
+    StoreView     knows the partitions and their logs; opens a log again if it changed
+    StoreDirs     lists the log dirs of a store, and opens a log in them; `kafka/broker_view` does
+                  that for the log dirs of a Kafka broker
 
-The start-up table is applied without its changes: what it would open is readable, nothing else is
-done. The log dirs are listed again if a partition is not found and when the store is iterated over,
-so partitions that the owner creates and deletes appear and disappear.
+The start-up table is asked, but its changes are not made: the replicas that it would open are
+readable. The log dirs are listed again if a partition is not found, and when the store is iterated
+over. So partitions appear and disappear as the owner creates and deletes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Inode = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """What a listing found: the replicas that can be opened, and those that are offline."""
+    """The result of a listing: the replicas that can be opened, and the offline ones."""
 
     seen: dict[TopicPartition, ReplicaFacts]
     offline: dict[TopicPartition, OfflineReplica]
@@ -61,7 +61,7 @@ class ViewedDirs(Protocol):
     """Log dirs that another process may write."""
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List them; for one that is offline, keep what was found before."""
+        """List the log dirs; for an offline one, keep the replicas in `before`."""
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
@@ -70,8 +70,8 @@ class ViewedDirs(Protocol):
 class StoreView(Partitions):
     """The partitions that a reader finds in log dirs that another process may own.
 
-    Threads: `_listing` is held as the log dirs are listed, and as a log is opened. `_seen` is
-    replaced as a whole, so lookups take no lock.
+    Threads: `_listing` is held while the log dirs are listed, and while a log is opened. `_seen`
+    is replaced as a whole, so lookups take no lock.
     """
 
     def __init__(self, state: StoreState, dirs: ViewedDirs) -> None:
@@ -84,13 +84,13 @@ class StoreView(Partitions):
         self._listing = threading.Lock()
 
     def refresh(self) -> None:
-        """List the log dirs again; drop each log that is gone or was replaced."""
+        """List the log dirs again; forget each opened log that is gone or was replaced."""
         self._state.check()
         with self._listing:
             self._take(self._dirs.look(self._seen.values()))
 
     def _take(self, found: Found) -> None:
-        """Drop the opened logs that changed, and keep the new listing."""
+        """Forget the opened logs that changed, and keep the new listing."""
         for key in list(self._replicas.opened):
             if found.seen.get(key) != self._seen.get(key):
                 self._drop(key)
@@ -98,7 +98,7 @@ class StoreView(Partitions):
         self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
-        """Report the log dirs and the replicas that are offline, at the end of the opening."""
+        """Add the offline log dirs and replicas to the report, at the end of the opening."""
         report = self.state.recovery_report
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:
@@ -122,13 +122,13 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # else it was there a moment ago: a move is swapping it
+                break  # if it is in the listing, it was there a moment ago: a move is swapping it
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Give the log if it is still in the same directory; open it at its first use."""
+        """Return the log of a key, opened if needed; None if its directory is gone."""
         facts = self._seen.get(key)
         if facts is None:
             return None
@@ -189,7 +189,7 @@ class StoreView(Partitions):
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
     def _describe(self, log_dir: LogDir, topics: Collection[str]) -> LogDirDescription:
-        """Describe one log dir; its logs are opened, because only they know their sizes."""
+        """Describe one log dir; its logs are opened, because only an open log knows its size."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
@@ -199,7 +199,7 @@ class StoreView(Partitions):
         return super()._describe(log_dir, topics)
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
-        """Release all descriptors; nothing is written, so nothing is waited for."""
+        """Release all descriptors; nothing is written, so there is nothing to wait for."""
         if self._state.closed is None:
             self._state.closed = CLOSED
             self._state.failures.disarm()
@@ -209,9 +209,9 @@ class StoreView(Partitions):
 
 
 class StoreDirs:
-    """The log dirs of a store, as a reader sees them: what the start-up table would open.
+    """The log dirs of a store, as a reader sees them: the replicas that a start would open.
 
-    Threads: the view lists in one thread at a time, and opens in none meanwhile.
+    Threads: the view calls in one thread at a time.
     """
 
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
@@ -221,7 +221,7 @@ class StoreDirs:
         self._alone: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs; for one that is offline, keep what was found before."""
+        """List the log dirs; for an offline one, keep the replicas in `before`."""
         found = list_at_rest(self._replicas.log_dirs, partial(self._list_all, before))
         seen: dict[TopicPartition, ReplicaFacts] = {}
         offline: dict[TopicPartition, OfflineReplica] = {}
@@ -244,7 +244,7 @@ class StoreDirs:
         return Found(seen, offline)
 
     def _list_all(self, before: Collection[ReplicaFacts]) -> list[ReplicaFacts]:
-        """List each log dir; for one that is offline, give its last listing."""
+        """List each log dir; for an offline one, return its replicas in `before`."""
         found: list[ReplicaFacts] = []
         for log_dir in self._replicas.log_dirs:
             if not log_dir.is_offline:
@@ -260,12 +260,12 @@ class StoreDirs:
         return found
 
     def _look_for_absent(self) -> None:
-        """Learn from the catalogs of the good log dirs what the other dirs hold."""
+        """Read in the catalogs of the serving log dirs which replicas the other log dirs hold."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
             self._replicas.catalog.load(good, is_a_dir_bad=True)
-            self._replicas.catalog.is_known = False  # the owner may know more than it has written
+            self._replicas.catalog.is_known = False  # the owner writes its catalog with a delay
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log while its owner may be writing it; raises OSError, LogStoreError."""
@@ -299,7 +299,7 @@ def open_view(
     view = StoreView(state, StoreDirs(replicas, environment))
     for log_dir in opened.log_dirs:
         if not log_dir.is_offline:
-            with suppress(OSError):  # the listing meets the same error and reports it
+            with suppress(OSError):  # the listing below gets the same error and reports it
                 log_dir.load_settings()
     view.refresh()
     check_one_serves(opened.log_dirs)
