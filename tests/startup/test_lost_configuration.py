@@ -54,6 +54,30 @@ def test_regression_a_lost_configuration_is_damage(damaged: Path) -> None:
         assert found.name is DamageName.LOST_CONFIGURATION
 
 
+def test_regression_a_view_reports_missing_metadata_and_claims_nothing_that_it_has_not_checked(
+    tmp_path: Path,
+) -> None:
+    """Its report said "0 logs opened" and "no record is damaged, none is missing"."""
+    with LogStore.open(tmp_path) as store:
+        for partition in range(3):
+            store.create("orders", partition).append(b"x")
+    path = tmp_path / "orders-1" / FILE_NAME
+    path.unlink()
+    with LogStore.open(tmp_path, read_only=True) as view:
+        report = view.recovery_report
+        first, *others = str(report).splitlines()
+        assert first.startswith("3 partitions found; each log is opened at its first use")
+        (told,) = others
+        assert f"orders-1: lost configuration in {path}: this file is missing" in told
+        assert "logstore alter orders 1 KEY=VALUE" in told
+        assert "3 logs" in repr(report) and len(view["orders", 1]) == 1
+    shown = CliRunner().invoke(app, ["topics", "--log-dirs", str(tmp_path)])
+    assert shown.exit_code == 0 and "lost configuration" in shown.stderr
+    LogStore.open(tmp_path).close()  # the owner makes the file anew, and reports the loss itself
+    with LogStore.open(tmp_path, read_only=True) as view:
+        assert str(view.recovery_report).splitlines() == [first]
+
+
 @pytest.mark.parametrize("changes", [{"retention_bytes": 5 << 20}, {"retention_ms": -1}])
 def test_a_configuration_that_is_set_ends_it(damaged: Path, changes: dict[str, int]) -> None:
     """Also one that changes nothing: it says that the default is what is wanted."""

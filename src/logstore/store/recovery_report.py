@@ -48,6 +48,8 @@ class RecoveryReport:
             with its damage.
         warnings: files that are not the store's, checkpoints that were not used, and everything
             else that was unexpected.
+        listed_count: how many partitions a store that was opened for reading only has found; it
+            opens a log at its first use. None for an owner.
         was_clean: whether every serving log dir had been closed in order.
     """
 
@@ -59,12 +61,14 @@ class RecoveryReport:
         self.lost: list[TopicPartition] = []
         self.damaged_files: list[tuple[str, str]] = []
         self.warnings: list[str] = []
+        self.listed_count: int | None = None
         self.was_clean = True
         self.seconds = 0.0
 
     def __repr__(self) -> str:
+        count = len(self.entries) if self.listed_count is None else self.listed_count
         return (
-            f"<RecoveryReport {format_count(len(self.entries), 'log')}, "
+            f"<RecoveryReport {format_count(count, 'log')}, "
             f"{format_count(self.cut_bytes, 'byte')} cut, "
             f"{format_count(len(self.problems), 'problem')}, "
             f"{format_count(len(self.warnings), 'warning')}>"
@@ -99,13 +103,19 @@ class RecoveryReport:
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
-    def _lines(self) -> Iterable[str]:
+    def _first_line(self) -> str:
+        if self.listed_count is not None:
+            found = format_count(self.listed_count, "partition")
+            return f"{found} found; each log is opened at its first use, and is not checked before"
         # "not closed in order" has several causes: a crash, a failed disk, a dir taken offline.
         how = " after an orderly close" if self.was_clean else ", not closed in order before,"
-        yield (
+        return (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
             f"{format_count(self.scanned_bytes, 'byte')} scanned"
         )
+
+    def _lines(self) -> Iterable[str]:
+        yield self._first_line()
         for directory in self.offline_dirs:
             yield f"  log dir {directory.path} is offline: {directory.reason}"
         for replica in self.offline:
@@ -118,7 +128,8 @@ class RecoveryReport:
             yield from _entry_lines(entry)
         for warning in self.warnings:
             yield f"  {warning}"
-        if self.is_sound and not self.warnings and not self.findings:
+        is_checked = self.listed_count is None
+        if is_checked and self.is_sound and not self.warnings and not self.findings:
             yield "  no record is damaged, none is missing"
 
 

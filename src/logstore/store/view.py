@@ -27,6 +27,8 @@ from logstore.errors import LogStoreError, UnknownPartitionError
 from logstore.log import host
 from logstore.log.environment import Clock, LogEnvironment
 from logstore.log.log import Log
+from logstore.log.metadata import FILE_NAME as METADATA_NAME
+from logstore.log.recovery.report import REMEDIES, DamageName
 from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
 from logstore.names import TopicPartition, key_or_none, partition_named
@@ -98,8 +100,16 @@ class StoreView(Partitions):
         self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
-        """Add the offline log dirs and replicas to the report, at the end of the opening."""
+        """Report what was found, and what is offline or damaged, at the end of the opening."""
         report = self.state.recovery_report
+        report.listed_count = len(self._seen)
+        name = DamageName.LOST_CONFIGURATION
+        report.warnings += [
+            f"{key}: {name} in {facts.path}/{METADATA_NAME}: this file is missing; "
+            + REMEDIES[name].format(*key)
+            for key, facts in sorted(self._seen.items())
+            if facts.is_bare
+        ]
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:
                 report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))

@@ -160,7 +160,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
     except FileNotFoundError:  # its owner deleted it while this process listed
         return
     if any(parse_segment_file_name(entry.name) for entry in inside):
-        listing.replicas.append(facts)
+        listing.replicas.append(facts._replace(is_bare=True))
     elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
         listing.unfinished.append(path)
         listing.warnings.append(f"{path}: a crash came while it was created; it is removed")

@@ -47,6 +47,7 @@ class ReplicaFacts(NamedTuple):
         is_open: it is the live copy that this process has open.
         is_empty: a `.move` without a single segment, or metadata: nothing was copied yet.
         size_bytes: for a `.move`, the bytes that it holds.
+        is_bare: it is live and holds a log, but has no `partition.metadata`.
     """
 
     log_dir: str
@@ -65,6 +66,7 @@ class ReplicaFacts(NamedTuple):
     is_open: bool = False
     is_empty: bool = False
     size_bytes: int = 0
+    is_bare: bool = False
 
     @property
     def path(self) -> str:
