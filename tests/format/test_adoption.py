@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from logstore import LogStore, TopicPartition
+from logstore import LogStore, PartitionExistsError, StoreEvent, TopicPartition
 from logstore.disk import bulk, files
 from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.recovery.report import DamageName
 from logstore.store.kafka.adoption import Adopted, adopt
 from logstore.store.kafka.broker_listing import parse_replica
 from logstore.store.kafka.export import export
+from logstore.store.upkeep.events import StoreEventKind
 from support.kafka_golden import given, log_dirs
 from support.keepers import wait_for_keepers
 
@@ -71,6 +72,21 @@ def test_no_change_reaches_the_source(
             if SEGMENTS in store:
                 change(store, min(end, store[SEGMENTS].log_end_offset))
         assert bytes_below(tmp_path / "broker") == before
+
+
+def test_regression_an_adopted_partition_is_told_to_listeners(tmp_path: Path) -> None:
+    """It was served without the event that a creation posts; one that fails posts none."""
+    told: list[StoreEvent] = []
+    with (
+        LogStore.open_kafka(log_dirs("stopped", tmp_path / "broker")) as source,
+        LogStore.open(tmp_path / "ours") as store,
+    ):
+        store.add_listener(told.append)
+        adopt(store, source, SEGMENTS, id)
+        with pytest.raises(PartitionExistsError):
+            adopt(store, source, SEGMENTS, id)
+    ours = str(tmp_path / "ours")
+    assert told == [StoreEvent(StoreEventKind.REPLICA_CREATED, ours, "", *SEGMENTS)]
 
 
 @pytest.mark.parametrize("segment", range(6))

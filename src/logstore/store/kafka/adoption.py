@@ -34,6 +34,7 @@ from logstore.store import creation
 from logstore.store.replicas import Replicas
 from logstore.store.start.listing import with_metadata
 from logstore.store.start.startup_table import ReplicaFacts
+from logstore.store.upkeep.events import StoreEventKind
 from logstore.store.usage import choose_dir
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def adopt(
                 raise log_dir.failed(error, directory, *name) from error
             raise
         made = _open(store, log_dir, name, log)
+        events = store._state.owned().events
+        events.of_replica(StoreEventKind.REPLICA_CREATED, name, log_dir.path)
     return Adopted(made.log_start_offset, made.log_end_offset, *taken)
 
 
