@@ -88,10 +88,15 @@ class ReplicaMover:
             self._pool.wake,
             is_verified=flag(verify, "verify"),
         )
+        self._begin()
+
+    @uninterruptible
+    def _begin(self) -> None:
+        """Register with the store, and resume the moves that were left."""
         self.host.check()
         self.host.before_close(self.close)
         self.host.on_answer(self._look_again)
-        commands_of(store, ReplicaMover).mover = self
+        commands_of(self.store, ReplicaMover).mover = self
         resume_left(self._moves)
 
     def __repr__(self) -> str:

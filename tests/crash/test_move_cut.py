@@ -22,12 +22,18 @@ from mover.swap import Swap
 from support.crash_model import Op
 from support.places import fast_directory
 
-STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "20000"))
+STATES_MIN = int(os.environ.get("LOGSTORE_MOVE_STATES", "15000"))
 # Histories whose cuts repeat themselves seldom enough to be looked at in a minute come first.
-FIRST = (0, 151, 115, 14, 37, 21, 30, 1, 4, 29, 9)
+FIRST = (151, 0, 115, 14, 37, 21, 30, 1, 4, 29, 9)
 SEEDS = (*FIRST, *(seed for seed in range(1000) if seed not in FIRST))
 MUTANT_SEEDS = (0, 3, 1, 14, 7)
 MUTANT_STATES_EACH = (2, 8, 32)  # a quick look at all histories comes before a long one at each
+# Where some are seen that most histories do not show: so many states of each cut, and the seed.
+LIKELY = {
+    "no sync of the names in the copy": (2, 7),
+    "mark synced behind the source's rename": (2, 14),
+    "target renamed and synced first": (8, 7),
+}
 # What it takes to see some: a segment that is begun during the swap; syncs beside the copying.
 LATE, EARLY = {"rolls_late": True}, {"syncs_early": True}
 CHANGES: dict[str, dict[str, bool]] = {
@@ -83,7 +89,9 @@ def test_a_power_cut_in_a_move_takes_nothing(base: Path) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_worse_move_is_found(base: Path, histories: Histories, name: str) -> None:
     """The harness finds each sync that is missing and each order that is wrong."""
-    for states_each, seed in itertools.product(MUTANT_STATES_EACH, MUTANT_SEEDS):
+    likely = [LIKELY[name]] if name in LIKELY else []
+    looks = itertools.chain(likely, itertools.product(MUTANT_STATES_EACH, MUTANT_SEEDS))
+    for states_each, seed in looks:
         ops = histories(seed, CHANGES.get(name, {}))
         worse = MUTANTS[name](ops)
         pairs = enumerate(zip(ops, worse, strict=False))

@@ -13,7 +13,7 @@ from crash.power_cut import record
 from support.crash_model import Op
 from support.places import fast_directory
 
-SEEDS = range(int(os.environ.get("LOGSTORE_HISTORIES", "4")))
+SEEDS = range(int(os.environ.get("LOGSTORE_HISTORIES", "2")))
 STEPS = 25
 IMAGES = 3
 MUTANT_STATES_MAX = 4000

@@ -1,9 +1,10 @@
 """Fail the N-th call to the disk, for every N, every kind of error and every scenario.
 
-N runs up until a run meets no fault any more (every third N for the rarer kinds, unless
-LOGSTORE_STRIDE says 1). After each: only errors of ours came out, nothing
-acknowledged is lost, nothing is invented, nothing was acknowledged after a failed flush, the other
-log dir never noticed, no descriptor leaked, and a store opened again is whole.
+N runs up until a run meets no fault any more. Unless LOGSTORE_STRIDE says 1, it is every second N
+for EIO and every seventh for the rarer kinds, from a first one that each run draws. After each:
+only errors of ours came out, nothing acknowledged is lost, nothing is invented, nothing was
+acknowledged after a failed flush, the other log dir never noticed, no descriptor leaked, and a
+store opened again is whole.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 import errno
 import gc
 import os
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ from support.places import fast_directory
 from support.writer import value_of
 
 NTH_MAX = 2000
-STRIDE = int(os.environ.get("LOGSTORE_STRIDE", "3"))
+STRIDE = int(os.environ.get("LOGSTORE_STRIDE", "7"))
 HARMLESS = (errno.ENOSPC, errno.EMFILE)  # a full disk and a full process are no broken disk
 
 
@@ -135,8 +137,8 @@ def test_no_failing_call_loses_or_invents_a_record(
     prepared: Prepared, scenario: Scenario, fault: Fault
 ) -> None:
     """Whichever call to the disk fails, what was acknowledged stays and the errors are ours."""
-    injected = 0
-    for nth in range(1, NTH_MAX, 1 if fault.name == "EIO" else STRIDE):
+    injected, stride = 0, min(STRIDE, 2) if fault.name == "EIO" else STRIDE
+    for nth in range(1 + random.randrange(stride), NTH_MAX, stride):
         try:
             faulty = run_once(prepared, scenario, fault, nth)
         except BaseException as error:
@@ -148,4 +150,4 @@ def test_no_failing_call_loses_or_invents_a_record(
     else:
         raise AssertionError(f"still faults after {NTH_MAX} calls")
     print(f"io_errors: {scenario.name}, {fault.name}: {injected} calls failed")
-    assert injected >= 1 or not faulty.calls
+    assert injected >= 1 or faulty.calls < stride

@@ -17,7 +17,7 @@ from kill.dir_victims import SCENARIOS
 from support.places import environment, fast_directory
 
 LOOP = Path(__file__).with_name("dir_kills.py")
-EVERY = int(os.environ.get("LOGSTORE_DIR_KILLS_EVERY", "11"))
+EVERY = int(os.environ.get("LOGSTORE_DIR_KILLS_EVERY", "19"))
 FIRST = 1 + int(os.environ.get("LOGSTORE_SEED", "4")) % EVERY
 
 

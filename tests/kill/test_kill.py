@@ -13,7 +13,7 @@ import pytest
 
 from support.places import environment, fast_directory
 
-KILLS = int(os.environ.get("LOGSTORE_KILLS", "1000"))
+KILLS = int(os.environ.get("LOGSTORE_KILLS", "400"))
 LOOP = Path(__file__).with_name("kill_loop.py")
 PROCESSES = 2
 

@@ -282,7 +282,7 @@ def batch_at(log: Any, offset: int) -> Any:
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=int(os.environ.get("LOGSTORE_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("LOGSTORE_EXAMPLES", "60")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,3 +223,21 @@ def test_a_move_of_a_plan_waits_for_no_purge_where_there_is_room(
     monkeypatch.undo()
     settle(store)
     check_whole(log, base, "b")
+
+
+def test_regression_a_mover_that_is_interrupted_as_it_begins_has_begun(
+    store: LogStore, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C left the mover's condition locked, and the store could not be closed."""
+    begun = []
+
+    def resume(moves: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        begun.append(moves)
+
+    monkeypatch.setattr("mover.mover.resume_left", resume)
+    with pytest.raises(KeyboardInterrupt):
+        ReplicaMover(store)
+    assert len(begun) == 1
+    assert store.close() == ()
