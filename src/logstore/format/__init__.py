@@ -1,4 +1,4 @@
-"""Encode records as bytes and decode them again; nothing in this package does I/O."""
+"""Encode records as bytes, and decode these bytes; nothing in this package does I/O."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Give the columns of a batch to Arrow without converting a byte (extra `arrow`)."""
+"""Hand the columns of a batch to Arrow without converting a byte (extra `arrow`)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SCHEMA = pa.schema(
 )
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# A shared range of offsets is this many times as long as one batch.
+# An array of offsets that batches share is this many times as long as one batch.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers
 
 
 class ColumnarBatch(Protocol):
-    """What Arrow is given of a record batch."""
+    """The parts of a record batch that Arrow gets."""
 
     @property
     def header(self) -> BatchHeader:
@@ -52,7 +52,7 @@ class ColumnarBatch(Protocol):
 
     @property
     def first_delta(self) -> int:
-        """How far the first record is behind the base offset of the header."""
+        """Offset of the first record minus the base offset in the header."""
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -66,13 +66,13 @@ class ColumnarBatch(Protocol):
 class LastArrays:
     """Keep arrays that many consecutive batches share; Arrow's arrays never change.
 
-    Each is one tuple, replaced whole, so that threads need no lock.
+    Each attribute is a tuple that is replaced as a whole, so that threads need no lock.
 
     Attributes:
-        offsets: first and end offset of a range, and the array that batches take slices of.
-        times: a timestamp, a count, and an array that repeats it that often.
-        starts: a count and a size, and where that many cells of this size begin.
-        nulls: a count, and arrays of that many null keys and null headers.
+        offsets: the first and the end offset of a range, and the array of which batches get slices.
+        times: a timestamp, a count, and an array that has the timestamp `count` times.
+        starts: a count, a size, and the array of starts for `count` cells of this size.
+        nulls: a count, an array of `count` null keys, and an array of `count` null headers.
     """
 
     offsets: tuple[int, int, pa.Array] = (0, 0, pa.array([], INT64))
@@ -82,12 +82,12 @@ class LastArrays:
 
 
 def starts_of(count: int, cell_bytes: int) -> pa.Buffer:
-    """Return where cells of one size begin, in Arrow's form."""
+    """Return the starts of cells that all have one size, in Arrow's form."""
     return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(cell_bytes))
 
 
 def binary_array(column: BytesColumn) -> pa.Array:
-    """View a column as an Arrow array, in its own buffer."""
+    """View a column as an Arrow array over the column's own buffer."""
     buffer, validity = pa.py_buffer(column.buffer), None
     count, cell_bytes = column.cell_count, column.cell_bytes
     if cell_bytes < VARIABLE_WITH_NULLS:
@@ -105,12 +105,12 @@ def binary_array(column: BytesColumn) -> pa.Array:
 
 
 def _int64(numbers: NDArray[np.int64]) -> pa.Array:
-    """Build an Arrow array of numbers; `pa.array` is slower, because it inspects them first."""
+    """Build an Arrow array of numbers; `pa.array` is slower, because it inspects the numbers."""
     return _from_buffers(INT64, len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
 def _offsets(batch: ColumnarBatch) -> pa.Array:
-    """Return a batch's offsets: a slice of a shared range if batches follow one another."""
+    """Return a batch's offsets; batches that follow one another get slices of one shared array."""
     count = batch.count
     if batch.columns.offset_deltas is not None or not count:
         return _int64(batch.offsets)

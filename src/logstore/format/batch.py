@@ -1,4 +1,4 @@
-"""Represent one record batch as columns, whatever layout it was stored in."""
+"""Represent one record batch as columns, for both layouts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from logstore.format.expansion import expansion_bytes
 if TYPE_CHECKING:
     import pyarrow
 
-CODEC_MASK = 0x07  # of the attributes, in every layout
+CODEC_MASK = 0x07  # the bits of the attributes that name the codec, in every layout
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 class Record(NamedTuple):
-    """Hold one record: its contents, and its place in a log."""
+    """Hold one record: its contents, and its topic, partition and offset."""
 
     offset: int
     timestamp: int
@@ -35,7 +35,8 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# Base offset, buffer, position of the first value, size of all values or start of each, timestamp.
+# Base offset; buffer; position of the first value; size of every value; start of each value (None
+# if all values have one size); timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 
@@ -46,7 +47,7 @@ def null_column(count: int) -> BytesColumn:
 
 
 def cut_column(column: BytesColumn, start: int, stop: int) -> BytesColumn:
-    """Copy the cells `start..stop` of a column into a new column."""
+    """Copy the cells from index `start` to before `stop` into a new column."""
     starts = column.starts[start : stop + 1].astype(np.int64)
     cells = column.data[starts[0] : starts[-1]]
     is_valid = None if column.validity is None else column.is_valid[start:stop]
@@ -71,10 +72,10 @@ class WrongMaxTimestampError(ValueError):
 class RecordBatch:
     """Hold records as columns: NumPy arrays, sequences of bytes, or Arrow.
 
-    No record is created until one is asked for.
+    A `Record` object is created only when a caller asks for a record.
 
     Attributes:
-        header: the header of the stored batch, even if this object is only a part of that batch.
+        header: the header of the stored batch, also if this object is only a part of that batch.
         count: the number of records.
     """
 
@@ -112,7 +113,7 @@ class RecordBatch:
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch under which the batch was appended; -1 if there was none."""
+        """Leader epoch under which the batch was appended; -1 if there was no leader epoch."""
         return self.header.leader_epoch
 
     @property
@@ -158,14 +159,14 @@ class RecordBatch:
 
     @property
     def expansion_bytes(self) -> int:
-        """Memory that the records take, as `record_expansion_bytes_max` counts it."""
+        """Memory of the decoded records, as `record_expansion_bytes_max` counts memory."""
         starts = self.columns.header_starts
         header_count = 0 if starts is None else int(starts[-1] - starts[0])
         return expansion_bytes(self.held_bytes, self.count, header_count)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held: of the stored batch, or of the decompressed cells if they are larger."""
+        """Size of the stored batch or of the decompressed cells, whichever is larger."""
         size_bytes = self.header.size_bytes
         if not self.header.attributes & CODEC_MASK:
             return size_bytes
@@ -181,7 +182,7 @@ class RecordBatch:
         return self.header.base_offset + int(deltas[index])
 
     def index_of(self, offset: int) -> int:
-        """Count the records before `offset`."""
+        """Return the index of the first record at or after `offset`."""
         deltas = self.columns.offset_deltas
         relative = offset - self.header.base_offset
         if deltas is None:
@@ -189,14 +190,14 @@ class RecordBatch:
         return int(np.searchsorted(deltas, max(relative, 0)))
 
     def record(self, index: int, topic: str = "", partition: int = 0) -> Record:
-        """Create one record, `0 <= index < count`."""
+        """Create the record at `index`, with `0 <= index < count`."""
         columns, header = self.columns, self.header
         values, keys, times, deltas, starts, _, _ = columns
         if deltas is None:
             offset = header[0] + self.first_delta + index
         else:
             offset = self.offset_at(index)
-        # The same as NamedTuple's own constructor, in half the time.
+        # This does the same as NamedTuple's own constructor, in half the time.
         return new_tuple(
             Record,
             (
@@ -211,11 +212,11 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return where the values are if the records have nothing but values; else None."""
+        """Return where the values are; None if there are other columns or offsets are missing."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:
-            return None  # offsets are missing, or this is a part of a batch
+            return None  # some offsets have no record, or this is a part of a batch
         if place is None or any(column is not None for column in columns[1:]):
             return None
         return self.header.base_offset, *place, self.header.base_timestamp
@@ -226,7 +227,7 @@ class RecordBatch:
         if count == 1:
             return [self.record(0, topic, partition)]
         first = self.header.base_offset + self.first_delta
-        # What all records share is repeated, not listed: zip ends with the values.
+        # Fields that all records share are repeated without end; zip ends with the values.
         rows = zip(
             range(first, first + count) if columns.offset_deltas is None else self.offsets.tolist(),
             repeat(self.header.base_timestamp)
@@ -239,14 +240,14 @@ class RecordBatch:
             repeat(partition),
             strict=False,
         )
-        # As `Record._make` does, without a frame of Python for each record: in half the time.
+        # This does the same as `Record._make` without a Python call per record, in half the time.
         return list(map(new_tuple, repeat(Record), rows))
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
 
     def slice(self, start: int, stop: int) -> RecordBatch:
-        """Copy the records `start..stop` (by index) into a new batch."""
+        """Copy the records from index `start` to before `stop` into a new batch."""
         start, stop = max(start, 0), min(stop, self.count)
         if start == 0 and stop == self.count:
             return self
@@ -271,7 +272,7 @@ class RecordBatch:
         return RecordBatch(self.header, columns, stop - start, first_delta)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """Return the records as a pyarrow RecordBatch, with no byte converted (extra `arrow`)."""
+        """Return the records as a pyarrow RecordBatch; no byte is converted (extra `arrow`)."""
         from logstore.format.arrow_columns import to_record_batch
 
         return to_record_batch(self)

@@ -1,4 +1,4 @@
-"""Hold what a record batch consists of: the fields of its header, and its columns."""
+"""Define the parts of a record batch: the fields of its header, and its columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BatchHeader(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Hold the decoded columns of a batch; None if the batch needs no such column."""
+    """Hold the decoded columns of a batch; a column that the batch does not need is None."""
 
     values: BytesColumn
     keys: BytesColumn | None

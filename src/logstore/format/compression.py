@@ -1,4 +1,4 @@
-"""Compress and decompress the payload of a batch; a codec's library is imported on first use."""
+"""Compress and decompress the payload of a batch; a codec's library is imported at first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LZ4_MAGIC, LZ4_RATIO_MAX = b"\x04\x22\x4d\x18", 256
 CODEC_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
-# What zstd, lz4 and zlib say if they could not have the memory that they wanted.
+# Parts of the error messages of zstd, lz4 and zlib if they could not allocate memory.
 NO_MEMORY = (
     "not enough memory",
     "allocation_failed",
@@ -24,7 +24,7 @@ NO_MEMORY = (
 
 
 def _library(codec_id: int) -> Any:
-    """Import the library of a codec; if it is missing, raise with the extra that installs it."""
+    """Import the library of a codec; if it is missing, the error names the extra to install."""
     name = CODEC_NAMES.get(codec_id, f"number {codec_id}")
     try:
         if name == "lz4":
@@ -51,7 +51,7 @@ def _library(codec_id: int) -> Any:
 
 
 def cannot_load(what: str, error: OSError) -> LogStoreError:
-    """Make the error of an import for which the process has no descriptor or no memory."""
+    """Create the error of an import that failed because the process lacks descriptors or memory."""
     reason = f"{what} cannot be loaded ({error}): this process is short of something; try again"
     return LogStoreError(reason=reason, retriable=True)
 
@@ -63,7 +63,7 @@ def require(codec_id: int) -> None:
 
 
 def compress(codec_id: int, data: bytes) -> bytes:
-    """Compress a payload into one frame."""
+    """Compress a payload into one frame of the codec."""
     library = _library(codec_id)
     try:
         return bytes(library.compress(data))
@@ -73,7 +73,7 @@ def compress(codec_id: int, data: bytes) -> bytes:
 
 
 def refuse_shortage(error: Exception) -> None:
-    """Raise MemoryError if a codec's library had no memory: that says nothing about its bytes."""
+    """Raise MemoryError if a codec failed for lack of memory, and not because of damaged bytes."""
     if isinstance(error, MemoryError):
         raise error
     text = str(error).lower()
@@ -85,8 +85,8 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
     """Create an object that decompresses one frame: `decompress(data, max_length=)`, then `eof`.
 
     A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
-    than `size_bytes_max` is refused. A window of 8 MiB is always allowed, because levels up to 19
-    use it for small payloads too.
+    than `size_bytes_max` is refused. But a window of 8 MiB is always allowed, because compression
+    levels up to 19 use such a window for small payloads too.
     """
     library = _library(codec_id)
     if CODEC_NAMES[codec_id] == "lz4":
@@ -101,17 +101,18 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 
 
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
-    """Limit the size that one frame may decompress to: lz4 allocates it before it reads the frame.
+    """Return the largest size to which one frame may decompress.
 
-    One byte of lz4 becomes at most 255 bytes. zstd allocates only what it needs, so its frames get
-    the whole limit.
+    lz4 allocates this size before it reads the frame, so the size is limited to 255 times the size
+    of the frame, which is lz4's largest ratio. zstd allocates only what it needs, so a zstd frame
+    gets the whole limit.
     """
     is_lz4 = bytes(data[:4]) == LZ4_MAGIC
     return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max
 
 
 def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> bytes:
-    """Decompress a payload; raise ValueError if it does not match its header.
+    """Decompress a payload; raise ValueError if its size is not `size_bytes`, as in the header.
 
     Decompression stops at the expected size, so damaged data cannot take memory without limit.
     """

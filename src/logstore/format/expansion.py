@@ -1,18 +1,19 @@
-"""Limit the memory that a decoded record batch may take, before any of it is allocated.
+"""Limit the memory of a decoded record batch, before any memory is allocated.
 
-A few bytes can encode many records: cells without bytes take no space in the columnar layout, and a
-codec shrinks repetition without limit. So the memory for a decoded batch is estimated from its
-header: its uncompressed payload, plus a fixed size for each record and each record header.
+A few bytes can encode many records: empty cells take no space in the columnar layout, and a codec
+can compress repeated bytes almost to nothing. So the memory of a decoded batch is estimated from
+its header. The estimate is the size of the uncompressed payload, plus a fixed size for each record
+and each record header.
 """
 
 from __future__ import annotations
 
 from logstore.errors import RecordExpansionError
 
-# Memory of a Record besides its bytes: the tuple, offset, timestamp, key, value and their places in
-# lists. Measured with tracemalloc over `read`.
+# Memory of a Record besides the bytes of key and value: the tuple, and the objects for offset,
+# timestamp, key and value, with their places in lists. Measured with tracemalloc over `read`.
 RECORD_BYTES = 320
-# The same for a record header: the pair, the name as text, the value.
+# Memory of a record header: the pair, the name as text, and the value.
 RECORD_HEADER_BYTES = 256
 # The default of the setting `record_expansion_bytes_max`.
 EXPANSION_BYTES_MAX = 2 << 30

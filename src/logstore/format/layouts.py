@@ -1,6 +1,6 @@
 """Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`. It is imported when the first batch of it is found.
+Kafka's layout needs the extra `kafka`. Its module is imported when its first batch is found.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ AnyPayload = Union[Payload, "KafkaPayload"]
 KAFKA_MAGIC = 2
 MAGIC_AT = 16
 MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
-OLD_MESSAGE_BYTES_MIN = 26  # of Kafka's message formats v0 and v1, including offset and size
-# Bytes of a batch, in any layout, from which its header can be read.
+OLD_MESSAGE_BYTES_MIN = 26  # Kafka's message formats v0 and v1, including offset and size
+# With this many bytes of a batch, its header can be read in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
-OVERHEAD_BYTES_MIN = 61  # Kafka's
-# Bytes of a file that a reader takes at once; more for rows, because many are decoded together.
+OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
+# Bytes of a file that a reader reads at once; more for rows, because many are decoded together.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -53,7 +53,7 @@ def kafka_layout(path: str = "") -> ModuleType:
     """Import the module of Kafka's layout.
 
     Raises:
-        UnsupportedFormatError: a library that it needs is not installed.
+        UnsupportedFormatError: a library that the module needs is not installed.
     """
     global _kafka  # noqa: PLW0603 - imported once
     if _kafka is None:
@@ -72,10 +72,10 @@ def kafka_layout(path: str = "") -> ModuleType:
 
 
 def layout_of(magic: int, path: str = "") -> ModuleType:
-    """Return the module that reads batches of this magic.
+    """Return the module that reads batches with this magic.
 
     Raises:
-        UnsupportedFormatError: no module reads them, or its library is not installed.
+        UnsupportedFormatError: the magic is unknown, or a library is not installed.
     """
     if magic == columnar.MAGIC:
         return columnar
@@ -88,7 +88,7 @@ def layout_of(magic: int, path: str = "") -> ModuleType:
 
 
 def layout_at(data: Buffer, position: int = 0) -> ModuleType:
-    """Return the layout of the batch that begins with these bytes; columnar if there is none."""
+    """Return the layout of the batch at `position`; columnar if there is no batch."""
     if len(data) > position + MAGIC_AT and data[position + MAGIC_AT] == KAFKA_MAGIC:
         return kafka_layout()
     return columnar
@@ -104,7 +104,7 @@ def sound_header_of(data: Buffer, position: int) -> SoundHeader:
 
 
 def sound_run_of(data: Buffer) -> Callable[..., Found]:
-    """Return the function that checks the batches of a window, by the layout of its first one."""
+    """Return the function that checks the batches of a window, by the layout of the first batch."""
     layout = layout_at(data)
     if layout is columnar:
         return sound.sound_run
@@ -113,12 +113,12 @@ def sound_run_of(data: Buffer) -> Callable[..., Found]:
 
 
 def scan_window_bytes(data: Buffer) -> int:
-    """Return how much of a file a scan reads at once, by the layout of a window's first batch."""
+    """Return how many bytes a scan reads at once, by the layout of a window's first batch."""
     return WINDOW_BYTES if layout_at(data) is columnar else ROWS_WINDOW_BYTES
 
 
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
-    """Check many small Kafka batches at once; return None if there are none or too few."""
+    """Check many small Kafka batches at once; return None if there are too few Kafka batches."""
     if len(data) - position <= MAGIC_AT or data[position + MAGIC_AT] != KAFKA_MAGIC:
         return None
     found: SoundHeaders | None = kafka_layout().sound_headers(data, position, expected_offset)
@@ -131,8 +131,8 @@ def decoder_of(
     """Return the function that views batches of the layout at `position` as columns.
 
     Args:
-        path: the file of the batches, for the error about a codec's missing library.
-        expansion_bytes_max: memory that one batch may need.
+        path: the file of the batches, which an error about a missing library names.
+        expansion_bytes_max: the memory that one batch may need.
     """
     layout = layout_at(data, position)
 
@@ -153,7 +153,7 @@ def run_decoder_of(
 ) -> Callable[..., Iterator[RecordBatch]]:
     """Return the function that views the batches of a window as columns, as `decoder_of` does.
 
-    If one of them is damaged, the error is raised when that batch is reached.
+    If a batch is damaged, the error is raised when the iterator reaches that batch.
     """
     layout = layout_at(data, position)
 
@@ -183,11 +183,11 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: also refuse what no reader relies on, as an append does.
-        checks_claims: also refuse a wrong largest timestamp; readers of columns always do.
+        is_strict: whether to check also what no reader relies on, as an append does.
+        checks_claims: whether to check largest timestamps in Kafka's layout too.
 
     Raises:
-        ValueError: a batch cannot be read; RecordExpansionError if it is too large for that.
+        ValueError: a batch cannot be read; RecordExpansionError if it needs too much memory.
         UnsupportedFormatError: a codec's library is not installed.
     """
     layout = layout_at(data, run[0][0])
@@ -212,7 +212,7 @@ def check_run(
 def records_fault(
     data: Buffer, run: list[tuple[int, BatchHeader]], expansion_bytes_max: int
 ) -> Exception | None:
-    """Find an error in the records of some batches; None if there is none, or it is unknown."""
+    """Find an error in the records of some batches; return None if no error is found."""
     try:
         check_run(data, run, expansion_bytes_max, checks_claims=True)
     except UnsupportedFormatError as error:  # the library of a codec is not installed
@@ -226,7 +226,7 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
     """Report whether a whole batch may be at `position`, by its magic and its size.
 
     Raises:
-        UnsupportedFormatError: the library for its layout is not installed.
+        UnsupportedFormatError: the library for the layout is not installed.
     """
     magic = data[position + MAGIC_AT]
     if magic not in (columnar.MAGIC, KAFKA_MAGIC):
@@ -236,10 +236,10 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 
 
 def comes_before(last_offset: int, following: Buffer) -> bool:
-    """Report whether a batch that ends with an offset can come before one with this prefix.
+    """Report whether a batch with this last offset can come before a batch with this prefix.
 
-    Kafka's checksum does not cover a base offset. If it is too large, the next batch shows that. If
-    no Kafka batch follows, nothing is known, and this returns True.
+    Kafka's checksum does not cover the base offset. If a base offset is too large, the next batch
+    shows that. If no Kafka batch follows, nothing is known, and this returns True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -255,7 +255,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 def framed_header(
     data: Buffer, position: int, end: int, expected_offset: int
 ) -> BatchHeader | None:
-    """Read the header of a batch by its frame, without its checksum; None if it is not whole."""
+    """Read the header of a whole batch without checking its checksum; None if it is not whole."""
     if not has_header(memoryview(data)[position:end]):
         return None
     header = read_header(data, position)
@@ -264,7 +264,7 @@ def framed_header(
 
 
 def has_header(data: Buffer) -> bool:
-    """Report whether a batch's whole header is in view, by the magic in it."""
+    """Report whether a buffer has the whole header of the batch that begins it."""
     if len(data) <= MAGIC_AT or data[MAGIC_AT] not in (columnar.MAGIC, KAFKA_MAGIC):
         return False
     least: int = layout_at(data).HEADER_BYTES
@@ -272,7 +272,7 @@ def has_header(data: Buffer) -> bool:
 
 
 def decode_all(data: Buffer) -> RecordBatch:
-    """Decode the batch at the start of a buffer, even if it ends a transaction."""
+    """Decode the batch at the start of a buffer; a control batch is decoded too."""
     if data[MAGIC_AT] == KAFKA_MAGIC:
         batch: RecordBatch = kafka_layout().decode_all(data, 0, read_header(data, 0))
         return batch
@@ -280,7 +280,7 @@ def decode_all(data: Buffer) -> RecordBatch:
 
 
 def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, ready for one gathering write."""
+    """Return the buffers of a whole batch, for one gathering write."""
     if type(payload) is Payload:
         return columnar.frame(payload, base_offset, leader_epoch)
     buffers: list[Buffer] = kafka_layout().frame(payload, base_offset, leader_epoch)
@@ -288,7 +288,7 @@ def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buff
 
 
 def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a batch for another place in a log."""
+    """Return the buffers of a batch with another base offset and leader epoch."""
     if magic == columnar.MAGIC:
         return [columnar.reframe(data, base_offset, leader_epoch)]
     buffers: list[Buffer] = layout_of(magic).reframe(data, base_offset, leader_epoch)
@@ -296,7 +296,7 @@ def reframe(data: Buffer, magic: int, base_offset: int, leader_epoch: int) -> li
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch and give all its records one timestamp: LogAppendTime."""
+    """Copy one batch, and set the timestamp of all its records to the time of the append."""
     layout = layout_of(header.magic)
     stamped: bytes = layout.with_append_time(data, header, now_ms)
     return stamped
@@ -311,7 +311,7 @@ def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
 def part_until(
     data: bytes, offset: int, expansion_bytes_max: int = EXPANSION_BYTES_MAX
 ) -> list[Buffer]:
-    """Encode a batch's records below `offset` as a new batch that spans up to `offset`."""
+    """Encode the records of a batch before `offset` as a new batch, which ends at `offset`."""
     layout = layout_at(data)
     batch: RecordBatch = layout.decode(data, 0, expansion_bytes_max)
     header = batch.header
@@ -324,7 +324,7 @@ def part_until(
 
 
 def hole(magic: int, base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Create a batch without records that spans the offsets of lost records."""
+    """Create a batch without records for a range of offsets whose records are lost."""
     data: bytes = layout_of(magic).hole(base_offset, end_offset, leader_epoch)
     return data
 
@@ -340,8 +340,8 @@ def fault(data: Buffer, position: int, expected_offset: int | None) -> str | Non
     """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
 
     Args:
-        data: bytes of a segment, up to where it ends or should end.
-        expected_offset: the offset the batch must begin with; None if that is unknown.
+        data: bytes of a segment, up to its end or to the end that it should have.
+        expected_offset: the offset with which the batch must begin; None if it is unknown.
     """
     available = len(data) - position
     if available < PREFIX_BYTES:
@@ -375,7 +375,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
 
 
 def old_message_set(head: Buffer) -> str:
-    """Name the message format, older than 0.11, that begins with these 17 bytes; empty if none."""
+    """Name the format of Kafka before 0.11 that begins with these 17 bytes; empty if it is none."""
     base_offset, length, _, magic = unpack_prefix(head, 0)
     size_bytes = length + LENGTH_OVERHEAD_BYTES
     if magic in (0, 1) and size_bytes >= OLD_MESSAGE_BYTES_MIN and base_offset >= 0:
@@ -384,7 +384,7 @@ def old_message_set(head: Buffer) -> str:
 
 
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
-    """List positions, from `position` on, where a batch of a layout could begin by its header.
+    """List positions, from `position` on, where a possible header of a layout begins.
 
     `position` is a multiple of the layout's alignment, and so are the results.
     """
@@ -394,7 +394,7 @@ def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list
     step = columnar.ALIGNMENT
     rows = (len(data) - position) // step
     lanes = np.frombuffer(data, np.uint8, rows * step, position).reshape(rows, step)
-    # The magic is at byte 16 of a batch and the version at 17: two lanes further on.
+    # The magic is byte 16 of a batch, and the version is byte 17: two rows of 8 bytes further on.
     hits = np.flatnonzero((lanes[2:, 0] == columnar.MAGIC) & (lanes[2:, 1] == columnar.VERSION))
     found: list[int] = (hits * step + position).tolist()
     return found

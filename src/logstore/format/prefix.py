@@ -33,12 +33,12 @@ class Span(NamedTuple):
 
 
 def walk(data: bytes | memoryview, position: int = 0, end: int | None = None) -> Iterator[Span]:
-    """Step through the whole batches of a buffer; stop at the first that is not whole.
+    """Step through the whole batches of a buffer; stop at the first batch that is not whole.
 
     Args:
         data: bytes of a segment with a batch at `position`.
-        position: where the first batch begins.
-        end: where to stop; the buffer's end by default.
+        position: the position of the first batch.
+        end: the position at which to stop; the end of the buffer by default.
     """
     if end is None:
         end = len(data)

@@ -2,8 +2,8 @@
 
     header, 48 bytes | a row of 168 bytes a producer | pairs of offsets | xxh3-64 of all before it
 
-The rows are the same in memory and on disk, so both ways are copies of whole arrays. A file names
-its log and its offset: one that was copied from elsewhere is recognized.
+The rows are the same in memory and on disk, so encoding and decoding copy whole arrays. A file
+contains its log and its offset, so a file that was copied from another log is recognized.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADER = struct.Struct(
 HEADER_BYTES = 48
 assert HEADER.size == HEADER_BYTES
 
-BATCHES = 5  # a client of Kafka has at most five requests to a broker under way (KIP-98)
+BATCHES = 5  # a Kafka client has at most five requests to a broker at a time (KIP-98)
 BATCH = np.dtype(
     [
         ("last_offset", "<i8"),  # -1: there is no batch
@@ -66,7 +66,7 @@ Rows = NDArray[np.void]
 
 
 def empty_rows(count: int) -> Rows:
-    """Make rows that say nothing but that they are free."""
+    """Create rows that are all free."""
     rows = np.zeros(count, ROW)
     for name in ("producer_id", "open_offset", "marker_offset", "coordinator_epoch", "epoch"):
         rows[name] = -1
@@ -79,10 +79,11 @@ class Snapshot(NamedTuple):
     """Hold the producers of a log as they are before the record at an offset.
 
     Attributes:
-        offset: of the next record.
-        rows: one for each producer, in any order; free rows may be among them.
-        undecided: first offset and marker of transactions that ended, but whose markers were not
-            below the high watermark; both rise.
+        offset: the offset of the next record.
+        rows: one row for each producer, in any order. Some rows may be free.
+        undecided: one pair for each transaction that has ended, but whose marker was not below the
+            high watermark: the transaction's first offset, and the marker's offset. Both increase
+            from pair to pair.
     """
 
     offset: int
@@ -91,19 +92,19 @@ class Snapshot(NamedTuple):
 
 
 def name_of(offset: int, suffix: str = SUFFIX) -> str:
-    """Give the name of the file of an offset."""
+    """Return the name of the file for an offset."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str, suffix: str = SUFFIX) -> int | None:
-    """Read the offset from the name of a file; None if it is the name of another file."""
+    """Read the offset from the name of a file; return None if the name has another form."""
     stem = name.removesuffix(suffix)
     is_one = name.endswith(suffix) and len(stem) == 20 and stem.isascii() and stem.isdigit()
     return int(stem) if is_one else None
 
 
 def encode(snapshot: Snapshot, topic_id: bytes, partition: int) -> bytes:
-    """Write the producers of one log, by their ids."""
+    """Encode the producers of one log, in the order of their ids."""
     rows = in_order(snapshot.rows)
     head = HEADER.pack(
         MAGIC, topic_id, partition, VERSION, snapshot.offset, len(rows), len(snapshot.undecided)
@@ -114,7 +115,7 @@ def encode(snapshot: Snapshot, topic_id: bytes, partition: int) -> bytes:
 
 
 def in_order(rows: Rows) -> Rows:
-    """Copy the rows of producers in the order of their ids, without the free ones."""
+    """Copy the rows of producers in the order of their ids, without the free rows."""
     used = rows[rows["producer_id"] >= 0]
     ordered: Rows = used[np.argsort(used["producer_id"])]
     return ordered
@@ -124,11 +125,14 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
     """Read what `encode` wrote.
 
     Args:
-        path: of the file, for errors.
-        topic_id, partition, offset: of the log, and of the file's name.
+        path: the path of the file, for errors.
+        topic_id: the topic id of the log.
+        partition: the partition of the log.
+        offset: the offset in the file's name.
 
     Raises:
-        CorruptCheckpointError: it is damaged, or of another log or offset. The state is rebuilt.
+        CorruptCheckpointError: the file is damaged, or has another log or offset. The caller
+            rebuilds the state of the producers.
         UnsupportedFormatError: a later version wrote it.
     """
     reason = _frame_fault(data, path)
@@ -163,9 +167,9 @@ def _frame_fault(data: bytes, path: str) -> str:
 
 
 def rows_fault(rows: Rows, offset: int) -> str:
-    """Find a row that no log can have before the record at an offset; empty if all are possible.
+    """Describe the first row that is impossible before the record at an offset; empty if none is.
 
-    Epochs and timestamps may have any value: they are what a peer sent.
+    Epochs and timestamps may have any value, because a peer chose them.
     """
     if not 0 <= offset <= OFFSET_MAX or len(rows) > PRODUCERS_MAX:
         return f"offset {offset} or {len(rows)} producers are out of range"

@@ -1,7 +1,7 @@
 """Set the producer of an encoded batch: its id, and the sequence number of the first record.
 
-With these, a batch that was written twice can be recognized: the log knows which batches of a
-producer it has. The fields are Kafka's, at the same place in every batch of a layout
+With these two fields, a log recognizes a batch that is sent twice, because it knows which batches
+of a producer it has. The fields are Kafka's. They have the same position in every batch of a layout
 (docs/FORMAT.md, sections 4 and 8).
 """
 
@@ -21,12 +21,12 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 def producer_of(*names: object) -> int:
-    """Derive a producer's id from names: the same names give the same id."""
+    """Derive a producer's id from names; the same names always give the same id."""
     return xxh3_64_intdigest("\0".join(map(str, names)).encode()) >> 1
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one batch for another producer, with a new checksum."""
+    """Copy one batch with another producer and a new checksum."""
     assert 0 <= base_sequence <= SEQUENCE_MAX
     layout = layouts.layout_at(data)
     if layout is not columnar:

@@ -1,7 +1,7 @@
 """Check batches in as few steps as possible: the inner loops of recovery and of scans.
 
-They return a batch only if it is whole and sound; for others `layouts.fault` gives the reason.
-Pass a memoryview: its slices are not copies.
+These functions return a batch only if it is whole and sound. For any other batch, `layouts.fault`
+finds the reason. Pass a memoryview, because its slices are not copies.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def sound_run(
     The run also stops at a batch whose last offset is less than `offset`.
 
     Args:
-        start: position of `data` in its file.
-        verified: a bit for each 32 bytes of the file, set where a batch was checked.
+        start: the position of `data` in its file.
+        verified: a bit for each 32 bytes of the file; it is set if a batch there was checked.
 
     Returns:
-        The position and header of each batch; then the position and offset of the next one.
+        The position and header of each batch, then the position and the offset of the next batch.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)

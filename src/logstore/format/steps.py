@@ -1,6 +1,6 @@
-"""Divide long work into steps of part of a millisecond, so that other threads run in between.
+"""Divide long work into steps of less than a millisecond, so that other threads run in between.
 
-A function that works in steps is a generator: it yields None after each step, and returns its
+A function that works in steps is a generator. It yields None after each step, and returns its
 result. NumPy, the codecs and the checksums release the interpreter's lock while they work, so only
 loops over Python objects have to be divided.
 """
@@ -19,11 +19,11 @@ from logstore.format.columnar.columns import Buffer
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-STEP_CELLS = 512  # this number of slices of bytes takes about 0.1 ms
+STEP_CELLS = 512  # cutting this many slices from bytes takes about 0.1 ms
 
 
 def run(steps: Steps[T]) -> T:
-    """Take all steps, and let other threads run after each."""
+    """Run all steps, let other threads run after each step, and return the result."""
     while True:
         try:
             next(steps)
@@ -34,11 +34,11 @@ def run(steps: Steps[T]) -> T:
 
 
 def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
-    """Return the bytes of some of the parts of a buffer that follow one another.
+    """Return the bytes of some parts of a buffer; the parts follow one another.
 
     Args:
-        edges: where each part begins, and where the last one ends: shape (n + 1,).
-        keep: which parts are wanted: shape (n,). Adjacent ones are copied together.
+        edges: the begin of each part, and the end of the last part: shape (n + 1,).
+        keep: which parts are wanted: shape (n,). Adjacent parts are copied together.
     """
     framed = np.zeros(len(keep) + 2, np.bool_)
     framed[1:-1] = keep

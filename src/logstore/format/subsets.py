@@ -1,6 +1,7 @@
-"""Copy batches of either layout with only some of their records; choose by the layout.
+"""Copy batches of either layout with only some of their records.
 
-Only Kafka's layout knows transactions: its batches may belong to one, and a control batch ends one.
+Only Kafka's layout has transactions: a batch may belong to a transaction, and a control batch ends
+a transaction.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from logstore.format.columnar import subset as columnar
 from logstore.format.columnar.columns import Buffer
 from logstore.format.steps import Steps
 
-TRANSACTIONAL, CONTROL = 0x10, 0x20  # of the attributes, in Kafka's layout
+TRANSACTIONAL, CONTROL = 0x10, 0x20  # bits of the attributes in Kafka's layout
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
 class Group(Protocol):
-    """Some decoded batches, with the records of all of them in one row of numbers."""
+    """Some decoded batches, whose records are numbered through all batches."""
 
     firsts: Numbers
 
@@ -33,19 +34,19 @@ class Group(Protocol):
         """Return the offsets of all records."""
 
     def is_null(self) -> Mask:
-        """Report which values are null."""
+        """Return a mask of the records whose value is null."""
 
     def keys(self) -> tuple[bytes, Numbers, Numbers]:
-        """Return a buffer with all keys, and the start and size of each; a size of -1 is null."""
+        """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with the records of a mask, and with a delete horizon."""
+        """Copy a batch with only the records of a mask, and with a delete horizon."""
 
 
 def _layout(header: BatchHeader) -> ModuleType:
     if header.magic != layouts.KAFKA_MAGIC:
         return columnar
-    layouts.kafka_layout()  # its error names the extra that is not installed
+    layouts.kafka_layout()  # if an extra is not installed, the error of this call names it
     from logstore.format.kafka import subset as kafka
 
     return kafka
@@ -58,14 +59,16 @@ def group_of(
     *,
     checks_headers: bool = True,
 ) -> Steps[Group]:
-    """Decode batches of one layout as far as compaction needs; each has at least one record.
+    """Decode batches of one layout as far as compaction needs; no batch may be without records.
 
     Args:
-        run: the place of each batch in `data`, and its header.
-        checks_headers: also check record headers where they are not part of the copying.
+        run: the position of each batch in `data`, and its header.
+        checks_headers: whether to check the record headers in Kafka's layout too. In the columnar
+            layout, record headers are always checked.
 
     Raises:
-        ValueError: a batch contradicts itself; RecordExpansionError if it is too large.
+        ValueError: the parts of a batch contradict each other.
+        RecordExpansionError: a batch needs more memory than allowed.
         UnsupportedFormatError: a codec's library is not installed.
     """
     layout = _layout(run[0][1])
@@ -76,13 +79,13 @@ def group_of(
 
 
 def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return from when on the tombstones of a batch may go; None if no cleaning kept them yet."""
+    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
     horizon_ms: int | None = _layout(header).delete_horizon_ms(data, position, header)
     return horizon_ms
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that keeps the offsets and the producer of another."""
+    """Create a batch without records that has the offsets and the producer of another batch."""
     data: bytes = _layout(header).empty(header)
     return data
 

@@ -4,8 +4,8 @@
 
 Each part is padded to 8 bytes.
 
-If all cells have one size, there are no starts. Starts, validity and data are laid out as in
-Arrow's `binary`. No function here handles cells one by one in Python, except for nulls.
+If all cells have one size, the part `starts` is left out. Starts, validity and data are laid out as
+in Arrow's `binary`. No function here handles cells one by one in Python, except if some are null.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def padded(size_bytes: int) -> int:
 
 
 def append_padded(parts: list[Buffer], data: Buffer) -> None:
-    """Append a buffer, and zeros after it that keep the next one aligned."""
+    """Append a buffer, and zeros after it, so that the next buffer is aligned."""
     parts.append(data)
     rest = len(data) & 7
     if rest:
@@ -52,7 +52,7 @@ def raw(array: NDArray[Any]) -> memoryview:
 
 
 def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
-    """Encode a sequence of bytes-like cells as a column; None is null.
+    """Encode a sequence of bytes-like cells as a column; a cell that is None is null.
 
     Raises:
         TypeError: a cell is neither bytes-like nor None.
@@ -70,7 +70,7 @@ def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
         append_padded(parts, data)
         return parts
     starts = np.zeros(len(lengths) + 1, np.int64)
-    # NumPy reads numbers from an array in a quarter of the time that it needs for a list.
+    # NumPy reads numbers from an `array` in a quarter of the time that it needs for a list.
     np.cumsum(np.frombuffer(array("q", lengths), np.int64), out=starts[1:])
     if starts[-1] != len(data):
         raise TypeError("a value is an array of items wider than a byte: give bytes")
@@ -94,9 +94,9 @@ def encode_arrays(
     """Encode a column from its arrays.
 
     Args:
-        data: the cells one after the other.
-        starts: shape (n + 1,), any integer type, begins with 0 and ends with `len(data)`.
-        is_valid: shape (n,), False where a cell is null; None if no cell is null.
+        data: the cells, one after the other.
+        starts: shape (n + 1,), any integer type. It begins with 0 and ends with `len(data)`.
+        is_valid: shape (n,), False for each null cell. None if no cell is null.
     """
     if len(data) > COLUMN_BYTES_MAX:
         raise ValueError(f"a column of {len(data)} bytes is more than a batch can hold")
@@ -168,7 +168,7 @@ class BytesColumn(Sequence["bytes | None"]):
 
     @property
     def data(self) -> memoryview:
-        """The cells one after the other."""
+        """The cells, one after the other."""
         return memoryview(self.buffer)[self.data_start : self.data_end]
 
     @property
@@ -188,7 +188,7 @@ class BytesColumn(Sequence["bytes | None"]):
 
     @property
     def is_valid(self) -> NDArray[np.bool_]:
-        """False where a cell is null: shape (cells,)."""
+        """Whether each cell is not null: shape (cells,)."""
         bits = self.validity
         if bits is None:
             return np.ones(self.cell_count, np.bool_)
@@ -215,9 +215,10 @@ class BytesColumn(Sequence["bytes | None"]):
         return cells
 
     def place(self) -> tuple[bytes, int, int, memoryview | None] | None:
-        """Return where the cells are: buffer, first byte, size, or all starts if sizes vary.
+        """Return the place of the cells: buffer, first byte, size of a cell, starts of the cells.
 
-        Return None if some cells are null, or if the buffer is a map.
+        If all cells have one size, the starts are None. If some cells are null, or if the buffer is
+        a memory map, return None.
         """
         if type(self.buffer) is not bytes or self.cell_bytes == VARIABLE_WITH_NULLS:
             return None
@@ -228,7 +229,7 @@ class BytesColumn(Sequence["bytes | None"]):
         return self.buffer, self.data_start, self.cell_bytes, starts
 
     def cell(self, index: int) -> bytes | None:
-        """Return one cell, `0 <= index < count`, without touching the others."""
+        """Return the cell at `index`, with `0 <= index < count`, without reading other cells."""
         cell_bytes = self.cell_bytes
         if cell_bytes < VARIABLE_WITH_NULLS:
             start = self.data_start + index * cell_bytes
@@ -267,9 +268,9 @@ class BytesColumn(Sequence["bytes | None"]):
 
 
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
-    """View a column of `count` cells at `position`; return it and where the next part begins.
+    """View a column of `count` cells at `position`; return it and the position of the next part.
 
-    Later readers of the column, such as Arrow, trust its starts, so they are checked here.
+    The starts are checked here, because later readers of the column, such as Arrow, trust them.
 
     Raises:
         ValueError: the column does not fit before `end`, or its cells do not follow one another.
@@ -281,12 +282,12 @@ def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[
 
 
 def column_of_own(data: Buffer, count: int) -> BytesColumn:
-    """View a column that this process has just encoded; only its size is checked."""
+    """View a column that this process has just encoded; only the column's size is checked."""
     return _column_at(data, 0, len(data), count)[0]
 
 
 def _follow(column: BytesColumn) -> bool:
-    """Report whether starts begin at 0, never decrease, and end where the data does."""
+    """Report whether the starts begin at 0, never decrease, and end at the end of the data."""
     buffer, at, count = column.buffer, column.starts_at, column.cell_count
     if count <= FEW_CELLS:
         starts = memoryview(buffer)[at : at + 4 * (count + 1)].cast("I").tolist()
@@ -311,7 +312,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
     elif cell_bytes * count != data_bytes:
         raise ValueError("a column's cells and its data differ in size")
     elif count == 0:
-        cell_bytes = 0  # it may claim any width, and neither NumPy nor Arrow knows one of 3 GB
+        cell_bytes = 0  # an empty column may claim any width, but NumPy and Arrow refuse 3 GB
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")
@@ -322,7 +323,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
 
 
 def together(columns: Iterable[BytesColumn]) -> Iterator[BytesColumn]:
-    """Merge adjacent columns of one buffer if all their cells have one size; pass the others on."""
+    """Merge adjacent columns of one buffer if all cells have one size; yield others unchanged."""
     held: BytesColumn | None = None
     for column in columns:
         if (

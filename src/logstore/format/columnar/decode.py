@@ -1,7 +1,7 @@
-"""View a columnar batch as columns, and check all that readers of the columns rely on.
+"""View a columnar batch as columns, and check everything that readers of the columns rely on.
 
 All code that decodes a batch uses this module: appends of encoded batches, reads, Arrow, `verify`
-and `repair`. So a batch that is sound for one of them is sound for all.
+and `repair`. So all of them accept the same batches.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """View the batch with this header as columns, and compare them with the header.
+    """View the batch with this header as columns, and compare the columns with the header.
 
     If this returns a batch, the batch is sound: cells, record headers, offsets and timestamps are
-    safe to read in every way. A checksum alone would not prove that: the batch's writer may have
-    been wrong.
+    safe to read in every way. A checksum alone does not prove that, because the writer of the batch
+    may have encoded it wrongly.
 
     Raises:
-        RecordExpansionError: the batch needs more memory than allowed; none was allocated.
+        RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.
         ValueError: the batch's parts contradict each other or the header.
-        UnsupportedFormatError: its codec's library is not installed.
+        UnsupportedFormatError: the library of the batch's codec is not installed.
     """
     attributes, count, stored = header.attributes, header.record_count, header.stored_bytes
     needed = header.payload_bytes + RECORD_BYTES * count
@@ -53,7 +53,7 @@ def decode_columns(
         raise too_much(needed, expansion_bytes_max)
     start = position + HEADER_BYTES
     end = start + stored
-    if count and not attributes & ~LOG_APPEND_TIME:  # values alone, the common case
+    if count and not attributes & ~LOG_APPEND_TIME:  # the records have only values: the common case
         values, start = decode_column(data, start, end, count)
         if (
             start != end
@@ -78,7 +78,7 @@ def decode_columns(
 def _columns(
     data: Buffer, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> Columns:
-    """View all columns of an uncompressed payload; they must fill it exactly."""
+    """View all columns of an uncompressed payload; the columns must fill the payload exactly."""
     attributes, count = header.attributes, header.record_count
     deltas = timestamps = None
     if attributes & HAS_DELTAS:
@@ -117,27 +117,28 @@ def _require(holds: bool) -> None:
 
 
 def _header_count(starts: NDArray[np.uint32]) -> int:
-    """Count the record headers; each record's headers begin where those of the last record end."""
+    """Count the record headers; check that the headers of the records follow one another."""
     if starts[0] != 0 or bool((starts[1:] < starts[:-1]).any()):
         raise ValueError("record headers do not follow one another")
     return int(starts[-1])
 
 
 def _check_names(names: BytesColumn) -> None:
-    """Raise if the name of a record header is null or is not text by itself."""
+    """Check that the name of each record header is not null and is UTF-8 by itself."""
     if names.validity is not None and not names.is_valid.all():
         raise ValueError("a record header has no name")
     octets = np.frombuffer(names.data, np.uint8)
     starts = names.starts[:-1]
     within = octets[starts[starts < len(octets)]]
-    # If a name begins in the middle of a character, the name before it ends there too.
+    # All names are decoded as one text below. So check that none begins in the middle of a
+    # character.
     if bool((within & 0xC0 == 0x80).any()):
         raise ValueError("the name of a record header is not UTF-8")
     str(names.data, "utf-8")  # UnicodeDecodeError is a ValueError
 
 
 def _check_numbers(header: BatchHeader, columns: Columns) -> None:
-    """Compare offsets and timestamps with the header."""
+    """Compare the offsets and timestamps in the columns with the header."""
     deltas, times, count = columns.offset_deltas, columns.timestamps, header.record_count
     if not count:
         return

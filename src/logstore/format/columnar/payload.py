@@ -1,6 +1,6 @@
-"""Build the payload of a columnar record batch: the part that does not depend on its place.
+"""Build the payload of a columnar record batch: the part that does not depend on its offset.
 
-It is built before the log's lock is taken (docs/FORMAT.md, section 4, "The payload").
+The payload is built before the log's lock is taken (docs/FORMAT.md, section 4, "The payload").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_TIMESTAMP = -1
 
 
 class Payload(NamedTuple):
-    """Hold the part of a batch that does not depend on its place in the log."""
+    """Hold the part of a batch that does not depend on its offset in the log."""
 
     parts: list[Buffer]
     record_count: int
@@ -46,12 +46,12 @@ class Payload(NamedTuple):
 
     @property
     def expansion_bytes(self) -> int:
-        """Memory that the batch will need when it is decoded (an estimate)."""
+        """Estimated memory of the batch when it is decoded."""
         return expansion_bytes(self.payload_bytes, self.record_count, self.header_count)
 
     @property
     def size_bytes(self) -> int:
-        """Size of the batch that this payload will make."""
+        """Size of the whole batch with this payload."""
         return padded(self.stored_bytes) + OVERHEAD_BYTES
 
 
@@ -69,9 +69,11 @@ def build_payload(
     """Join encoded columns and compress them.
 
     Args:
-        values: parts of an encoded bytes column; `keys` and `headers` likewise.
-        timestamps: shape (record_count,), or one number if all are the same.
-        offset_deltas: shape (record_count,), strictly increasing; None if dense.
+        values: the parts of an encoded column.
+        keys: the parts of an encoded column, or None if no record has a key.
+        headers: the parts of the encoded record headers, or None if no record has headers.
+        timestamps: shape (record_count,), or one number if all timestamps are equal.
+        offset_deltas: shape (record_count,), strictly increasing; None if no offset is missing.
     """
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
     parts: list[Buffer] = []
@@ -97,7 +99,7 @@ def build_payload(
     if headers is not None:
         attributes |= HAS_HEADERS
         parts += headers
-        header_count = int.from_bytes(headers[0][-4:], "little")  # the last of the starts
+        header_count = int.from_bytes(headers[0][-4:], "little")  # the last start is the count
     size = stored = sum(map(len, parts))
     if size + OVERHEAD_BYTES > BATCH_BYTES_MAX:
         raise ValueError(f"{size} bytes of records are more than one batch can hold (2 GiB)")
@@ -114,7 +116,7 @@ def build_payload(
 
 
 def payload_of(batch: RecordBatch, last_offset_delta: int) -> Payload:
-    """Encode the records of a batch again; the result has this last offset delta."""
+    """Encode the records of a batch again, with another last offset delta."""
     columns, header = batch.columns, batch.header
     only_timestamp = header.base_timestamp if batch.count else NO_TIMESTAMP
     headers: list[Buffer] | None = None

@@ -2,8 +2,8 @@
 
     prefix (17) | rest of the header | payload, padded to 8 | xxh3-64 of all bytes before it
 
-The payload is built before the log's lock is taken, because it does not depend on the offset;
-`frame` adds the header and the checksum under the lock.
+The payload does not depend on the offset, so it is built before the log's lock is taken. `frame`
+adds the header and the checksum under the lock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAGIC = 0x4C
 VERSION = 1
 ALIGNMENT = 8
 CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
-LAST_DELTA_MAX = 2**31 - 1  # as in Kafka's layout; an index entry's offset has 32 bits
+LAST_DELTA_MAX = 2**31 - 1  # as in Kafka's layout; the offset in an index entry has 32 bits
 
 HEADER = struct.Struct(
     ">"
@@ -92,19 +92,19 @@ _pack_column = _ONE_COLUMN.pack
 
 
 def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
-    """Return the size of a batch by each of the two header fields that give it; no checks."""
+    """Return the batch size that each of two header fields gives, without checking them."""
     fields = HEADER.unpack_from(data, position)
     return fields[1] + LENGTH_OVERHEAD_BYTES, padded(fields[8]) + OVERHEAD_BYTES
 
 
 def next_offset(data: Buffer, position: int) -> int:
-    """Return the offset after the last one of a batch, by its header; no checks."""
+    """Return the offset after a batch, from its header, without checking the header."""
     fields = HEADER.unpack_from(data, position)
     return int(fields[0] + fields[7] + 1)
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, checksum last, ready for one gathering write."""
+    """Return the buffers of a whole batch, the checksum last, for one gathering write."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
@@ -142,7 +142,7 @@ def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]
 def frame_one(
     base_offset: int, leader_epoch: int, timestamp: int, value: bytes, attributes: int = 0
 ) -> bytes:
-    """Create the batch of one record without key and headers, in as few steps as possible."""
+    """Create the batch of one record without key and headers, as fast as possible."""
     length = len(value)
     stored = 8 + ((length + 7) & ~7)
     body = (
@@ -173,7 +173,7 @@ def frame_one(
 
 
 def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Create a batch without records that spans the offsets of lost records."""
+    """Create a batch without records for a range of offsets whose records are lost."""
     span = Payload([], 0, end_offset - base_offset - 1, 0, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP)
     return b"".join(frame(span, base_offset, leader_epoch))
 
@@ -187,7 +187,7 @@ def require(codec_id: int) -> None:
 
 
 def read_header(data: Buffer, position: int) -> BatchHeader:
-    """Read a header without judging it; `header_fault` does that."""
+    """Read a header without checking it; `header_fault` checks it."""
     (
         base_offset,
         length,
@@ -226,7 +226,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; cheap, so it comes before any checksum."""
+    """Return what is impossible in a header, or None; this is cheaper than a checksum."""
     if size_bytes < OVERHEAD_BYTES or size_bytes & 7:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
@@ -242,7 +242,7 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Report whether a batch's bytes are those that were written."""
+    """Report whether a batch's checksum matches its bytes."""
     end = position + size_bytes - CHECKSUM_BYTES
     return xxh3_64_digest(data[position:end]) == data[end : end + CHECKSUM_BYTES]
 
@@ -261,7 +261,7 @@ def decode(
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch and give all its records one timestamp, the time of their append."""
+    """Copy one batch, and set the timestamp of all its records to the time of the append."""
     payload = bytes(data[HEADER_BYTES : HEADER_BYTES + header.stored_bytes])
     attributes, codec_id = header.attributes, header.attributes & CODEC_MASK
     size_bytes = header.payload_bytes
@@ -282,10 +282,11 @@ def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse header fields that a peer's batch must not have, although readers accept them.
+    """Refuse header fields of a peer's batch that would do harm, although readers accept them.
 
     Raises:
-        ValueError: the batch would keep retention from dropping its segment, or use up offsets.
+        ValueError: with this batch, retention could never drop its segment, or too many offsets
+            would be used up.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")
@@ -294,7 +295,7 @@ def check_claims(header: BatchHeader) -> None:
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """Copy one batch for another place in a log: new offset and epoch, new checksum."""
+    """Copy one batch with a new base offset, leader epoch and checksum."""
     body = bytearray(data[:-CHECKSUM_BYTES])
     struct.pack_into(">q", body, 0, base_offset)
     struct.pack_into(">i", body, 12, leader_epoch)

@@ -1,8 +1,9 @@
 """Copy a columnar batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch and producer, so it can take the place of
-the original. Columns are copied whole, never record by record. A batch that has tombstones says
-from when on they may go: its delete horizon (docs/FORMAT.md, section 4).
+the original. The records of a column are copied together, never one by one. If a batch has
+tombstones, it states the time from which they may be removed: its delete horizon (docs/FORMAT.md,
+section 4).
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ Numbers = NDArray[np.int64]
 
 
 class Group:
-    """Hold some batches of one buffer, decoded.
+    """Hold some decoded batches of one buffer; their records are numbered through all batches.
 
     Attributes:
-        firsts: the number of each batch's first record, then the number of all records.
+        firsts: the number of each batch's first record; the last element is the record count.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class Group:
         return np.concatenate([batch.offsets for batch in self._batches])
 
     def is_null(self) -> Mask:
-        """Report which values are null."""
+        """Return a mask of the records whose value is null."""
         return np.concatenate(
             [_nulls(batch.columns.values, batch.count) for batch in self._batches]
         )
 
     def keys(self) -> tuple[bytes, Numbers, Numbers]:
-        """Return a buffer with all keys, and the start and size of each; a size of -1 is null."""
+        """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
         parts: list[Buffer] = []
         starts, sizes, at = [], [], 0
         for batch in self._batches:
@@ -91,11 +92,11 @@ class Group:
             sizes.append(lengths)
             parts.append(column.data)
             at += len(column.data)
-        parts.append(bytes(16))  # a reader of short keys overruns the last one
+        parts.append(bytes(16))  # a reader of short keys may read past the last key
         return b"".join(parts), np.concatenate(starts), np.concatenate(sizes)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with the records of a mask, at least one of them.
+        """Copy a batch with only the records of a mask, which must have at least one record.
 
         Args:
             horizon_ms: the copy's delete horizon, which is rounded up to a second.
@@ -119,7 +120,7 @@ def group_of(
     """Decode some batches, each with at least one record.
 
     Args:
-        checks_headers: has no effect here: record headers are always checked, all at once.
+        checks_headers: has no effect in this layout, because record headers are always checked.
 
     Raises:
         The errors of `decode_columns`.
@@ -132,13 +133,13 @@ def group_of(
 
 
 def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return from when on the tombstones of a batch may go; None if no cleaning kept them yet."""
+    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
     (seconds,) = _HORIZON.unpack_from(data, position + HORIZON_AT)
     return int(seconds) * HORIZON_UNIT_MS or None
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that keeps the offsets and the producer of another."""
+    """Create a batch without records that has the offsets and the producer of another batch."""
     return _frame(_NOTHING, header, 0)
 
 
@@ -152,7 +153,7 @@ def _nulls(column: BytesColumn, count: int) -> Mask:
 
 
 def _payload(batch: RecordBatch, keep: Mask) -> Steps[Payload]:
-    """Copy the kept records of all columns, and compress them as the batch was."""
+    """Copy the kept records of all columns, and compress them with the batch's codec."""
     columns, attributes = batch.columns, batch.header.attributes
     times, deltas = columns.timestamps, columns.offset_deltas
     kept = np.flatnonzero(keep)
@@ -201,7 +202,7 @@ def _cells(column: BytesColumn, keep: Mask) -> Steps[list[Buffer]]:
 
 
 def _frame(payload: Payload, header: BatchHeader, horizon: int) -> bytes:
-    """Put a payload where another batch was: same offsets, epoch and producer."""
+    """Frame a payload with the offsets, the epoch and the producer of another batch."""
     body = b"".join(
         (
             columnar.HEADER.pack(

@@ -1,8 +1,8 @@
 """Find where the records of Kafka's batches begin and end.
 
-Each record begins with its length, so within a batch they can only be found one after the other. In
-many batches they are found together, one record of each batch in each step. In a few batches, runs
-of records of one size are found at once.
+Each record begins with its length, so the records of one batch can only be found one after the
+other. If there are many batches, each step finds one record in every batch. If there are only a few
+batches, a run of records of one size is found at once.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from logstore.format.kafka.header import RECORD_BYTES_MIN
 from logstore.format.kafka.varints import Numbers, pairs_of, short_varints, varint
 from logstore.format.steps import Steps
 
-STRETCHES_MAX = 8  # after this many tries that find too few records, step through all of them
+STRETCHES_MAX = 8  # after this many runs that are too short, step through all records
 STRETCH_RECORDS_MIN = 4
-# One step over all batches costs as much as stepping over this many single records.
+# One step through all batches takes as long as stepping over this many single records.
 STEP_RECORDS = 48
-STEP_RECORDS_MAX = 1024  # a step over this number of single records takes 0.1 ms
+STEP_RECORDS_MAX = 1024  # walking over this many single records takes 0.1 ms
 
 Octets = NDArray[np.uint8]
 
 
 class Batches(NamedTuple):
-    """Hold the rows of batches, one batch after the other, with PADDING after the last.
+    """Hold the rows of batches, one batch after the other, with PADDING after the last row.
 
     Attributes:
-        data, octets: the same bytes.
-        starts: where each batch's rows begin, and where the last one's end.
-        counts: the number of records of each batch; at least 1.
+        data: the bytes of all rows.
+        octets: the same bytes as a NumPy array.
+        starts: the position of each batch's first row; the last element is the end of all rows.
+        counts: the number of records of each batch, at least 1.
     """
 
     data: bytes
@@ -44,20 +45,20 @@ class Batches(NamedTuple):
 
     @property
     def firsts(self) -> Numbers:
-        """Number of each batch's first record, then the number of all records."""
+        """The number of each batch's first record; the last element is the record count."""
         firsts = np.zeros(len(self.counts) + 1, np.int64)
         np.cumsum(self.counts, out=firsts[1:])
         return firsts
 
 
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
-    """Find where each record begins, at its length, and where it ends.
+    """Find the begin (the position of the length) and the end of each record.
 
-    A length of a few bytes may still be too small for a record, or negative. The caller reads all
-    lengths at once and finds that in less time.
+    A length may still be negative, or too small for a record. The caller must check that. It reads
+    all lengths at once, which takes less time.
 
     Raises:
-        ValueError: the records of a batch do not end where the batch does.
+        ValueError: the records of a batch do not end where the batch ends.
     """
     if int(batches.counts.sum()) > STEP_RECORDS * int(batches.counts.max()):
         return _together(batches)
@@ -72,10 +73,10 @@ def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
 
 
 def bounds_in_steps(batches: Batches) -> Steps[tuple[Numbers, Numbers]]:
-    """Find the records of one batch of many records, as `record_bounds` does.
+    """Find the records of one large batch, as `record_bounds` does, but in steps.
 
     Raises:
-        ValueError: the records do not end where the batch does.
+        ValueError: the records do not end where the batch ends.
     """
     (start, total), (count,) = batches.starts.tolist(), batches.counts.tolist()
     edges = array("q", [start])
@@ -93,16 +94,17 @@ def bounds_in_steps(batches: Batches) -> Steps[tuple[Numbers, Numbers]]:
 
 @cache
 def _strides() -> Numbers:
-    """Build a table in which a record's first two bytes give the distance to the next record.
+    """Build a table that gives the distance to the next record for a record's first two bytes.
 
-    The distance is 0 if they begin no record, or if the length has more than two bytes.
+    The distance is 0 if no record begins with these bytes, or if its length has more than two
+    bytes.
     """
     numbers, widths = short_varints()
     return np.where((widths > 0) & (numbers >= RECORD_BYTES_MIN - 1), numbers + widths, 0)
 
 
 def _together(batches: Batches) -> tuple[Numbers, Numbers]:
-    """Step through all batches at once, batches with the most records first."""
+    """Step through all batches at once; batches with many records come first."""
     order = np.argsort(-batches.counts, kind="stable")
     counts = batches.counts[order]
     firsts, position = batches.firsts[:-1][order], batches.starts[:-1][order]
@@ -140,7 +142,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
 
 
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
-    """Step through the records of one batch; find a run of records of one size at once."""
+    """Step through the records of one batch, but find a run of records of one size at once."""
     data, octets = batches.data, batches.octets
     edges = array("q", [position])
     fruitless = 0
@@ -167,7 +169,7 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
 
 
 def _end_of(data: bytes, position: int) -> int:
-    """Return where the record at `position` ends; it ends within the data, not always its batch."""
+    """Return the end of a record; it is within the data, but may be past the end of the batch."""
     size, start = varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - start:
         raise ValueError("a record ends after the end of its batch")
@@ -175,9 +177,9 @@ def _end_of(data: bytes, position: int) -> int:
 
 
 def _walk(data: bytes, position: int, count: int) -> array[int]:
-    """Return where each of `count` records ends, from length to length: 0.1 us for each.
+    """Return the ends of `count` records by stepping over their lengths, 0.1 us per record.
 
-    Lengths of one or two bytes are not checked here: `read_fields` of `decode` does that.
+    Lengths of one or two bytes are not checked here. `read_fields` of `decode` checks them.
     """
     ends: list[int] = []
     note = ends.append
@@ -197,7 +199,7 @@ def _walk(data: bytes, position: int, count: int) -> array[int]:
 
 
 def _stretch(octets: Octets, position: int, length_bytes: int, stride: int, rows: int) -> int:
-    """Count how many of the next `rows` records have the same length as the one at `position`."""
+    """Count how many of the next `rows` records have the length of the record at `position`."""
     if length_bytes > 2:
         table = np.ndarray((rows, length_bytes), np.uint8, octets, position, (stride, 1))
         is_same = (table == table[0]).all(axis=1)

@@ -24,10 +24,11 @@ def column_of(cells: list[bytes | None] | list[bytes]) -> BytesColumn:
 
 
 def columns_of(batches: Batches, starts: Numbers, sizes: Numbers) -> list[BytesColumn | None]:
-    """Return the cells of each batch as a column; None for a batch in which all are null.
+    """Return the cells of each batch as a column; None for a batch in which all cells are null.
 
     Args:
-        starts, sizes: of the cells of all batches; a size of -1 is null.
+        starts: the positions of the cells of all batches.
+        sizes: the sizes of these cells; a null cell has size -1.
     """
     firsts = batches.firsts
     least, most = int(sizes.min()), int(sizes.max())
@@ -51,10 +52,10 @@ def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
     """Copy cells, none of which is null, one after the other."""
     size = int(sizes[0])
     if size and bool((sizes == size).all()):
-        # Every place at which a cell of this size could begin, as one item each.
+        # An array of overlapping items: one item of this size for each position in the data.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
         cells = places[starts].view(np.uint8).data
-        # From a single batch, callers read single records; those are cut faster from bytes.
+        # Callers read single records from a single batch. Cutting these from bytes is faster.
         return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])

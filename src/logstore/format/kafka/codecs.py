@@ -1,8 +1,8 @@
 """Compress and decompress the records of Kafka's batches with gzip, snappy, lz4 or zstd.
 
-(KIP-98, KIP-110.) Such a batch does not store the uncompressed size of its records, so
-decompression stops at a limit. Snappy comes in two forms: plain, and with the framing of the xerial
-library, which Java writes.
+A batch of Kafka does not store the uncompressed size of its records, so decompression stops at a
+limit (KIP-98, KIP-110). Snappy has two forms: plain, and with the framing of the xerial library,
+which Java clients write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logstore.format.expansion import EXPANSION_BYTES_MAX, too_much
 XERIAL_HEADER = struct.Struct(">8sii")
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_BLOCK_BYTES = 32 * 1024
-# Three bytes copy at most 64 earlier ones.
+# In snappy, three compressed bytes give at most 64 bytes.
 SNAPPY_RATIO_MAX = 22
 GZIP_WINDOW_BITS = 31
 
@@ -63,7 +63,7 @@ def compress(codec_id: int, data: bytes) -> bytes:
         import lz4.frame
 
         compression.require(codec_id)
-        # Java's reader refuses blocks that depend on the one before them.
+        # Java's reader refuses a block that depends on the block before it.
         try:
             return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
         except RuntimeError as error:
@@ -76,7 +76,8 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
     """Decompress the records of one batch.
 
     Args:
-        restored_bytes_max: limit of the memory for the records; twice that is used for a moment.
+        restored_bytes_max: limit of the size of the records; for a moment, up to twice this memory
+            is used.
 
     Raises:
         RecordExpansionError: the records are larger than `restored_bytes_max`.
@@ -123,7 +124,7 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterator[bytes]:
-    """Yield the blocks of either form; each size is checked before memory is allocated."""
+    """Yield the blocks of either form; a block's size is checked before memory is allocated."""
     if data[:8] != XERIAL_MAGIC:
         _check_size(_snappy_size(library, data), restored_bytes_max)
         yield bytes(library.decompress_raw(data))
@@ -142,7 +143,7 @@ def _snappy_blocks(library: Any, data: bytes, restored_bytes_max: int) -> Iterat
 
 
 def _snappy_size(library: Any, block: bytes) -> int:
-    """Return the size that a block claims, unless its bytes cannot expand to that size."""
+    """Return the size that a block claims; raise ValueError if it cannot expand to that size."""
     size_bytes: int = library.decompress_raw_len(block)
     if size_bytes > SNAPPY_RATIO_MAX * len(block):
         raise ValueError(f"the records do not decompress: {size_bytes} bytes in {len(block)}")

@@ -1,4 +1,4 @@
-"""Import the checksum of Kafka's batches, or raise with the extra that installs it."""
+"""Import the checksum of Kafka's batches; if it is missing, the error names the extra."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     record   length | attributes u8 | timestamp delta | offset delta | key size | key |
              value size | value | count of headers | (name size | name | size | cell)...
 
-All numbers except the attributes are zigzag varints; a size of -1 is null. First the start of each
-row is found (see `kafka_bounds`). Then each field is read from all rows of many batches at once, so
-thousands of records share the cost of a NumPy call. If there are only a few rows, they are read one
-by one. Headers always are.
+All numbers except the attributes are zigzag varints. A size of -1 means null. First the start of
+each row is found (see `bounds`). Then each field is read from all rows of many batches at once, so
+that thousands of records share the cost of a NumPy call. If there are only a few rows, they are
+read one by one. Record headers are always read one by one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ Pairs = list[tuple[bytes, "bytes | None"]]
 
 
 class Rows(NamedTuple):
-    """Hold the fields of the rows of batches, with deltas as stored.
+    """Hold the fields of the rows of batches, with deltas as they are stored.
 
     Attributes:
-        values, keys: of each batch; None if all are null.
-        headers: of each record; None if no record has any.
+        values: the column of values of each batch; None if all values of the batch are null.
+        keys: the column of keys of each batch; None if all keys of the batch are null.
+        headers: the headers of each record; None if no record has headers.
     """
 
     values: list[BytesColumn | None]
@@ -58,9 +59,11 @@ class Fields(NamedTuple):
     """Hold the fields of all records: numbers, and the places of keys and values.
 
     Attributes:
-        begins, ends: where each record is, from its length on.
-        delta_starts: where its offset delta begins.
-        headers: of each record; None if no record has any, or they were not read.
+        begins: the position of each record, which begins with its length.
+        ends: the end of each record.
+        delta_starts: the position of each record's offset delta.
+        headers: the headers of each record; None if no record has headers, or if headers were not
+            read.
     """
 
     begins: Numbers
@@ -87,10 +90,10 @@ def decode_many(
     headers: Sequence[BatchHeader],
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> list[Columns]:
-    """Decode the uncompressed records of batches, each with at least one record, into columns.
+    """Decode the uncompressed records of batches into columns; no batch may be without records.
 
     Raises:
-        RecordExpansionError: one batch, or all together, need more memory than allowed.
+        RecordExpansionError: one batch, or all batches together, need more memory than allowed.
         ValueError: the records of one batch contradict each other or its header.
     """
     batches = batches_of(parts, headers, expansion_bytes_max)
@@ -107,14 +110,14 @@ def check_many(
     *,
     checks_claims: bool,
 ) -> None:
-    """Check all that `decode_many` checks, in half the time, because no cell is copied.
+    """Check everything that `decode_many` checks, in half the time, because no cell is copied.
 
     Args:
-        checks_claims: also check that a header's largest timestamp is that of its records.
+        checks_claims: whether to compare a header's largest timestamp with its records too.
 
     Raises:
         The errors of `decode_many`.
-        WrongMaxTimestampError: the records are sound, but a header has another timestamp.
+        WrongMaxTimestampError: the records are sound, but a header's largest timestamp is wrong.
     """
     batches = batches_of(parts, headers, expansion_bytes_max)
     left = headers_max(parts, headers, expansion_bytes_max)
@@ -135,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Limit the record headers of some batches; together they may use what one alone may use."""
+    """Limit the record headers of some batches: all batches together get the limit of one batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)
@@ -145,7 +148,7 @@ def headers_max(
 
 
 class HeadersLeft:
-    """Count down the record headers that some batches may still have."""
+    """Count how many more record headers some batches may have."""
 
     __slots__ = ("count", "expansion_bytes_max")
 
@@ -153,7 +156,7 @@ class HeadersLeft:
         self.count, self.expansion_bytes_max = count, expansion_bytes_max
 
     def take(self, count: int) -> None:
-        """Take some of them; raise RecordExpansionError if too few are left."""
+        """Count `count` headers; raise RecordExpansionError if that is more than are left."""
         self.count -= count
         if self.count < 0:
             raise too_much(self.expansion_bytes_max + 1, self.expansion_bytes_max)
@@ -162,7 +165,7 @@ class HeadersLeft:
 def batches_of(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> Batches:
-    """Join the rows of batches, one batch after the other, unless they have too many records."""
+    """Join the rows of batches, one batch after the other; raise if they have too many records."""
     for part, header in zip(parts, headers, strict=True):
         needed = expansion_bytes(len(part), header.record_count)
         if needed > expansion_bytes_max:
@@ -179,15 +182,16 @@ def batches_of(
 def check_numbers(
     batches: Batches, times: Numbers, deltas: Numbers, headers: Sequence[BatchHeader]
 ) -> tuple[Numbers, Numbers]:
-    """Compare offsets and timestamps with the headers.
+    """Compare the records' offsets and timestamps with the headers.
 
-    Return the last offset delta in the header, and the latest timestamp, of each batch.
+    Return the last offset delta in each batch's header, and the latest timestamp of each batch's
+    records.
     """
     firsts = batches.firsts
     last_deltas = np.array([each.last_offset - each.base_offset for each in headers], np.int64)
     lasts = deltas[firsts[1:] - 1]
     steps = np.diff(deltas)
-    steps[firsts[1:-1] - 1] = 1  # from one batch to the next
+    steps[firsts[1:-1] - 1] = 1  # a step from one batch to the next always passes
     # The difference of two deltas that are not negative always fits in 64 bits.
     if int(deltas.min()) < 0 or bool((steps < 1).any() or (lasts > last_deltas).any()):
         raise ValueError("offset deltas do not increase up to the last one")
@@ -195,13 +199,13 @@ def check_numbers(
     for extreme in (np.minimum, np.maximum):
         most = extreme.reduceat(times, firsts[:-1])
         latest = bases + most
-        if bool(((bases ^ latest) & (most ^ latest) < 0).any()):  # the sum overflowed 64 bits
+        if bool(((bases ^ latest) & (most ^ latest) < 0).any()):  # a sum overflowed 64 bits
             raise ValueError("a timestamp is out of range")
     return last_deltas, latest
 
 
 def _columns(batches: Batches, rows: Rows, headers: Sequence[BatchHeader]) -> list[Columns]:
-    """Build columns from the fields, and compare them with the headers."""
+    """Build columns from the fields, and compare the columns with the headers."""
     counts, firsts, deltas = batches.counts, batches.firsts, rows.offset_deltas
     times = rows.time_deltas
     last_deltas, _ = check_numbers(batches, times, deltas, headers)
@@ -239,7 +243,7 @@ def _header_columns(
     starts = np.zeros(len(headers) + 1, np.uint32)
     np.cumsum([len(pairs) for pairs in headers], out=starts[1:])
     pairs = [pair for row in headers for pair in row]
-    # If a name is not UTF-8, it is read as Java reads it, with a mark for each invalid part.
+    # If a name is not UTF-8, each invalid part becomes a replacement character, as in Java.
     texts = {name: name.decode(errors="replace").encode() for name, _ in pairs}
     names = column_of([texts[name] for name, _ in pairs])
     return starts, names, column_of([cell for _, cell in pairs])
@@ -258,7 +262,7 @@ def _cell(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def read_headers(data: bytes, position: int, end: int, left: HeadersLeft | None = None) -> Pairs:
-    """Read the headers of one record, which must end where the record does."""
+    """Read the headers of one record; the headers must end where the record ends."""
     count, position = varint(data, position)
     if not 0 <= count <= (end - position) // 2:
         raise ValueError(f"{count} headers do not fit in {end - position} bytes")
@@ -332,8 +336,8 @@ def read_fields(
     """Read every field of all records at once.
 
     Args:
-        left: the record headers that there may be; None if headers need not be read.
-        bounds: where each record begins and ends, if that is known.
+        left: the limit for record headers; None if headers need not be read.
+        bounds: the begin and the end of each record, if they are known.
     """
     begins, ends = record_bounds(batches) if bounds is None else bounds
     data = batches.data
@@ -364,7 +368,7 @@ def read_fields(
 
 
 def _behind_cells(sizes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:
-    """Return where cells end; raise ValueError if one ends after the end of its record."""
+    """Return the ends of cells; raise ValueError if a cell ends after the end of its record."""
     if bool((sizes > ends - starts).any()) or int(sizes.min()) < -1:
         raise ValueError("a cell ends after the end of its record")
     return starts + np.maximum(sizes, 0)

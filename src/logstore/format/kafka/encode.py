@@ -1,8 +1,8 @@
-"""Encode records as the rows of a Kafka batch (see `kafka_decode` for a record's layout).
+"""Encode records as the rows of a Kafka batch (see `decode` for a record's layout).
 
-The numbers of all records are encoded at once, as one array of bytes. Then they are interleaved
-with the cells. All parts that do not depend on the batch's place in the log, and so all bytes under
-the checksum, are built before the log's lock is taken.
+The numbers of all records are encoded at once, as one array of bytes. Then these bytes and the
+cells are interleaved. All bytes that do not depend on the batch's place in the log are built before
+the log's lock is taken. These include all bytes that the checksum covers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LAST_DELTA_AT = 23
 PLACE_BYTES = 16
 ROWS_PLAIN_MAX = 24
 ROWS_ALIKE_MAX = 4096  # up to this many rows, the bytes around the values are cached
-NULL = b"\x01"  # the size -1
+NULL = b"\x01"  # the size -1 as a varint
 PLAIN_CELLS = {bytes, type(None)}
 ONE_OCTET = [bytes((number,)) for number in range(0x80)]
 
@@ -58,7 +58,7 @@ class KafkaPayload(NamedTuple):
 
     @property
     def expansion_bytes(self) -> int:
-        """Memory that the batch will need when it is decoded (an estimate)."""
+        """Estimated memory of the batch when it is decoded."""
         return expansion_bytes(self.rows_bytes, self.record_count, self.header_count)
 
     @property
@@ -88,11 +88,12 @@ def build_payload(
     """Encode the records of one batch.
 
     Args:
-        offset_deltas: of the records, if offsets between them are missing; else they are dense.
-        header: of the batch that these records are part of; its producer and bits are kept.
+        offset_deltas: the offset delta of each record. With None, no offset is missing.
+        header: the header of the batch from which these records come. The new batch gets the
+            producer and the attribute bits of that header.
 
     Raises:
-        TypeError: a value or key is neither bytes nor None; a bytes-like object may pass.
+        TypeError: a value or key is neither bytes nor None. Some bytes-like objects are accepted.
     """
     count = len(values)
     attributes = LOG_APPEND_TIME if is_log_append_time else 0
@@ -135,7 +136,7 @@ def _lay_out(
     offset_deltas: Numbers | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Encode records one after the other, in the fastest way for such records."""
+    """Encode records one after the other, in the way that is fastest for these records."""
     count = len(values)
     is_bare = keys is None and headers is None and offset_deltas is None
     if is_bare and isinstance(timestamps, int) and count <= ROWS_ALIKE_MAX:
@@ -178,7 +179,7 @@ def _plain(
 
 
 def equal_size(values: Sequence[bytes | None]) -> int:
-    """Return the size that all values have; -1 if they differ or one is null."""
+    """Return the size that all values have; -1 if the sizes differ or a value is null."""
     try:
         size = len(values[0])  # type: ignore[arg-type]
         alike = countOf(map(len, values), size)  # type: ignore[arg-type]
@@ -188,7 +189,7 @@ def equal_size(values: Sequence[bytes | None]) -> int:
 
 
 def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
-    """Encode records of one time that are values of one size: the bytes around them are known."""
+    """Encode values of one size with one timestamp; the bytes around such values are cached."""
     around, around_bytes = _around(len(values), size)
     parts: list[bytes] = [b""] * (2 * len(values) + 1)
     parts[0::2] = around
@@ -201,7 +202,7 @@ def encode_alike(values: Sequence[bytes | None], size: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _around(count: int, size: int) -> tuple[tuple[bytes, ...], int]:
-    """Return the bytes before, between and after the values of such records, and their size."""
+    """Return the bytes before, between and after `count` values of one size, and their sum."""
     pieces = []
     for at in range(count):
         head = b"\0\0" + varint(at) + NULL + varint(size)  # attributes, time, offset, key, size
@@ -283,7 +284,7 @@ def _sizes(cells: Sequence[bytes | None]) -> Numbers:
 
 
 class Varints:
-    """Hold numbers as zigzag varints: the size of each in bytes, and the numbers."""
+    """Hold numbers that become zigzag varints: the numbers, and the encoded size of each."""
 
     __slots__ = ("numbers", "sizes")
 
@@ -300,9 +301,9 @@ class Varints:
 def weave(
     count: int, fields: list[Varints | Numbers], groups: list[int]
 ) -> tuple[bytes, list[Numbers]]:
-    """Encode the fields of all records in one buffer; return it and the size of each group.
+    """Encode the fields of all records in one buffer; return the buffer and each group's sizes.
 
-    A field that is not a varint is one zero byte.
+    A field that is not a `Varints` becomes one zero byte.
     """
     sizes = [field.sizes if isinstance(field, Varints) else field for field in fields]
     totals: list[Numbers] = []
@@ -321,7 +322,7 @@ def weave(
 
 
 def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
-    """Write one varint of each record at its position."""
+    """Write one varint of each record, at the record's element of `position`."""
     numbers, rest = field.numbers, field.sizes
     most = int(rest.max())
     if most == 1:
@@ -336,7 +337,7 @@ def _put(out: NDArray[np.uint8], position: Numbers, field: Varints) -> None:
 
 
 def encode_headers(pairs: Headers) -> bytes:
-    """Encode the headers of one record, their count first."""
+    """Encode the headers of one record; the count of headers comes first."""
     parts = [varint(len(pairs))]
     for name, cell in pairs:
         encoded = name.encode()

@@ -3,12 +3,12 @@
     X.index       u32 relative offset | u32 position                              8 bytes an entry
     X.timeindex   i64 timestamp | u32 relative offset                            12
     X.txnindex    u16 version 0 | i64 producer id | i64 first | i64 last offset of an aborted
-                  transaction | i64 last stable offset then                      34
+                  transaction | i64 last stable offset at its end                34
     X.snapshot    u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes
 
-All numbers are big-endian. A broker preallocates the first two files for the active segment, so
-zeros may follow their last entry. Each function returns the entries before the first fault, and the
-fault.
+All numbers are big-endian. For the active segment, a broker preallocates `.index` and `.timeindex`,
+so zeros may follow the last entry of these files. Each function returns the entries before the
+first fault, and the fault.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Numbers = NDArray[np.int64]
 
 
 class Fault(NamedTuple):
-    """Describe what is wrong in a file, and where."""
+    """Describe what is wrong in a file, and at which position."""
 
     position: int
     reason: str
 
 
 class AbortedEntry(NamedTuple):
-    """Describe an aborted transaction, and the last stable offset when it ended."""
+    """Describe an aborted transaction, and the last stable offset at its end."""
 
     producer_id: int
     first_offset: int
@@ -71,13 +71,13 @@ def time_entries(data: bytes, is_growing: bool) -> tuple[Numbers, Numbers, Fault
 def _rows(
     data: bytes, kind: np.dtype[np.void], is_growing: bool
 ) -> tuple[NDArray[np.void], Fault | None]:
-    """Read whole entries up to the zeros after the last one."""
+    """Read whole entries up to the zeros after the last entry."""
     size = kind.itemsize
     rows = np.frombuffer(data, kind, len(data) // size)
     used_bytes = len(data[: len(rows) * size].rstrip(b"\0"))
     count = -(-used_bytes // size)
     if count == 0 and len(rows) == 1:
-        count = 1  # the record at 1970-01-01
+        count = 1  # an entry of zeros may be the entry of a record at 1970-01-01
     if len(data) % size:
         return rows[:count], Fault(len(rows) * size, f"{len(data) % size} bytes are not an entry")
     if count < len(rows) and not is_growing:
@@ -114,7 +114,7 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
 
 
 def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
-    """Return what is wrong with a `.snapshot` of producers' state below `end_offset`, or None."""
+    """Return what is wrong with a `.snapshot` of the producers before `end_offset`, or None."""
     if len(data) < SNAPSHOT_HEAD.size:
         return Fault(0, f"{len(data)} bytes are not a snapshot of producers")
     version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
@@ -132,7 +132,7 @@ def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
 
 
 def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
-    """Read a `leader-epoch-checkpoint`: each epoch and its first offset; else why it is invalid."""
+    """Read a `leader-epoch-checkpoint`; return epochs with first offsets, and what is invalid."""
     lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
     try:
         found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]

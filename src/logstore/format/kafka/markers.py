@@ -23,14 +23,14 @@ VERSION, ABORT, COMMIT = 0, 0, 1
 
 
 class Marker(NamedTuple):
-    """Hold what a marker says: how its transaction ends, and which coordinator decided that."""
+    """Hold the contents of a marker: how its transaction ends, and the coordinator's epoch."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -> bytes:
-    """Encode a marker as a whole batch at offset 0, to be appended at any other."""
+    """Encode a marker as a whole batch at offset 0; an append gives the batch its real offset."""
     header = BatchHeader(
         0, 0, -1, MAGIC, TRANSACTIONAL | CONTROL, 1, 0, 0, timestamp, timestamp, producer_id, epoch,
         -1, 0,
@@ -46,7 +46,7 @@ def build_marker(producer_id: int, epoch: int, timestamp: int, marker: Marker) -
 
 
 def read_marker(data: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """Read a control batch; None if it ends no transaction, or its record cannot be read."""
+    """Read a control batch; return None if it is no marker, or if its record cannot be read."""
     try:
         columns = record_batch.decode_all(data, position, header)
         key, value = columns.keys.to_list()[0] or b"", columns.values.to_list()[0] or b""

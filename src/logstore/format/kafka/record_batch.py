@@ -2,9 +2,9 @@
 
     prefix (17) | crc-32c u32 of all that follows it | rest of the header, 61 in all | records
 
-The checksum does not cover the prefix. So a batch can be moved to another place in a log without
-being hashed again. But a wrong base offset or epoch is only found by comparing neighbours. Offsets
-may be missing within a batch and between batches, because compaction removes records.
+The checksum does not cover the prefix. So a batch can get another base offset without being hashed
+again. But a wrong base offset or epoch is found only by comparing the batch with its neighbours.
+Offsets may be missing within a batch and between batches, because compaction removes records.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
-# Batches are decoded together until their uncompressed records have this many bytes.
+# As many batches are decoded together as have this many bytes of uncompressed records.
 GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
-MARKER_KEY_BYTES = 4  # of a control record's key: version and type
+MARKER_KEY_BYTES = 4  # the key of a control record has a version and a type
 ALIGNMENT = 1
 CODECS = frozenset(range(5))
 
@@ -82,7 +82,7 @@ _PRODUCER_AT, _PRODUCER = 43, struct.Struct(">qhi")  # producer_id, producer_epo
 
 
 def read_header(data: Buffer, position: int) -> BatchHeader:
-    """Read a header without judging it; `header_fault` does that."""
+    """Read a header without checking it; `header_fault` checks it."""
     (
         base_offset, length, epoch, magic, _, attributes, last_delta, base_timestamp,
         max_timestamp, producer_id, producer_epoch, sequence, count,
@@ -96,7 +96,7 @@ def read_header(data: Buffer, position: int) -> BatchHeader:
 
 
 def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
-    """Return what is impossible in a header, or None; cheap, so it comes before any checksum."""
+    """Return what is impossible in a header, or None; this is cheaper than a checksum."""
     if size_bytes < HEADER_BYTES:
         return f"a batch cannot have {size_bytes} bytes"
     header = read_header(data, position)
@@ -115,7 +115,7 @@ def checksum(data: Buffer, position: int, size_bytes: int) -> int:
 
 
 def checksum_holds(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Report whether a batch's bytes, without its prefix, are those that were written."""
+    """Report whether a batch's checksum matches its bytes, except the prefix."""
     view = memoryview(data)[position + CRC_END : position + size_bytes]
     return bool(crc32c(view) == checksum(data, position, size_bytes))
 
@@ -127,7 +127,7 @@ def candidates(data: Buffer, position: int) -> list[int]:
         return []
     last = len(octets) - HEADER_BYTES
     hits = np.flatnonzero(octets[16 : 16 + last + 1] == MAGIC)
-    # Base offset, length, last offset delta and count are not negative; attributes are known ones.
+    # Base offset, length, last offset delta and count are not negative. Attributes are known bits.
     for at in (0, 8, 23, 57):
         hits = hits[octets[hits + at] < 0x80]
     hits = hits[(octets[hits + 21] == 0) & (octets[hits + 22] <= ATTRIBUTES_KNOWN)]
@@ -155,10 +155,10 @@ def decode_columns(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode the batch with this header; a control batch (a transaction's end) has no records.
+    """Decode the batch with this header; a control batch is decoded as a batch without records.
 
     Raises:
-        RecordExpansionError: the batch needs more memory than allowed; none was allocated.
+        RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.
         ValueError: the records contradict each other or the header.
         UnsupportedFormatError: the codec's library is not installed.
     """
@@ -172,7 +172,7 @@ def decode_run(
 ) -> Iterator[RecordBatch]:
     """Decode batches of one buffer, many at a time; see `decode_columns`.
 
-    If one of them is damaged, the error is raised when that batch is reached.
+    If a batch is damaged, the error is raised when the iterator reaches that batch.
     """
     look = memoryview(data)
     headers: list[BatchHeader] = []
@@ -198,7 +198,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Yield batches with these uncompressed records; a batch without records has no bytes."""
+    """Yield batches with these uncompressed records; the part of an empty batch is empty."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]
@@ -223,7 +223,7 @@ def _columns_of(rows: list[tuple[Buffer, BatchHeader]], expansion_bytes_max: int
 def records_of(
     look: memoryview, position: int, header: BatchHeader, expansion_bytes_max: int
 ) -> Buffer:
-    """Return the uncompressed records of a batch that has some."""
+    """Return the uncompressed records of a batch that is not empty."""
     records: Buffer = look[position + HEADER_BYTES : position + header.size_bytes]
     codec_id = header.attributes & CODEC_MASK
     if codec_id:
@@ -244,7 +244,7 @@ def decode_all(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode a batch even if it is a control batch, whose key says how its transaction ended."""
+    """Decode a batch; a control batch is decoded too, with its record."""
     if header.attributes & CONTROL:
         expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
     plain = header._replace(attributes=header.attributes & ~CONTROL)
@@ -263,8 +263,9 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: also check what no reader relies on, as for an append.
-        checks_claims: also check the header's largest timestamp against the records, as `verify`.
+        is_strict: whether to check also what no reader relies on, as an append does.
+        checks_claims: whether to compare the header's largest timestamp with the records, as
+            `verify` does.
 
     Raises:
         WrongMaxTimestampError: only the largest timestamp is wrong.
@@ -308,26 +309,26 @@ def require(codec_id: int) -> None:
 
 
 def frame(payload: KafkaPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, ready for one gathering write."""
+    """Return the buffers of a whole batch, for one gathering write."""
     place = _PLACE.pack(base_offset, payload.size_bytes - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, payload.body]
 
 
 def reframe(data: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a batch at another place in a log; nothing is copied or hashed."""
+    """Return the buffers of a batch with another base offset; no bytes are copied or hashed."""
     place = _PLACE.pack(base_offset, len(data) - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, memoryview(data)[_PLACE.size :]]
 
 
 def stamp(data: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Copy one batch for another producer, of epoch 0, with a new checksum."""
+    """Copy one batch with another producer id, producer epoch 0 and a new checksum."""
     rest = bytearray(data[CRC_END:])
     _PRODUCER.pack_into(rest, _PRODUCER_AT - CRC_END, producer_id, 0, base_sequence)
     return b"".join((data[:CRC_AT], crc32c(rest).to_bytes(4, "big"), rest))
 
 
 def with_append_time(data: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """Copy one batch with the time of its append, as a broker does; the records do not change."""
+    """Copy one batch with the time of its append in the header; the records do not change."""
     rest = bytearray(data[CRC_END:])
     struct.pack_into(">H", rest, 0, header.attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", rest, _MAX_TIMESTAMP_AT - CRC_END, now_ms)
@@ -342,14 +343,14 @@ def with_max_timestamp(data: Buffer, max_timestamp: int) -> bytes:
 
 
 def hole(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """Create a batch without records that spans the offsets of lost records."""
+    """Create a batch without records for a range of offsets whose records are lost."""
     payload = build_payload([], None, -1, None)
     payload = payload.spanning(end_offset - base_offset - 1)
     return b"".join(frame(payload, base_offset, leader_epoch))
 
 
 def part_until(batch: RecordBatch, offset: int) -> list[Buffer]:
-    """Encode a batch's records below `offset` as a new batch that spans up to `offset`."""
+    """Encode the records of a batch before `offset` as a new batch, which ends at `offset`."""
     header = batch.header
     part = batch.slice(0, batch.index_of(offset))
     payload = build_payload(

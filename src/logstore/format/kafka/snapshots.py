@@ -2,8 +2,8 @@
 
     u16 version 1 | u32 crc-32c of what follows | u32 count | entries of 46 bytes       big-endian
 
-A snapshot holds the newest batch of each producer only. So the others are unknown after it was
-read: a batch that is sent again is recognized only if it is the newest one.
+A snapshot holds only the newest batch of each producer. So after a snapshot was read, a batch that
+is sent again is recognized only if it is the producer's newest batch.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ ENTRY = np.dtype(
 assert ENTRY.itemsize == SNAPSHOT_ENTRY_BYTES
 _SHARED = ("producer_id", "epoch", "coordinator_epoch", "open_offset")
 _OF_BATCH = ("last_sequence", "last_offset", "offset_delta")
-_DELTA_MAX = 2**31 - 1  # a row has room for more, as the columnar layout has; Kafka's has not
+_DELTA_MAX = 2**31 - 1  # the limit of Kafka's format; the columnar layout allows more
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Write the newest batch of each producer, by the producers' ids."""
+    """Encode the newest batch of each producer, in the order of the producers' ids."""
     rows = in_order(snapshot.rows)
     newest = rows["batches"][:, 0]
     entries = np.zeros(len(rows), ENTRY)
@@ -61,12 +61,13 @@ def decode_snapshot(data: bytes, path: str, offset: int, now_ms: int) -> Snapsho
     """Read a snapshot that a broker or `encode_snapshot` wrote.
 
     Args:
-        path: of the file, for errors.
-        offset: of the file's name.
-        now_ms: counts as the time when each producer was last used; the file does not say it.
+        path: the path of the file, for errors.
+        offset: the offset in the file's name.
+        now_ms: the time to note as each producer's last use, because the file does not have it.
 
     Raises:
-        CorruptCheckpointError: it is damaged, or not of this offset. The state is rebuilt.
+        CorruptCheckpointError: the file is damaged, or has another offset. The caller rebuilds the
+            state of the producers.
     """
     fault = snapshot_fault(data, offset)
     if fault is not None:

@@ -1,7 +1,7 @@
 """Check Kafka's batches in as few steps as possible: the inner loops of recovery and of scans.
 
-They return a batch only if it is whole and sound; for others `layouts.fault` gives the reason.
-Pass a memoryview: its slices are not copies.
+These functions return a batch only if it is whole and sound. For any other batch, `layouts.fault`
+finds the reason. Pass a memoryview, because its slices are not copies.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def sound_header(
 ) -> BatchHeader | None:
     """Check the batch at `position` in as few steps as possible; return None if anything is wrong.
 
-    A batch may begin after `expected_offset`. The caller checks with the next batch whether that is
-    possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview: its slices
-    are not copies.
+    A batch may begin after `expected_offset`. The caller uses the next batch to check whether that
+    is possible. If this returns None, `layouts.fault` finds the reason. Pass a memoryview, because
+    its slices are not copies.
     """
     if position + HEADER_BYTES > end:
         return None
@@ -111,8 +111,9 @@ class SoundHeaders(NamedTuple):
 
     Attributes:
         data: the window that holds the batches.
-        positions: where each begins in it, and where the last one ends.
-        last_offsets: of each; the next batch begins after it, perhaps after a gap.
+        positions: the position of each batch in the window; the last element is the end of all.
+        last_offsets: the last offset of each batch. The next batch begins after it, perhaps after
+            a gap.
     """
 
     data: memoryview
@@ -125,7 +126,7 @@ class SoundHeaders(NamedTuple):
     record_counts: Numbers
 
     def until(self, count: int) -> SoundHeaders:
-        """Return the first `count` of them."""
+        """Return the rows of the first `count` batches."""
         return SoundHeaders(
             self.data, self.positions[: count + 1], *(column[:count] for column in self[2:])
         )
@@ -134,14 +135,15 @@ class SoundHeaders(NamedTuple):
 def sound_headers(data: memoryview, position: int, expected_offset: int) -> SoundHeaders | None:
     """Check many small batches from `position` on, up to the first that `sound_header` refuses.
 
-    Each begins at or after the offset where the one before it ended. If the last one begins after a
-    gap, the caller must check that. Return None if there are too few to be worth it.
+    Each batch begins at or after the end offset of the batch before it. If the last batch begins
+    after a gap, the caller must check that gap. If there are only a few batches, return None,
+    because checking them one by one is faster.
     """
     places = _follow(data, position)
     if len(places) <= TOGETHER_MIN:
         return None
     positions = np.array(places, np.int64)
-    # Every place at which a header could begin, as one item each.
+    # An array of overlapping items: one possible header for each position in the data.
     headers = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_FIELDS, data, 0, (1,))
     rows = headers[positions[:-1]]
     stored = np.diff(positions) - HEADER_BYTES
@@ -150,7 +152,7 @@ def sound_headers(data: memoryview, position: int, expected_offset: int) -> Soun
     counts, attributes = columns["record_count"], columns["attributes"]
     last_offsets = base_offsets + last_deltas
     is_good = (rows["magic"] == MAGIC) & (last_deltas >= 0)
-    is_good &= last_offsets >= base_offsets  # otherwise the sum overflowed 64 bits
+    is_good &= last_offsets >= base_offsets  # if this is False, the sum overflowed 64 bits
     is_good &= (counts >= 0) & (counts <= last_deltas + 1)
     is_good &= (counts * RECORD_BYTES_MIN <= stored) | (attributes & CODEC_MASK != 0)
     is_good &= base_offsets >= np.concatenate(([expected_offset], last_offsets[:-1] + 1))
@@ -173,7 +175,7 @@ _WANTED = (
 
 
 def _follow(data: memoryview, position: int) -> list[int]:
-    """Step from length to length; return where batches seem to begin, and where the last ends."""
+    """Step from length to length; return where batches seem to begin, and the end of the last."""
     places, end = [position], len(data)
     while position + HEADER_BYTES <= end and len(places) <= TOGETHER_MAX:
         size_bytes = _unpack_length(data, position)[0] + LENGTH_OVERHEAD_BYTES

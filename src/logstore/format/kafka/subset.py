@@ -1,8 +1,8 @@
 """Copy a Kafka batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the kept
-records are copied as they are stored. Only if a batch gets a delete horizon (KIP-534), which takes
-the place of the base timestamp, the time deltas are encoded again.
+records are copied as they are stored. There is one exception: if a batch gets a delete horizon
+(KIP-534), which replaces the base timestamp, the time deltas are encoded again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Group:
     """Hold some batches of one buffer, with the places of their records' fields.
 
     Attributes:
-        firsts: the number of each batch's first record, then the number of all records.
+        firsts: the number of each batch's first record; the last element is the record count.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Group:
         return np.repeat(bases, np.diff(self.firsts)) + self._fields.offset_deltas
 
     def is_null(self) -> Mask:
-        """Report which values are null."""
+        """Return a mask of the records whose value is null."""
         return self._fields.value_sizes < 0
 
     def keys(self) -> tuple[bytes, Numbers, Numbers]:
-        """Return a buffer with all keys, and the start and size of each; a size of -1 is null."""
+        """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
         return self._data, self._fields.key_starts, self._fields.key_sizes
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
-        """Copy a batch with the records of a mask, at least one of them.
+        """Copy a batch with only the records of a mask, which must have at least one record.
 
         Args:
             horizon_ms: the copy's delete horizon.
@@ -105,7 +105,7 @@ def group_of(
     """Find the fields of all records of some batches, each with at least one record.
 
     Args:
-        checks_headers: also check the record headers, which takes a step for each.
+        checks_headers: whether to check the record headers too, which are read one by one.
 
     Raises:
         RecordExpansionError: a batch needs more memory than allowed.
@@ -130,21 +130,21 @@ def group_of(
 
 
 def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return from when on the tombstones of a batch may go; None if no cleaning kept them yet."""
+    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that keeps the offsets and the producer of another.
+    """Create a batch without records that has the offsets and the producer of another batch.
 
-    The largest timestamp stays: it says how long ago the producer was active.
+    The largest timestamp is kept, because it shows when the producer was last active.
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _frame(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
 
 def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> Steps[list[Buffer]]:
-    """Encode records with other time deltas: from `starts` on they are copied."""
+    """Encode records with other time deltas; each record is copied from its element of `starts`."""
     time = Varints(times)
     length = Varints(1 + time.sizes + (ends - starts))
     heads, (sizes,) = weave(len(times), [length, np.ones(len(times), np.int64), time], [3])
@@ -162,7 +162,7 @@ def _with_times(data: bytes, times: Numbers, starts: Numbers, ends: Numbers) -> 
 def _frame(
     header: BatchHeader, attributes: int, base: int, latest: int, count: int, records: bytes
 ) -> bytes:
-    """Put records where another batch was: same offsets, epoch and producer."""
+    """Frame records with the offsets, the epoch and the producer of another batch."""
     length = HEADER_BYTES + len(records) - LENGTH_OVERHEAD_BYTES
     head = bytearray(
         HEADER.pack(

@@ -2,8 +2,9 @@
 
     u16 version 0 | i64 producer id | i64 first offset | i64 last offset | i64 last stable offset
 
-An entry has 34 bytes, big-endian. `files.aborted_entries` reads them. The entries of a segment are
-those of the markers in it, in their order, so a file grows only at its end.
+An entry has 34 bytes, big-endian. `files.aborted_entries` reads entries. A segment's file has an
+entry for each abort marker in the segment, in the order of the markers. So a file grows only at its
+end.
 """
 
 from __future__ import annotations

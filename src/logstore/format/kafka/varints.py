@@ -1,6 +1,6 @@
-"""Read Kafka's numbers, zigzag varints: one of them, or one at each of many positions.
+"""Read Kafka's numbers, which are zigzag varints: one number, or one at each of many positions.
 
-Nearly all have one or two bytes, so these are looked up in a table, two bytes at a time.
+Nearly all numbers have one or two bytes. Such a number is looked up in a table by its two bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a zigzag varint; return it and where it ends."""
+    """Read a zigzag varint; return the number and the position after it."""
     shift = number = 0
     for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):
         octet = data[end]
@@ -33,7 +33,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 @cache
 def short_varints() -> tuple[Numbers, Numbers]:
-    """Build a table from two bytes to the number at their start and its size; 0 if longer."""
+    """Build a table from two bytes to the number that they begin with, and its size (0: longer)."""
     low, high = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     widths = np.where(low < 0x80, 1, np.where(high < 0x80, 2, 0))
     numbers = np.where(low < 0x80, low, low & 0x7F | high << 7)
@@ -41,16 +41,16 @@ def short_varints() -> tuple[Numbers, Numbers]:
 
 
 def pairs_of(data: bytes) -> NDArray[Any]:
-    """View the two bytes at each position as one number."""
+    """View the two bytes at each position as one unsigned number."""
     return np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
 
 
 def varints(data: bytes, position: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
-    """Read a zigzag varint at each position; return the numbers and where each ends.
+    """Read a zigzag varint at each position; return the numbers and the end of each number.
 
     Args:
-        data: with PADDING after the last record.
-        ends: where the record of each number ends.
+        data: the records, with PADDING after the last record.
+        ends: for each number, the end of its record.
 
     Raises:
         ValueError: a number does not end, or ends after the end of its record.
@@ -77,7 +77,7 @@ def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
         position[going] += 1
         going = going[octet >= (0x80 if shift < 63 else 2)]
         if not len(going):
-            # Shifted as an unsigned number, because the highest bit of the tenth byte is no sign.
+            # Shift unsigned numbers, because the highest bit of the tenth byte is not a sign.
             halves = (numbers.view(np.uint64) >> np.uint64(1)).view(np.int64)
             return halves ^ -(numbers & 1), position
     raise ValueError("a number does not end")
