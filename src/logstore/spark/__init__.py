@@ -29,19 +29,20 @@ __all__ = ["describe", "register", "session", "verify"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("logstore")` with a session; takes about a second, once."""
+    """Register `format("logstore")` with a session, once; this takes about a second."""
     from logstore.spark.source import LogStoreSource
 
     spark.dataSource.register(LogStoreSource)
 
 
 def verify(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = False) -> DataFrame:
-    """Check every batch of a store in parallel, also while a process owns it; one row per problem.
+    """Check every batch of a store in parallel; return one row per problem.
 
-    Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
+    Another process may own the store. Columns: dir, topic, partition, segment (its base offset),
+    position (bytes), offset, reason.
 
     Args:
-        kafka_log_dirs: whether the log dirs are a Kafka broker's.
+        kafka_log_dirs: whether the log dirs are those of a Kafka broker.
     """
     from logstore.spark import checks
 
@@ -55,7 +56,8 @@ def describe(spark: SparkSession, log_dirs: LogDirs, *, kafka_log_dirs: bool = F
     log_end_offset, records, keys, null_keys, key_skew, min_timestamp, max_timestamp.
 
     Args:
-        kafka_log_dirs: whether the log dirs are a Kafka broker's; its internal topics are left out.
+        kafka_log_dirs: whether the log dirs are those of a Kafka broker. The broker's internal
+            topics are left out.
     """
     from logstore.spark import checks
 

@@ -1,8 +1,8 @@
-"""Check and measure a whole store with Spark: every batch checked, every partition measured.
+"""Check every batch, or measure every partition, of a whole store with Spark.
 
-Each segment is one task, which finds it by name, wherever it is by then. A problem is checked a
-second time with a fresh view. So if an owner truncates or retains meanwhile, only real damage is
-reported.
+Each segment is one task. The task finds its segment by name, because the replica may have moved. A
+task that finds a problem checks the segment again with a new view. So if an owner truncates the log
+or retention removes records meanwhile, only real damage is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = tuple[Any, ...]
 
 
 class Figures(NamedTuple):
-    """Describe a partition by what a view knows without reading it."""
+    """Describe a partition by the facts that a view knows without reading records."""
 
     dir: str
     topic: str
@@ -50,14 +50,14 @@ class Figures(NamedTuple):
 
 
 def place_of(log_dirs: LogDirs, is_kafka: bool) -> Place:
-    """Accept one path or several, as LogStore.open does."""
+    """Build a place from one path or several paths, as `LogStore.open` accepts them."""
     if isinstance(log_dirs, str | os.PathLike):
         log_dirs = (log_dirs,)
     return Place(tuple(os.fspath(path) for path in log_dirs), is_kafka)
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame:
-    """Create a DataFrame of a few rows, without the warning about pandas, which is not used."""
+    """Create a DataFrame of a few rows, without Spark's warning about pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         return spark.createDataFrame(rows, schema)
@@ -67,10 +67,11 @@ def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str) -> DataFrame
 
 
 def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
-    """Check every batch of a store in parallel; return one row per problem, none if all is well.
+    """Check every batch of a store in parallel; return one row per problem.
 
     Columns: dir, topic, partition, segment (its base offset), position (bytes), offset, reason.
-    Another process may own the store. A log dir or partition that cannot be read is a row too.
+    Another process may own the store. A log dir or a partition that cannot be read is a problem
+    too.
 
     Raises:
         LogDirError: no log dir can be read.
@@ -86,7 +87,7 @@ def verify(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> Da
 
 
 def list_segments(store: LogStore) -> tuple[list[Row], list[Row]]:
-    """List every segment of a store, and rows for what cannot be listed."""
+    """List every segment of a store; return also a problem row for each thing not listed."""
     segments: list[Row] = []
     rows: list[Row] = []
     for key in store:
@@ -126,7 +127,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment; return the problems that a second check finds too."""
+    """Check one segment; return the problems that both of two checks find."""
     first = _look(place, topic, partition, base)
     if not first:
         return []
@@ -154,7 +155,7 @@ def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
 
 
 def flushed_to(store: LogStore, log: Log) -> int:
-    """Return the offset below which the owner has flushed a log, by its checkpoint."""
+    """Return the offset up to which the owner has flushed a log, according to the checkpoint."""
     from logstore.names import TopicPartition
 
     log_dir = store.host.dir_of(log.log_dir)
@@ -165,11 +166,11 @@ def flushed_to(store: LogStore, log: Log) -> int:
 
 
 def describe(spark: SparkSession, log_dirs: LogDirs, is_kafka: bool = False) -> DataFrame:
-    """Measure every partition of a store: one row each, by dir, topic and partition.
+    """Measure every partition of a store; return one row each, by dir, topic and partition.
 
     Columns: dir, topic, partition, bytes, segments, log_start_offset, log_end_offset, records,
-    keys (distinct), null_keys, key_skew (share of the most frequent key among records with one),
-    min_timestamp, max_timestamp. Reads keys and timestamps of every record.
+    keys (distinct), null_keys, key_skew (share of the most frequent key in all records with a key),
+    min_timestamp, max_timestamp. The keys and timestamps of all records are read.
 
     Raises:
         LogDirOfflineError: a log dir is missing or offline.

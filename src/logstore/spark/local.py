@@ -1,4 +1,4 @@
-"""Start a Spark session on this machine that is fast, quiet and needs no network."""
+"""Start a fast and quiet Spark session on this machine, without a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
-# Rows are short-lived: with the JVM's default collector, G1, reading them takes an eighth longer.
+# Rows are short-lived objects. With G1, the JVM's default collector, reads take an eighth longer.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -40,17 +40,17 @@ def session(
     java: str = "auto",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the one that is running.
+    """Start a Spark session, or return the running one.
 
-    It works without a Java on the system, because the extra `spark` installs one. It sets
-    JAVA_HOME, PYSPARK_PYTHON and PYTHONPATH of this process, which Spark passes on to its own
-    processes. Times are shown in UTC.
+    The system needs no Java, because the extra `spark` installs one. This function sets JAVA_HOME,
+    PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes them on to its own processes.
+    Times are shown in UTC.
 
     Args:
         master: any Spark master; by default every core of this machine.
-        java: "auto" takes the system's Java if it is 17 or later, else the bundled one; "system"
-            and "bundled" take only that one.
-        conf: Spark's settings; they override those that make it fast and quiet.
+        java: "auto" uses the system's Java if it is 17 or later, else the bundled Java. "system"
+            uses only the system's Java, and "bundled" only the bundled Java.
+        conf: Spark's settings. They override the settings that this function makes.
 
     Raises:
         ImportError: pyspark is not installed.
@@ -78,7 +78,7 @@ def session(
 
 
 def _collector(wanted: str) -> str:
-    """Choose a garbage collector unless the user did; a JVM that is given two does not start."""
+    """Choose a garbage collector, unless the user chose one; with two, a JVM does not start."""
     said = " ".join((wanted, *(os.environ.get(name, "") for name in JAVA_OPTIONS)))
     return "" if "GC" in said else COLLECTOR
 
@@ -87,7 +87,7 @@ def prepare_environment(java: str = "auto", *, is_quiet: bool = False) -> None:
     """Set the variables that Spark's own processes inherit: Java, Python, and package paths."""
     choose_java(os.environ, java)
     choose_python(os.environ, is_quiet=is_quiet)
-    # Otherwise each of Spark's Python processes warns about this pandas, which is not used.
+    # Without this filter, each Python process of Spark warns about the version of pandas.
     filters = [os.environ.get("PYTHONWARNINGS", ""), PANDAS_WARNING]
     if PANDAS_WARNING not in filters[0]:
         os.environ["PYTHONWARNINGS"] = ",".join(filter(None, filters))

@@ -1,6 +1,6 @@
-"""Read the options of the source and the sink; names and meanings are those of Spark's Kafka ones.
+"""Read the options of the source and the sink, which are those of Spark's Kafka source and sink.
 
-An unknown option is refused, and the error names the nearest known one.
+An unknown option is refused, and the error names the nearest known option.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ READ_OPTIONS = (
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "kafka.isolation.level",
 )  # fmt: skip
-# Options of a connection to brokers. A job that was written for Kafka may keep them: they are
-# ignored. As in Kafka's sink, headers are written if there is a column of them.
+# Options of a connection to brokers are ignored, so that a job that was written for Kafka may keep
+# them. `includeHeaders` has no effect on writes: as in Kafka's sink, a column `headers` is enough.
 IGNORED = re.compile(
     r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )
@@ -44,7 +44,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 HEADERS = "headers"
 
 PartitionOffsets = dict[TopicPartition, int]
-# One value for all partitions, or one for each.
+# One value for all partitions, or one value for each partition.
 Bound = int | PartitionOffsets
 
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """Hold the checked options of the source; picklable, paths and numbers only."""
+    """Hold the checked options of the source, in a form that can be pickled."""
 
     place: Place
     topics: tuple[str, ...]
@@ -77,14 +77,14 @@ class ReadOptions(NamedTuple):
     is_committed: bool
 
     def is_wanted(self, key: TopicPartition) -> bool:
-        """Report whether the options select a partition, whether it exists or not."""
+        """Report whether the options select a partition, which need not exist."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, key.topic) is not None
         return key in self.assigned or key.topic in self.topics
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """Return the options under their exact names; Spark passes them in lower case.
+    """Return the options under their exact names, because Spark passes names in lower case.
 
     Raises:
         ValueError: an option is unknown.
@@ -107,7 +107,7 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, s
 
 
 def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
-    """Check the options of a read; raise ValueError with what is wrong and how to correct it."""
+    """Check the options of a read; a ValueError says what is wrong and how to correct it."""
     options = check_names(given, READ_OPTIONS)
     topics, pattern, assigned = _selection(options)
     if is_stream and (unfit := [name for name in options if name.startswith("ending")]):
@@ -195,7 +195,7 @@ def _limit(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _duration_ms(options: Mapping[str, str], name: str, default: str) -> float:
-    """Read a duration as Spark does: a number, of milliseconds unless a unit follows."""
+    """Read a duration as Spark does: a number with a unit, or a number of milliseconds."""
     text = options.get(name, default).strip().lower()
     found = re.fullmatch(r"(\d+) *([a-z]*)", text)
     if found is None or found[2] not in MILLISECONDS:
@@ -263,7 +263,7 @@ def _bound(options: Mapping[str, str], name: str, default: int) -> Bound:
 
 
 def _nearest_bound(text: str) -> str:
-    """Return the name of a bound that is nearest to a text, by spelling or by meaning."""
+    """Return "earliest" or "latest", whichever is nearer to a text by spelling or meaning."""
     from difflib import get_close_matches
 
     meant = {**BOUND_SYNONYMS, **{name: name for name in OFFSET_NAMES}}
@@ -271,7 +271,7 @@ def _nearest_bound(text: str) -> str:
 
 
 def _times(options: Mapping[str, str], side: str) -> Bound | None:
-    """Read one time for all partitions, or one for each, or None; ms since the epoch."""
+    """Read a time for all partitions or one for each, in ms since the epoch; None if not given."""
     if f"{side}Timestamp" in options:
         return number(options, f"{side}Timestamp", 0)
     name = f"{side}OffsetsByTimestamp"
@@ -296,7 +296,7 @@ def _by_partition(text: str, name: str, least: int) -> PartitionOffsets:
 
 
 def _whole(value: Any) -> int:
-    """Read a whole number from JSON, where keys are text; raise ValueError if it is none."""
+    """Read a whole number from JSON, where keys are text; raise ValueError for anything else."""
     if isinstance(value, bool | float):
         raise ValueError(value)
     return int(value)

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-# The script in `bin` reads the path of the Python to run from this variable.
+# The script in `bin` runs the Python whose path is in this variable.
 COMMAND_NAME = "LOGSTORE_PYTHON"
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python")
 
@@ -18,13 +18,13 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "python
 def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> None:
     """Set the Python that Spark's own processes run: the user's, or the one running now.
 
-    Otherwise they would run the first `python3` in PATH.
+    Without this choice, Spark's processes run the first `python3` in PATH.
 
     Args:
-        is_quiet: start it through the script; only for this machine.
+        is_quiet: whether to start Python through the script, which exists only on this machine.
     """
     wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # unset, or set by an earlier session: use that session's choice
+    if wanted == SCRIPT:  # not set, or an earlier session set it: use that session's choice
         wanted = environment.get(COMMAND_NAME, sys.executable)
     environment[COMMAND_NAME] = wanted
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):

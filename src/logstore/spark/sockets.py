@@ -1,9 +1,8 @@
 """Let Spark and its Python workers on one machine talk over Unix sockets.
 
-These carry records a fifth faster than loopback. A process that can reach a socket is not asked for
-a secret, so the sockets are in a directory that only this user can open, one for each process. The
-process locks its directory with `flock`. If a directory is not locked, a killed process left it,
-including its sockets.
+Unix sockets carry records a fifth faster than loopback. Spark asks no secret of a process that can
+reach a socket. So each process makes a directory for its sockets that only this user can open. The
+process locks its directory with `flock`. If a directory is not locked, a killed process left it.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from logstore.disk import bulk, files
 from logstore.store.admin.place import ADDRESS_BYTES_MAX, private_dir
 
 PREFIX = "spark-"
-NAME_BYTES = 48  # of the names that Spark gives to sockets
-NEW_SECONDS_MAX = 60  # longest time between making a directory and locking it, two calls in a row
+NAME_BYTES = 48  # the length of the names that Spark gives to sockets
+NEW_SECONDS_MAX = 60  # a directory younger than this may not be locked yet
 
-# By process: a forked child makes its own directory.
+# The directory of each process id, because a forked child makes its own directory.
 _held: dict[int, str] = {}
 
 
 def unix_sockets() -> dict[str, str]:
-    """Make a directory for sockets; return the settings with which Spark uses them.
+    """Make a directory for sockets; return the settings that make Spark use sockets there.
 
-    Return no settings if no directory can be made, or if its path is too long for an address.
+    If no directory can be made, or if its path is too long for an address, return no settings.
     """
     path = _held.get(os.getpid(), "")
-    if not path or not files.exists(path):  # a cleaner of temporary files may have removed it
+    if not path or not files.exists(path):  # the system may have removed a temporary directory
         try:
             path = _make()
         except OSError:
@@ -41,7 +40,7 @@ def unix_sockets() -> dict[str, str]:
 
 
 def _make() -> str:
-    """Make a directory and lock it until this process ends; empty if its path is too long."""
+    """Make a directory, and lock it until this process ends; return "" if its path is too long."""
     parent = private_dir()
     path = os.path.join(parent, f"{PREFIX}{os.urandom(6).hex()}")
     if len(os.fsencode(path)) + NAME_BYTES > ADDRESS_BYTES_MAX:
@@ -65,7 +64,7 @@ def _sweep(parent: str) -> None:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a directory that no process has locked; raise OSError if one has."""
+    """Remove a directory; raise OSError if a process has locked it."""
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,6 +74,6 @@ def _remove_left(path: str) -> None:
 
 
 def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # not in a child that it forked
+    if os.getpid() == owner:  # a forked child must not remove the directory of its parent
         with suppress(OSError):
             bulk.remove_tree(path)

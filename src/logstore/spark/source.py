@@ -1,9 +1,9 @@
 """Make a store available in Spark: `format("logstore")`.
 
-Spark creates these objects in processes of its own and sends them from one to another. So they hold
-only options, and open what they need where they need it. There is no `pushFilters`: in Spark 4.1 to
-4.3, filters that one query pushed are applied to the next query too. The options limit what is
-read.
+Spark creates these objects in its own processes and sends them from one process to another. So they
+hold only options, and each process opens the store when it needs the store. There is no
+`pushFilters`, because in Spark 4.1 to 4.3, filters that one query pushed are applied to the next
+query too. Use options to limit what is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LogStoreSource(DataSource):
-    """Provide the data source; see docs/SPARK.md for its options and columns."""
+    """Provide the data source; docs/SPARK.md describes its options and columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +42,7 @@ class LogStoreSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options ask for."""
-        # A stream's reader itself refuses an end; the columns of both kinds are the same.
+        # This may be a stream, and a stream has no end. The columns do not depend on the end.
         options = {k: v for k, v in self.options.items() if not k.lower().startswith("ending")}
         return schema_text(read_options(options, is_stream=True).columns)
 
@@ -66,7 +66,7 @@ class LogStoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Create the writer of a stream."""
-        # In output mode complete, each batch holds the whole result, and all of it is appended.
+        # In output mode complete, each batch holds the whole result, and the batch is appended.
         options = write_options(self.options, schema, overwrite=False)
         prepare(options)
         return StreamWriter(options)
@@ -82,13 +82,13 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
 
 
 class BatchReader(DataSourceReader):
-    """Read a range of offsets that is set when the query is planned."""
+    """Read ranges of offsets that are fixed when the query is planned."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the pieces; Spark keeps them with the DataFrame, and `load()` plans again."""
+        """Plan the pieces; Spark keeps the pieces with the DataFrame, and `load()` plans again."""
         options = self._options
         spans = survey(options)
         starts, ends = starts_of(spans, options), ends_of(spans, options)

@@ -1,1 +1,1 @@
-"""Read logs with Spark: plan on the driver, read in tasks."""
+"""Read logs with Spark: the driver plans a read, and tasks read the records."""

@@ -1,9 +1,9 @@
-"""Convert the records of a log to the Arrow columns that Spark expects, without touching a record.
+"""Convert whole batches of a log to the Arrow columns that Spark expects.
 
     key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
     timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>
 
-Spark compares types exactly: each field, including whether it may be null.
+Spark compares types exactly: the type of each field, and whether the field may be null.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ARROW_TYPES = {
     "headers": HEADERS,
 }
 
-# Small batches are joined until they are worth a transfer to the JVM; large ones are cut.
+# Small batches are joined until a transfer to the JVM is worth its cost. Large batches are cut.
 ROWS_MIN = 32 * 1024
 BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20
@@ -58,7 +58,7 @@ def schema_text(columns: Iterable[str]) -> str:
 
 
 class ArrowColumns:
-    """Convert the record batches of one partition to Arrow batches of some columns."""
+    """Convert the record batches of one partition to Arrow batches with the chosen columns."""
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
         self.topic = topic
@@ -78,7 +78,7 @@ class ArrowColumns:
         self._topic_column = pa.array([], pa.string())
 
     def stream(self, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield Arrow batches that are large enough to be worth a transfer to the JVM."""
+        """Yield Arrow batches, each large enough that a transfer to the JVM is worth its cost."""
         held: list[RecordBatch] = []
         rows = size = 0
         for batch in batches:
@@ -151,7 +151,7 @@ def _offsets(batches: Batches) -> pa.Array:
 
 def _timestamps(batches: Batches) -> pa.Array:
     times = np.concatenate([batch.timestamps for batch in batches])
-    # As in Spark's own source, milliseconds that do not fit as microseconds are an error.
+    # As in Spark's own source, it is an error if the microseconds do not fit into 64 bits.
     return _numbers(times, pa.timestamp("ms", tz="UTC")).cast(INSTANT)
 
 

@@ -1,12 +1,13 @@
-"""Convert what a stream has read to Spark's checkpoint, and limit how far a batch may go.
+"""Convert the offsets of a stream to Spark's checkpoint and back, and limit the size of a batch.
 
     {"orders": {"0": 1200, "1": 980}, "topic ids": {"orders": {"0": "c31959bdd86750e2", ...}}}
 
-The document holds the next offset of each partition, as Kafka's does. Beside the offsets are the
-first 8 bytes of the topic ids. If a partition was deleted and created again, it has another id,
-however long it is by now. No topic is called "topic ids", because a name has no spaces. A partition
-may have no id: in a checkpoint of an earlier version, or of a Kafka broker without ids. Then such a
-change is not noticed.
+The document holds the next offset of each partition, as Kafka's document does. It also holds the
+first 8 bytes of each topic id. If a partition was deleted and created again, it has another id, and
+the stream notices that, whatever the length of the new log. No topic can have the name "topic ids",
+because a topic's name has no spaces. In a checkpoint of an earlier version, or of a Kafka broker
+without ids, a partition has no id. Then a stream does not notice that the partition was created
+again.
 
 Spark compares offsets as text, so topics and partitions are always in order.
 """
@@ -27,7 +28,7 @@ TopicIds = dict[TopicPartition, str]
 
 
 class Reached(NamedTuple):
-    """Hold the next offset of each partition of a stream, and the ids of their topics."""
+    """Hold the next offset of each partition of a stream, and the ids of the topics."""
 
     offsets: PartitionOffsets
     ids: TopicIds
@@ -41,7 +42,7 @@ def short_id(topic_id: bytes) -> str:
 def to_document(
     offsets: Mapping[TopicPartition, int], ids: Mapping[TopicPartition, str] | None = None
 ) -> OffsetDocument:
-    """Build the document for Spark's checkpoint from offsets and the ids of their topics."""
+    """Build the document for Spark's checkpoint from offsets and topic ids."""
     document: OffsetDocument = {}
     known: dict[str, dict[str, str]] = {}
     for key in sorted(offsets):
@@ -52,7 +53,7 @@ def to_document(
 
 
 def from_document(document: OffsetDocument) -> Reached:
-    """Read offsets from a document."""
+    """Read the offsets and the topic ids from a document."""
     ids = document.get(TOPIC_IDS, {})
     return Reached(
         {
@@ -70,7 +71,7 @@ def from_document(document: OffsetDocument) -> Reached:
 
 
 def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
-    """Return the offsets of the partitions that still have, or may have, the same topic id."""
+    """Return the offsets of the partitions whose topic id did not change, or is unknown."""
     return {
         key: offset
         for key, offset in begun.offsets.items()
@@ -79,10 +80,11 @@ def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
 
 
 def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> PartitionOffsets:
-    """Move every start towards its end by its share of `limit` records in total.
+    """Return how far each partition may be read, if all together may give `limit` records.
 
-    Each partition with unread records moves by at least one record, so that none waits for a long
-    one. If `limit` is less than the number of such partitions, they take turns.
+    Each partition gets a share in proportion to its unread records, and at least one record if it
+    has any. So no partition waits for a partition with many records. If `limit` is less than the
+    number of partitions with unread records, these partitions take turns.
     """
     behind = {key: ends[key] - starts[key] for key in sorted(ends) if ends[key] > starts[key]}
     if sum(behind.values()) <= limit:

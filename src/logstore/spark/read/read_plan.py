@@ -1,8 +1,8 @@
-"""Plan a read: which partitions, from which offset to which, in which pieces.
+"""Plan a read: the partitions, the range of offsets of each, and the pieces that tasks read.
 
-It runs in a process of the driver, while another process may own the store. A piece names a
-partition and a range of offsets, never a path, because the replica may have moved when a task
-reads it.
+The planning runs in a process of the driver, while another process may own the store. A piece names
+a partition and a range of offsets. It does not name a path, because the replica may have moved
+before a task reads the piece.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, Re
 from logstore.spark.read.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
-# About as much as a task reads in a tenth of a second; smaller pieces cost more in scheduling.
+# A task reads this much in about a tenth of a second. Smaller pieces cost more in scheduling.
 PIECE_BYTES = 32 << 20
-# Columns that are not read cost next to nothing: without key, value and headers, use larger pieces.
+# Columns that are not read cost almost nothing: without key, value and headers, pieces are larger.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
-# Topics that a broker keeps for itself. A pattern does not select them, only their names do.
+# Topics that a broker keeps for itself. A pattern does not select these topics, but a name does.
 INTERNAL_TOPICS = {
     "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
 }  # fmt: skip
@@ -37,10 +37,10 @@ INTERNAL_TOPICS = {
 
 @dataclass
 class Piece(InputPartition):
-    """Describe what one task reads; picklable, names and numbers only.
+    """Describe what one task reads, in a form that can be pickled.
 
     Attributes:
-        aborted: transactions whose records are left out, by producer.
+        aborted: the transactions whose records the task leaves out, by producer.
     """
 
     topic: str
@@ -61,7 +61,8 @@ class Span(NamedTuple):
     """Describe a partition's readable range at the time of the survey.
 
     Attributes:
-        decided: its decided transactions if only committed records are wanted; else None.
+        decided: the partition's decided transactions, if only committed records are wanted; else
+            None.
     """
 
     log: Log
@@ -75,17 +76,17 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
 
     Raises:
         UnknownPartitionError: a topic or partition that the options name does not exist.
-        LogDirOfflineError: the partitions are not all known, because a log dir is offline.
+        LogDirOfflineError: a log dir is offline, so that not all partitions are known.
     """
     there = list(store)
-    if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client lists them
+    if options.place.is_kafka and options.pattern is not None:  # as Kafka's admin client does
         there = [key for key in there if key.topic not in INTERNAL_TOPICS]
     if options.fails_on_data_loss and not options.assigned:
         check_all_serve(store)
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key)  # it raises with the reason
+                find(store, key)  # raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -103,7 +104,7 @@ def _few(names: Sequence[object]) -> str:
 
 
 def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
-    """Select the partitions and look at them; if that fails, try once more with a new view.
+    """Select partitions and find their readable ranges; if that fails, try again with a new view.
 
     Raises:
         LogStoreError: a partition is missing or unreadable, and `failOnDataLoss` is set.
@@ -122,9 +123,10 @@ def survey(options: ReadOptions) -> dict[TopicPartition, Span]:
 def look(
     store: LogStore, keys: Iterable[TopicPartition], options: ReadOptions
 ) -> dict[TopicPartition, Span]:
-    """Look at the partitions now; leave out those that cannot be read if data may be lost.
+    """Find the present readable range of partitions.
 
-    If only committed records are wanted, a partition ends where its first open transaction begins.
+    If data may be lost, partitions that cannot be read are left out. If only committed records are
+    wanted, the range ends at the start of the partition's first open transaction.
     """
     spans = {}
     for key in keys:
@@ -141,7 +143,7 @@ def look(
 
 
 def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
-    """Return the offset at which each partition is read from."""
+    """Return the offset from which each partition is read."""
     if options.starting_times is None:
         _check_none_else(spans, options.starting, "startingOffsets", options)
         return {
@@ -155,7 +157,7 @@ def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> Par
 
 
 def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
-    """Return the offset before which the read of each partition ends."""
+    """Return the offset at which the read of each partition ends (exclusive)."""
     if options.ending_times is None:
         _check_none_else(spans, options.ending, "endingOffsets", options)
         return {
@@ -184,9 +186,9 @@ def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
 def _check_none_else(
     spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
 ) -> None:
-    """Raise if a bound names a partition that is not read: a mistake, or the partition is gone.
+    """Check that a bound names only partitions that are read.
 
-    If data may be lost, selected partitions may be gone.
+    If data may be lost, the bound may also name a selected partition that no longer exists.
     """
     if not isinstance(bound, dict):
         return
@@ -234,7 +236,7 @@ def _at_time(key: TopicPartition, span: Span, times: Bound, options: ReadOptions
 def lost(
     key: TopicPartition, offset: int, start: int, end: int, what: str
 ) -> OffsetOutOfRangeError:
-    """Create the error for records that no longer exist."""
+    """Create the error for a read of records that no longer exist."""
     where = "retention or a deletion removed it" if offset < start else "the log ends before it"
     return OffsetOutOfRangeError(
         f"{key}: {what} wants offset {offset}, the log has {start}..{end}: {where}. Begin where "
@@ -251,14 +253,14 @@ def pieces_of(
     ends: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> list[Piece]:
-    """Cut the ranges into pieces of similar size, at least as many as the options ask for."""
+    """Cut the ranges into pieces of similar size; the options set their least number."""
     total = sum(host.bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
     piece_bytes = min(largest, max(total // options.partitions_min, 1))
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
-            raise damage[1]  # an open transaction may end in the damaged part
+            raise damage[1]  # the damaged part may hold the marker that ends an open transaction
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()

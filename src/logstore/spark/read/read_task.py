@@ -1,8 +1,8 @@
-"""Read one piece of a partition in a task, wherever the partition is by then.
+"""Read one piece of a partition in a task, also if the partition's replica has moved.
 
-If a replica was moved since the planning, it is found by its name. If a move is swapping it, which
-takes a moment, the task looks again. No batch is returned twice: a new attempt continues after the
-last batch that was returned.
+A task finds the replica by the partition's name. During the short time in which a move swaps the
+replica, the task looks for it again. If a read fails, the task continues after the last batch that
+it returned, so no batch is returned twice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_piece(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             yield from columns.stream(kept)
     except (LogDirError, ReplicaOfflineError):
         if options.fails_on_data_loss:
-            raise  # else what this host cannot see is skipped
+            raise  # if data may be lost, partitions that this host does not see are skipped
 
 
 def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
@@ -82,7 +82,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 raise _gone(piece, offset, "it was deleted") from error
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
-            # The log was reset while it was read: check once more which records it still has.
+            # The log was reset during the read. Check once more which records it still has.
             if options.fails_on_data_loss and error.offset < error.log_start_offset:
                 raise lost(
                     key, offset, error.log_start_offset, error.log_end_offset, "a task"
@@ -93,11 +93,11 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
             if not is_first:
                 raise
             is_first = False
-            forget(options.place)  # a disk may have come back, or a replica may have moved
+            forget(options.place)  # a new view sees a disk that came back or a replica that moved
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
-    """Find the log by name; return None if it is now another topic's and data may be lost."""
+    """Find the log by name; if its topic was created again and data may be lost, return None."""
     store = view_of(options.place)
     log = store.log(piece.topic, piece.partition)
     host.refresh(log)

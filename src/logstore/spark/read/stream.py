@@ -1,6 +1,6 @@
-"""Read a store in micro-batches, each a range of offsets that Spark's checkpoint records.
+"""Read a store in micro-batches. Spark's checkpoint records the range of offsets of each one.
 
-A partition that appears while the stream runs is read from its beginning.
+A partition that is created while the stream runs is read from its beginning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gone(key: TopicPartition, offset: int, what: str, otherwise: str) -> Unknown
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Read a stream; one object plans all its batches, and its copies read the pieces in tasks."""
+    """Read a stream; one reader plans all batches, and copies of it read the pieces in tasks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Set the end of a stream that stops when it has read all records of this moment."""
+        """Set the end of the stream to the present ends of the logs."""
         self._target = {key: span.end for key, span in self._look().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -78,13 +78,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if reached is None:
             reached = {key: span.end for key, span in spans.items()}
         starts = {key: span.start for key, span in spans.items()} | same(begun, ids)
-        # An open transaction may end the readable range before the stream's own position.
+        # If a transaction is open, the readable range may end before the stream's position.
         ends = {
             key: max(end, min(starts[key], spans[key].log.log_end_offset))
             for key, end in reached.items()
             if key in spans
         }
-        # A partition that is not visible now keeps its offset: its disk may come back.
+        # A partition that is not visible now keeps its offset, because its disk may come back.
         ends |= {key: offset for key, offset in begun.offsets.items() if key not in ends}
         if self._is_too_early(sum(max(end - starts[key], 0) for key, end in ends.items())):
             return start
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(ends, begun.ids | ids)
 
     def _is_too_early(self, behind: int) -> bool:
-        """Report whether the next batch must wait for more records and has not waited too long."""
+        """Report whether a batch would be too small, and the longest wait is not over yet."""
         options, now, last = self._options, time.monotonic(), self._last_batch_at
         has_enough = behind >= options.offsets_per_trigger_min or self._target is not None
         if has_enough or last is None or (now - last) * 1000 >= options.trigger_delay_ms_max:
@@ -102,11 +102,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the ends of the logs, for the progress report."""
+        """Return the ends of the logs, for Spark's progress report."""
         return to_document({key: span.end for key, span in self._look().items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan the pieces of one batch; the same ranges again if the batch is repeated."""
+        """Plan the pieces of one batch; if Spark repeats a batch, the ranges are the same."""
         begun, ends = from_document(start), from_document(end)
         spans = look(view_of(self._options.place), sorted(ends.offsets), self._options)
         starts = {key: span.start for key, span in spans.items()}
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         forget(self._options.place)
 
     def _look(self, begun: Reached | None = None) -> dict[TopicPartition, Span]:
-        """Look at the partitions as they are now; check that they are those the stream knows."""
+        """Find the present ranges of the partitions; check that the stream can continue in them."""
         spans = survey(self._options)
         if begun is not None and self._options.fails_on_data_loss:
             self._check(begun, spans)

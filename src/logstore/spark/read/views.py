@@ -1,8 +1,8 @@
-"""Open read-only views of a store in Spark's processes, at first use, and keep the good ones.
+"""Open a read-only view of a store in each of Spark's processes, and keep the view while it works.
 
-A Python worker serves many tasks, and the process that plans a stream serves all its batches. So
-each process keeps one view of a store. A view is dropped if it failed, or if its paths now lead to
-other log dirs; the next call opens another.
+A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
+process keeps one view of a store. If a view failed, or if its paths now lead to other log dirs, the
+view is dropped, and the next call opens a new view.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds; on a busy disk, as long as two syncs of a directory.
+# A swap takes milliseconds. On a busy disk it takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
-# The time after which a log dir that was away is looked for again.
+# After this time, a new view looks again for a log dir that was away.
 AWAY_SECONDS = 5.0
 
 
@@ -56,7 +56,8 @@ def view_of(place: Place) -> LogStore:
     """Return this process's view of a store.
 
     Raises:
-        LogDirError: this process does not see the log dirs; the message names dir and host.
+        LogDirError: this process does not see the log dirs. The message names the log dir and the
+            host.
     """
     key = (place, os.getpid())
     with _lock:
@@ -69,7 +70,7 @@ def view_of(place: Place) -> LogStore:
         except LogDirError as error:
             _check_kind(place, error)
             raise _unseen(error.path, error.reason, is_any_seen=False) from error
-        except ImportError as error:  # of a library that Kafka's batches need
+        except ImportError as error:  # a library that Kafka's batches need is missing
             text = f"{error} (on host {socket.gethostname()})"
             raise ImportError(text, name=error.name) from error
         _views[key] = View(store, time.monotonic())
@@ -77,7 +78,7 @@ def view_of(place: Place) -> LogStore:
 
 
 def _is_good(view: View) -> bool:
-    """Report whether a view's log dirs are still those at their paths."""
+    """Report whether the paths of a view's log dirs still lead to the same log dirs."""
     for log_dir in view.store.host.log_dirs:
         if not log_dir.is_offline:
             try:
@@ -103,9 +104,9 @@ def _open(place: Place) -> LogStore:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if a log dir is of the other kind, Kafka broker or store.
+    """Raise LogDirIdentityError if a log dir is a broker's instead of a store's, or vice versa.
 
-    Its `meta.properties` shows the kind. The store is not opened, because that may need a library.
+    Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
     """
     for path in place.log_dirs:
         is_kafka = None
@@ -124,7 +125,7 @@ def _check_kind(place: Place, error: LogDirError) -> None:
 
 @contextmanager
 def host_named() -> Iterator[None]:
-    """Add this host to an error about a log dir: on a cluster, the path alone is not enough."""
+    """Add the host's name to errors about log dirs, because a cluster has the path on each host."""
     try:
         yield
     except (LogDirOfflineError, LogDirIdentityError) as error:
@@ -138,27 +139,27 @@ def host_named() -> Iterator[None]:
 
 @cache
 def settle_in() -> None:
-    """Spare a Spark Python worker a costly garbage collection after each task; runs only once.
+    """Make the garbage collection after each task of a Spark Python worker cheap; runs only once.
 
-    After each task the worker looks through all objects for garbage, including those of all
-    imported modules. That takes as long as reading 20 MB. Objects that exist at its first task are
-    not looked at again.
+    After each task, the worker searches all objects for garbage, including the objects of all
+    imported modules. That takes as long as reading 20 MB. This function excludes the objects that
+    exist at the worker's first task from later searches.
     """
     if TaskContext.get() is not None:
         gc.freeze()
 
 
 def forget(place: Place) -> None:
-    """Drop this process's view, so that the next call opens a new one."""
+    """Drop this process's view of a store, so that the next call opens a new view."""
     with _lock:
         _drop((place, os.getpid()))
 
 
 def find(store: LogStore, key: TopicPartition) -> Log:
-    """Find a partition's log as it is now; if a move is swapping it, look again for a moment.
+    """Find a partition's present log; if the log is missing, try again for as long as a swap takes.
 
     Raises:
-        UnknownPartitionError: it does not exist, or is missing for longer than a swap takes.
+        UnknownPartitionError: the partition is missing for longer than a swap takes.
     """
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:
@@ -174,7 +175,7 @@ def find(store: LogStore, key: TopicPartition) -> Log:
 
 
 def check_all_serve(store: LogStore) -> None:
-    """Raise if the store is not complete, because partitions of a missing dir would be left out.
+    """Check that all log dirs serve, because partitions on a missing log dir would be left out.
 
     Raises:
         LogDirOfflineError: a log dir is offline, or the options do not name it.
@@ -197,7 +198,7 @@ def check_all_serve(store: LogStore) -> None:
 def _unseen(path: str, reason: str, *, is_any_seen: bool = True) -> LogDirOfflineError:
     """Create the error for a log dir that this process cannot use, with the dir and the host."""
     advice = "; failOnDataLoss=false reads what is there" if is_any_seen else ""
-    reason = without_remedy(reason)  # the log dir may be healthy, and unseen on this host alone
+    reason = without_remedy(reason)  # the log dir may be healthy, and only this host not see it
     return LogDirOfflineError(
         f"log dir {path} cannot be read on host {socket.gethostname()}: {reason}. Every executor "
         f"must see every log dir under the same path{advice}",

@@ -1,1 +1,1 @@
-"""Write logs with Spark: stage in tasks, commit on the driver."""
+"""Write logs with Spark: tasks stage records in files, and the driver appends them to logs."""

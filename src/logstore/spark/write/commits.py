@@ -1,17 +1,17 @@
-"""Append what tasks have staged, each batch of a query exactly once, even if the process dies.
+"""Append the records that tasks have staged: each batch of a query once, even after a crash.
 
     <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
 
     begin    the document names the batch, its staged files, and where each log ended
-    append   every encoded batch carries the id of this commit and the number of its first record
-    flush    the logs that were appended to
-    end      the document names the batch as the last complete one; the staged files are removed
+    append   every encoded batch has the id of this commit and the number of its first record
+    flush    flush the logs to which this commit appended
+    end      the document names the batch as the last complete batch; the staged files are removed
 
-If a commit is interrupted, the next commit, of whatever query, completes it first. The logs show
-which of its batches they have, from where each log ended. The owner's lock is held all the time, so
-between begin and end no other process appends, unless the commit is interrupted. In that case the
-records that the logs have already are removed from the document first, and the rest is appended at
-the log's new end (docs/adr).
+If a commit is interrupted, the next commit of any query completes it first. From the offset where a
+log ended, the log shows which batches of the interrupted commit it has. The process owns the store
+during the whole commit, so no other process appends between begin and end. Only after an
+interruption another process may append. So the next commit first removes the records that the logs
+already have from the document, and appends the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
 from logstore.store.store import LogStore
 
 NOTHING_YET = -1
-# The id of a write that has only one batch begins with this.
+# The query id of a DataFrame write, which has only one batch, begins with this.
 ONCE_PREFIX = "write-"
 APPEND_BYTES = 4 << 20
 
@@ -47,8 +47,9 @@ class Part(NamedTuple):
     """Describe the part of a commit that goes to one partition.
 
     Attributes:
-        base_offset: end of the log before; this commit's batches follow it without a gap.
-        first_sequence: how many records of this commit the log already has before that offset.
+        base_offset: the end of the log before this commit. The commit's batches follow without a
+            gap.
+        first_sequence: how many records of this commit the log has before that offset.
     """
 
     topic: str
@@ -67,10 +68,11 @@ class Commit(NamedTuple):
 
 
 class QueryRecord(NamedTuple):
-    """Record the state of a query: its last complete batch, and the commit begun after it.
+    """Record the state of a query: its last complete batch, and a commit that was begun since.
 
     Attributes:
-        number: grows with every write; a log dir that was away may hold an older one.
+        number: grows with every write of the record. A log dir that was away may have an older
+            record.
     """
 
     query_id: str
@@ -112,7 +114,7 @@ def read_records(log_dirs: Iterable[str]) -> dict[str, QueryRecord]:
 
     Raises:
         CorruptCheckpointError: all documents of a query are damaged.
-        OSError: a disk could not read one.
+        OSError: a disk could not read a document.
     """
     found: dict[str, QueryRecord] = {}
     damaged: dict[str, CorruptCheckpointError] = {}
@@ -177,9 +179,10 @@ class CommitLog:
         return record
 
     def remove_finished(self, record: QueryRecord) -> None:
-        """Remove the record of a complete batch write, because no other batch follows it.
+        """Remove the record of a complete DataFrame write, because no other batch follows.
 
-        It stays while a log dir is away or hangs, which may hold the record of the write's begin.
+        While a log dir is away or hangs, the record stays, because that log dir may have an older
+        record, in which the write is only begun.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -190,7 +193,7 @@ class CommitLog:
                 files.remove_if_there(os.path.join(commits_dir(log_dir.path), query_id))
 
     def remove_staged(self, query_id: str) -> None:
-        """Remove a query's staged files; the next commit removes those that cannot be now."""
+        """Remove a query's staged files; if that fails for a file, the next commit tries again."""
         for log_dir in self._good_dirs():
             with suppress(OSError):
                 bulk.remove_tree(staging_dir(log_dir.path, query_id))
@@ -205,7 +208,7 @@ class CommitLog:
 
 
 def remove_files(runs: Iterable[Run]) -> None:
-    """Remove the staged files of runs; the next commit removes those that cannot be now."""
+    """Remove the staged files of runs; if that fails for a file, the next commit tries again."""
     for path in {run.path for run in runs}:
         with suppress(OSError):
             files.remove_if_there(path)
@@ -232,13 +235,15 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    if is_new:  # otherwise a driver that continued from there may be staging the next batch
+    if is_new:  # if not, another driver may have continued and be staging the next batch
         log.remove_staged(query_id)
     return is_new
 
 
 def check_staged(runs: Sequence[Run]) -> None:
-    """Raise before a commit begins that could not be completed: it would stop all others.
+    """Check that all staged files are complete, before the commit begins.
+
+    A commit that was begun and cannot be completed would block all later commits.
 
     Raises:
         LogStoreError: a staged file is missing or too short; nothing was appended.
@@ -272,7 +277,7 @@ def _parts(store: LogStore, runs: Sequence[Run]) -> Iterable[Part]:
 
 
 def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
-    """Complete an interrupted commit: find out which records the logs have, append the rest."""
+    """Complete an interrupted commit: find the records that the logs have, and append the rest."""
     assert record.pending is not None
     parts = []
     for part in record.pending.parts:
@@ -286,7 +291,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Return the part that is not in its log yet; None if its topic no longer exists."""
+    """Return the rest of a part that its log does not have; None if the topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:
@@ -309,7 +314,7 @@ def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
 
 
 def finish(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecord:
-    """Append everything that a begun commit names, make it durable, and mark it as complete."""
+    """Append all records of a begun commit, make them durable, and mark the commit as complete."""
     assert record.pending is not None
     producer_id = producer_of(record.query_id, record.pending.batch_id)
     logs = []

@@ -1,4 +1,4 @@
-"""Choose partitions as Kafka's producer does: by the column, by the hash of the key, or in turn."""
+"""Choose partitions as Kafka's producer does: by a column, by the hash of the key, or in turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = NDArray[Any]
 def murmur2(keys: pa.Array) -> Numbers:
     """Hash each key with Kafka's murmur2: shape (n,), uint32; the hash of a null is meaningless.
 
-    Keys of one length are hashed together, one word of all of them at a time.
+    Keys of one length are hashed together: each step hashes one word of all these keys.
     """
     keys = keys.cast(pa.large_binary())
     starts = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + len(keys) + 1]
@@ -49,7 +49,7 @@ def _murmur2(octets: Numbers, length: int) -> Numbers:
 
 
 def by_key(keys: pa.Array | None, partitions: list[int], rows_before: int, count: int) -> Numbers:
-    """Choose the partition of each row: by its key, or in turn if it has none."""
+    """Choose the partition of each row by its key; rows without a key take turns."""
     numbers = np.array(partitions, np.int64)
     turns = (rows_before + np.arange(count)) % len(numbers)
     if keys is None or keys.null_count == count:

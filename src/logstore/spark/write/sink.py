@@ -1,8 +1,8 @@
 """Write a DataFrame or a stream to a store: tasks stage records, the driver commits them.
 
-The columns are those of Spark's Kafka sink: value, and optionally key, topic, partition and
-headers; also timestamp. Tasks never write to a log. The commit runs in a process of its own, which
-owns the store during the commit.
+The columns are those of Spark's Kafka sink (value, and optionally key, topic, partition and
+headers), and optionally timestamp. Tasks never write to a log. The commit runs in a process of its
+own, which owns the store during the commit.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# Longer than a commit takes on a slow disk, be it another query's or one of a killed driver.
+# A commit of another query, or of a killed driver, takes less than this even on a slow disk.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
 
 class WriteOptions(NamedTuple):
-    """Hold the checked options of the sink; picklable."""
+    """Hold the checked options of the sink, in a form that can be pickled."""
 
     log_dirs: tuple[str, ...]
     topic: str | None
@@ -93,28 +93,29 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 def own(log_dirs: tuple[str, ...]) -> LogStore:
     """Open the store as its owner; wait for another commit, but not for any other owner.
 
-    A commit has no admin socket; that shows which kind of owner it is.
+    An owner without an admin socket counts as a commit, because a commit has no admin socket.
 
     Raises:
-        LogDirLockedError: another process owns it; the message names the process and what to do.
+        LogDirLockedError: another process owns the store. The message names the process, and says
+            what to do.
     """
     return _patiently(log_dirs, lambda: LogStore.open(log_dirs, admin_socket=False))
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Find during planning what would stop the commit, before the tasks do their work.
+    """Check that no process owns the store, so that a write fails before its tasks run.
 
     The locks are acquired and released at once, and nothing is written.
 
     Raises:
-        LogDirLockedError: another process owns the store, and not for a commit.
+        LogDirLockedError: another process owns the store, and this is not just a commit.
     """
 
     def try_locks() -> None:
         with ExitStack() as stack:
             for path in log_dirs:
                 lock = DirLock(path)
-                with suppress(OSError):  # the log dir is away; other checks report that
+                with suppress(OSError):  # other checks report a log dir that is away
                     if files.exists(lock.path):
                         lock.acquire()
                         stack.callback(lock.release)
@@ -123,7 +124,7 @@ def check_not_owned(log_dirs: tuple[str, ...]) -> None:
 
 
 def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
-    """Acquire something of a store; wait while a commit has it, but not for other owners."""
+    """Call `take`; while a commit owns the store, wait and call it again."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
@@ -144,9 +145,9 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 
 
 def own_line() -> list[int]:
-    """List this process and its parents: a driver starts the JVM, which starts the planning."""
+    """List the ids of this process and its parents; the program of the driver is one of them."""
     line = [os.getpid()]
-    with suppress(OSError, ValueError, IndexError):  # not Linux, or a parent of another user
+    with suppress(OSError, ValueError, IndexError):  # no /proc, or another user owns the parent
         while line[-1] > 0:
             fd = files.open_file(f"/proc/{line[-1]}/stat", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -158,7 +159,7 @@ def own_line() -> list[int]:
 
 
 def prepare(options: WriteOptions) -> None:
-    """Find what would make the write fail before a task runs; create the topic if asked to.
+    """Check before a task runs that the write can succeed; create the topic if that is asked for.
 
     Raises:
         LogDirLockedError: another process owns the store.
@@ -170,7 +171,7 @@ def prepare(options: WriteOptions) -> None:
 
 
 def create_topic(options: WriteOptions) -> None:
-    """Create the topic with the wanted number of partitions, if it has no partition yet."""
+    """If the topic has no partition yet, create it with the wanted number of partitions."""
     if options.topic is None:
         return
     store = view_of(Place(options.log_dirs))
@@ -185,7 +186,7 @@ def create_topic(options: WriteOptions) -> None:
 
 
 def context_of_task() -> tuple[str | None, int]:
-    """Return the id of the query that a task runs for, and the task's number."""
+    """Return the id of the task's query, and the number of the task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -215,7 +216,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove the staged files, except those of a begun commit, which will be completed."""
+        """Remove the staged files, but keep those of a begun commit: the next commit needs them."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
@@ -259,7 +260,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(query_id, task, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append a micro-batch; drop one that was appended before."""
+        """Append a micro-batch; do nothing if it was appended before."""
         self._commit(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name

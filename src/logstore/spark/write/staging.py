@@ -3,10 +3,10 @@
     <log dir>/.spark/staged/<query id>/<unique>.batches
 
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
-reports that it is done. Only the commit that gets the task's message reads it. Files that no commit
-ever named are removed with the next batch of the same query. A DataFrame write has no next batch,
-and nothing shows whether its driver is alive. So the operator must remove what such a write left
-(docs/SPARK.md).
+reports that it is done. Only the commit that gets the task's message reads the file. Files that no
+commit ever named are removed with the next batch of the same query. A DataFrame write has no next
+batch, and nothing shows whether its driver is alive. So the operator must remove the files that
+such a write left (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from logstore.spark.write.partitioner import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# Columns of the source that the log sets itself: a frame that was read can be written unchanged.
+# The log sets these columns itself. They are ignored, so that a frame that was read can be written.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
 BATCH_BYTES = 1 << 20
@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
 @dataclass
 class StagedFile(WriterCommitMessage):
-    """Report to the driver what a task has staged; picklable, names and numbers only."""
+    """Report to the driver what a task has staged, in a form that can be pickled."""
 
     query_id: str
     path: str = ""
@@ -70,9 +70,9 @@ def staging_dir(log_dir: str, query_id: str) -> str:
 
 
 def make_dirs(base: str, path: str) -> None:
-    """Make the directories from `base` down to `path`; other tasks may make them at the same time.
+    """Make the directories from `base` down to `path`.
 
-    A directory that exists already is not an error.
+    A directory that exists is not an error, because other tasks may make it at the same time.
     """
     made = base
     for name in os.path.relpath(path, base).split(os.sep):
@@ -99,7 +99,7 @@ class Stage:
         self.message = StagedFile(query_id)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> StagedFile:
-        """Stage all records; if that fails, the file is removed.
+        """Stage all records; if that fails, remove the file.
 
         Raises:
             LogStoreError: a partition does not exist, a record is too large, or a disk failed.
@@ -120,7 +120,7 @@ class Stage:
     # --- which partition --------------------------------------------------------------------------
 
     def _sort(self, batch: pa.RecordBatch) -> None:
-        """Sort the rows of a batch by partition and keep them."""
+        """Sort the rows of a batch by partition, and hold them until they are written."""
         if not batch.num_rows:
             return
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -208,7 +208,7 @@ class Stage:
         self.message.path = path
 
     def _finish(self) -> None:
-        """Make the file durable: after the driver knows it, a crash must not lose it."""
+        """Make the file durable, because a crash must not lose a file that the driver knows."""
         if self._fd is None or self._log is None:
             return
         try:
@@ -228,7 +228,7 @@ class Stage:
 
 
 def partitions_of(store: LogStore, topic: str) -> list[int]:
-    """List the partitions of a topic; raise UnknownPartitionError if it has none."""
+    """List the partitions of a topic; raise UnknownPartitionError if there is none."""
     found = [key.partition for key in store if key.topic == topic]
     if not found:
         raise UnknownPartitionError(
@@ -241,7 +241,7 @@ def partitions_of(store: LogStore, topic: str) -> list[int]:
 
 
 def encode(table: pa.Table, config: LogConfig) -> Iterator[tuple[bytes, int]]:
-    """Encode rows as batches that the log accepts; yield each with its number of records.
+    """Encode rows as batches that the log accepts; yield each batch and its number of records.
 
     Raises:
         RecordTooLargeError: a single record is larger than the log accepts.
