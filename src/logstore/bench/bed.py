@@ -16,9 +16,9 @@ from logstore.names import BENCH_PREFIX
 CALIBRATION_BYTES = 32 << 20
 CALIBRATION_BYTES_MAX = 128 << 20
 CALIBRATION_SECONDS = 0.5
-BUDGET_BYTES_MAX = 1 << 30  # of one round on one dir, however fast it is
+BUDGET_BYTES_MAX = 1 << 30  # the most bytes of one round in one dir, also on a fast disk
 READ_CACHE_BYTES = 64 << 20
-ROOM_SHARE = 1.25  # of a round's values: headers, indexes, journals
+ROOM_SHARE = 1.25  # room per byte of a round's values, with headers, indexes and journals
 TOPIC = "bench"
 
 
@@ -26,11 +26,11 @@ class Bed:
     """Manage the directories that the cases run on, one per disk.
 
     Attributes:
-        log_dirs: as the user named them.
-        store_dirs: the directories of the cases' stores.
-        bytes_per_second: rate at which all of them together write and sync.
-        read_bytes_per_second: rate at which all of them together read.
-        left_behind: paths that could not be removed, each with the reason.
+        log_dirs: the directories as the user named them.
+        store_dirs: the directories of the cases' stores, one in each log dir.
+        bytes_per_second: the rate at which all disks together write and sync.
+        read_bytes_per_second: the rate at which all disks together read.
+        left_behind: the paths that could not be removed, each with the reason.
     """
 
     def __init__(self, log_dirs: list[str], bytes_per_second: float | None = None) -> None:
@@ -42,10 +42,10 @@ class Bed:
         self.bytes_per_second = self.read_bytes_per_second = bytes_per_second or 0.0
 
     def __enter__(self) -> Self:
-        """Create a new directory in each, and calibrate.
+        """Create a new directory in each log dir, and measure the speed of the disks.
 
         Raises:
-            OSError: a directory is missing or cannot be written; none is changed then.
+            OSError: a directory is missing or cannot be written; no directory is changed.
             LogDirFullError: there is no room to calibrate.
         """
         self.check_room(CALIBRATION_BYTES_MAX)
@@ -90,9 +90,9 @@ class Bed:
         self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
 
     def _speeds_of(self, directory: str) -> tuple[float, float]:
-        """Write and sync, then read from the disk; return bytes per second of both.
+        """Write and sync, then read from the disk; return the bytes per second of each.
 
-        A burst that a disk or a limit allows at the beginning counts little after half a second.
+        This takes half a second, so that a burst at the beginning has little influence.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)
@@ -118,7 +118,7 @@ class Bed:
         return size_bytes / written, size_bytes / read
 
     def budget_bytes(self, case: Case) -> int:
-        """Compute how many bytes one round of a case handles, so that it takes `case.seconds`."""
+        """Compute how many bytes one round of a case must handle to take `case.seconds`."""
         is_read = case.phase in ("read", "recover")
         rate = self.read_bytes_per_second if is_read else self.bytes_per_second
         return max(4 * case.batch_bytes, min(int(rate * case.seconds), self._budget_bytes_max))
@@ -145,14 +145,14 @@ class Bed:
         )
 
     def drop_cache(self) -> None:
-        """Drop the segments from the page cache, so that reads go to the disks."""
+        """Drop the segments from the page cache, so that the next reads come from the disks."""
         for directory in self.store_dirs:
             for replica in files.entries(directory):
                 if replica.is_dir:
                     drop_cache_of(os.path.join(directory, replica.name))
 
     def clear(self, *, is_end: bool = False) -> None:
-        """Remove the files of the last case; a disk that has failed keeps them."""
+        """Remove the files of the last case, except on a disk that has failed."""
         if not self._is_made:
             return
         for path in self._own if is_end else self.store_dirs:

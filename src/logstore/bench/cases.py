@@ -12,10 +12,11 @@ class Case(NamedTuple):
 
     Attributes:
         phase: append, read, point-read, recover, move, or beside (one disk in trouble).
-        sync: none (one flush at the end, timed with the rest), interval (`flush_ms`), durable.
-        writers: threads that append.
-        seconds: intended time of one round.
-        detail: what else the phase needs: the throttle of a move, the trouble of a disk.
+        sync: "none" (one flush at the end, which is timed too), "interval" (`flush_ms`), or
+            "durable".
+        writers: the number of threads that append.
+        seconds: the intended time of one round.
+        detail: the throttle for the phase move, the trouble of the first disk for the phase beside.
     """
 
     phase: str
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
     cases: tuple[Case, ...]
 
 
-TROUBLES = ("healthy", "slow", "full", "failed")  # healthy is for comparison
+TROUBLES = ("healthy", "slow", "full", "failed")  # "healthy" is measured for comparison
 MOVES = ("throttled", "auto")
 
 

@@ -1,6 +1,6 @@
 """Measure one property of the disks per phase: append, read, point-read, recover.
 
-Each phase is prepared, run and finished in every round; only `run` is timed. A phase records its
+In every round, a phase is prepared, run and finished. Only `run` is timed. A phase records its
 operations in samplers, one per worker, and counts the bytes and records of a round.
 """
 
@@ -29,9 +29,9 @@ class Phase:
 
     Attributes:
         samplers: the operations of all rounds.
-        size_bytes: bytes of values handled by the last round.
-        records: records handled by the last round.
-        seconds: the time of the last round, if it is not the whole of `run`.
+        size_bytes: how many bytes of values the last round handled.
+        records: how many records the last round handled.
+        seconds: the time of the last round, if `run` does more than the round.
     """
 
     name: ClassVar[str]
@@ -79,21 +79,21 @@ class Phase:
 
 
 def batch_of(case: Case) -> list[bytes]:
-    """Create the values of one append; they do not compress."""
+    """Create the values of one append; these are random, so that no codec can compress them."""
     pool = os.urandom(case.batch_bytes)
     size = case.record_bytes
     return [pool[start : start + size] for start in range(0, len(pool), size)]
 
 
 def make_logs(store: LogStore, case: Case) -> list[Log]:
-    """Create a partition per writer, and at least one per log dir, spread over the log dirs."""
+    """Create a partition for each writer, and at least one on each log dir."""
     dirs = store.log_dirs
     count = max(case.writers, len(dirs))
     return [store.create(TOPIC, n, log_dir=dirs[n % len(dirs)]) for n in range(count)]
 
 
 def at_once(work: Callable[[int], None], workers: int) -> None:
-    """Run a function in this many threads, and raise the first error of any of them."""
+    """Run a function in several threads; if any raise errors, raise the first error."""
     errors: list[BaseException] = []
 
     def guarded(worker: int) -> None:
@@ -112,14 +112,14 @@ def at_once(work: Callable[[int], None], workers: int) -> None:
 
 
 def fill(logs: list[Log], case: Case, size_bytes: int, samplers: list[Sampler]) -> None:
-    """Append `size_bytes` in total: one thread per sampler, each to its share of the logs."""
+    """Append `size_bytes` in total; each sampler has a thread that appends to some of the logs."""
     values = batch_of(case)
     rounds = max(1, size_bytes // case.batch_bytes // len(samplers))
     is_durable = case.sync == "durable"
 
     def write(worker: int) -> None:
         sampler, mine = samplers[worker], logs[worker :: len(samplers)]
-        deadline = time.perf_counter() + 4 * case.seconds  # a disk may be slower than calibrated
+        deadline = time.perf_counter() + 4 * case.seconds  # a disk may be slower than measured
         began = time.perf_counter_ns()
         for turn in range(rounds):
             mine[turn % len(mine)].extend(values, durable=is_durable)
@@ -141,7 +141,7 @@ class Append(Phase):
         self.logs = make_logs(self.store, self.case)
 
     def run(self) -> None:
-        """Append a round's bytes, and flush what is not flushed yet."""
+        """Append the bytes of a round, then flush the records that are not flushed yet."""
         samplers = [Sampler(worker) for worker in range(self.case.writers)]
         fill(self.logs, self.case, self.bed.budget_bytes(self.case), samplers)
         self.store.flush()
@@ -149,10 +149,10 @@ class Append(Phase):
 
 
 class Filled(Phase):
-    """Serve as the base of phases on a store that is filled before the first round."""
+    """Serve as the base of phases whose store is filled before the first round."""
 
     def prepare(self) -> None:
-        """Fill the store once; drop it from the page cache before every round."""
+        """Fill the store in the first round; drop it from the page cache in every round."""
         if not getattr(self, "_is_filled", False):
             case = self.case._replace(sync="none")
             with self.bed.open_store(case) as store:
@@ -170,7 +170,7 @@ class Filled(Phase):
 
 
 class Read(Filled):
-    """Measure how fast all logs are read from the disks, checked, in order."""
+    """Measure how fast all logs are read in order and checked, from the disks."""
 
     name = "read"
 
@@ -192,8 +192,8 @@ class Read(Filled):
 class PointRead(Filled):
     """Measure how long it takes to read one record by its offset, from the disks.
 
-    Nothing of the segments is cached: not in the store, and, when an operation begins, not in the
-    kernel.
+    The store caches no batches, and the kernel has no page of the segments in its cache when an
+    operation begins.
     """
 
     name = "point-read"
@@ -219,7 +219,7 @@ class PointRead(Filled):
 
 
 class Recover(Phase):
-    """Measure how long a store takes to open after its process died with nothing flushed."""
+    """Measure how long a store takes to open after its process died without any flush."""
 
     name = "recover"
 
@@ -250,8 +250,8 @@ class Recover(Phase):
 class Beside(Phase):
     """Measure how the other disks are affected while the first one is slow, full or dead.
 
-    `trouble` makes the first disk slow, full or dead, and returns the function that undoes it. The
-    workers are numbered by disk, so that the trace shows which disk each belongs to.
+    `trouble` makes the first disk slow, full or dead, and returns a function that makes the disk
+    healthy again. Each worker has the number of its disk, so that the trace shows the disk.
     """
 
     name = "beside"
@@ -281,7 +281,7 @@ class Beside(Phase):
                 except LogDirSuspectError:
                     time.sleep(0.01)  # retriable: retry as a service would, without a busy loop
                 except LogStoreError:
-                    return  # full or dead; what it accepted before is in the trace
+                    return  # the disk is full or dead; the appends before are in the trace
                 else:
                     samplers[worker].add(began, self.case.batch_bytes, self.case.batch_records)
 
@@ -289,13 +289,13 @@ class Beside(Phase):
         self._count(samplers)
 
     def finish(self) -> None:
-        """Make the disk healthy again, close what can be closed, and remove the store."""
+        """Make the disk healthy again, close the stores if possible, and remove the store."""
         self._undo()
         super().finish()
 
     def _close_stores(self) -> None:
         while self._stores:
-            with suppress(LogStoreError):  # of the dead disk, which this case wants
+            with suppress(LogStoreError):  # closing fails on the disk that this case made dead
                 self._stores.pop().close(timeout=10)
 
 

@@ -29,11 +29,11 @@ class Layout(NamedTuple):
     """Describe the disks below the log dirs.
 
     Attributes:
-        devices: number of disks in total.
-        raw_bytes: size of the disks; usable_bytes: what can be stored on them. Both are 0 if the
-            disks also hold other things.
-        note: what a reader of the figures must know.
-        set_bytes_per_second: limit set for each disk; 0 if there is none.
+        devices: the number of disks in total.
+        raw_bytes: the size of all disks; 0 if the disks also have other files.
+        usable_bytes: how many bytes can be stored on the disks; 0 if they also have other files.
+        note: a remark that a reader of the figures needs.
+        set_bytes_per_second: the limit that is set for each disk; 0 if there is no limit.
     """
 
     name: str
@@ -99,7 +99,7 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
 
 
 def measurement_of(layout: Layout, case: Case) -> str:
-    """Name one measurement; the name is the key of its samples, and its name in the JSON."""
+    """Return the name of a measurement: the key of its samples, and its name in the JSON."""
     return f"{layout.name}/{case.phase}/{case.name}"
 
 
@@ -116,8 +116,8 @@ def run_cases(
     """Run cases in order.
 
     Args:
-        make: returns the phase of a case that this package has no class for (moves, troubles).
-        own: phases of this package that `make` must return nevertheless.
+        make: returns the phase of a case for which this package has no class (moves, troubles).
+        own: the phases that `make` must return although this package has classes for them.
         progress: called before each case with its name, its number, and the number of cases.
     """
     outcomes = []
@@ -137,7 +137,7 @@ def run_cases(
 
 
 def stats_of(seconds: list[float]) -> dict[str, Any]:
-    """Compute pytest-benchmark's figures of some rounds."""
+    """Compute the figures of some rounds as pytest-benchmark does."""
     data = np.array(seconds)
     low, median, high = (float(q) for q in np.percentile(data, (25, 50, 75)))
     return {

@@ -1,13 +1,14 @@
 """Keep the start and latency of every operation as records of a logstore topic: the trace.
 
-A record's key names the measurement, `layout/phase/case`, as pytest-benchmark's JSON does; its
-timestamp is the operation's start; its value is 32 bytes, little-endian, in this order:
+A record's key is the name of the measurement, `layout/phase/case`, as in pytest-benchmark's JSON.
+The record's timestamp is the start of the operation. Its value is 32 bytes, little-endian, in this
+order:
 
     start_ns i64     since the epoch
     latency_ns i64
-    size_bytes i64   of the records' values
-    records i32      0: something that ran beside the operations, such as a whole move
-    worker i32       the writer or reader; if each has a disk of its own, the disk
+    size_bytes i64   bytes of the records' values
+    records i32      0 means a thing that ran beside the operations, such as a whole move
+    worker i32       number of the writer or reader; if each has its own disk, number of the disk
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CHUNK = 10_000  # records in a batch of the trace
 
 
 class Sampler:
-    """Collect the samples of one worker; only that worker adds to it."""
+    """Collect the samples of one worker; only the thread of that worker adds samples."""
 
     def __init__(self, worker: int) -> None:
         self.worker = worker
@@ -54,12 +55,12 @@ class Sampler:
         return len(self.rows)
 
     def array(self) -> NDArray[np.void]:
-        """Return the samples; their start is by the monotonic clock."""
+        """Return the samples, with their start in the time of the monotonic clock."""
         return np.array(self.rows, SAMPLE)
 
 
 def joined(samplers: list[Sampler]) -> NDArray[np.void]:
-    """Merge the samples of several workers in order of start, as time since the epoch."""
+    """Merge the samples of several workers in order of their start, in time since the epoch."""
     rows = np.concatenate([sampler.array() for sampler in samplers] or [np.empty(0, SAMPLE)])
     rows["start_ns"] += time.time_ns() - time.perf_counter_ns()
     return rows[np.argsort(rows["start_ns"], kind="stable")]

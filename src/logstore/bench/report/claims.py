@@ -1,7 +1,7 @@
 """Compare KIP-112's claims about JBOD and RAID with the measured figures.
 
-If the layouts of a claim were not measured, it is not shown. The figures are ratios of medians of
-one run, on disks of the same set speed. They do not cover seek times, controllers or networks.
+A claim is shown only if its layouts were measured. The figures are ratios of medians of one run, on
+disks that were set to one speed. They do not cover seek times, controllers or networks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Figures:
         return max(rates) if rates else None
 
     def ratio(self, layout: str, other: str, phase: str, **facts: Any) -> float | None:
-        """Compute how many times as fast one layout is as another."""
+        """Compute how many times as fast as another layout a layout is."""
         ours, theirs = self.rate(layout, phase, **facts), self.rate(other, phase, **facts)
         return ours / theirs if ours is not None and theirs else None
 
@@ -52,9 +52,9 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Return how many log dirs of a layout still appended beside a failed disk, and its total.
+        """Return how many log dirs still appended beside a failed disk, and how many there are.
 
-        A dir counts if it did at least half as much as with healthy disks.
+        A log dir counts if it appended at least half as much as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:
@@ -66,7 +66,7 @@ class Figures:
         return sum(beside.get(worker, 0) * 2 >= count for worker, count in well.items()), len(well)
 
     def pairs(self, layout: str, other: str, phase: str) -> list[float]:
-        """Compute how many times as fast a layout is as another, for each case that both have."""
+        """Compute the ratio of two layouts' rates, for each case that both layouts have."""
         rates: dict[str, dict[str, float]] = {layout: {}, other: {}}
         for row in self._measurements:
             if row["layout"] in rates and row["phase"] == phase:

@@ -27,7 +27,7 @@ class Plot(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Describe the axis of the figures: the columns of middle and interval, and the unit."""
+    """Describe the axis of the figures: the columns for the dot and its interval, and the unit."""
 
     middle: str
     low: str
@@ -42,7 +42,7 @@ def in_order(words: Iterable[str]) -> list[str]:
 
 
 def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
-    """Group rows by the word that `word` returns, in order of appearance."""
+    """Group rows by the text that `word` returns for them, in order of appearance."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(word(row), []).append(row)
@@ -50,7 +50,7 @@ def grouped(rows: Sequence[Row], word: Word) -> dict[str, list[Row]]:
 
 
 def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
-    """Compute how far the intervals reach below and above the middles."""
+    """Compute how far the intervals reach below and above the dots."""
     return [
         [max(row[scale.middle] - row[scale.low], 0.0) for row in rows],
         [max(row[scale.high] - row[scale.middle], 0.0) for row in rows],
@@ -58,7 +58,7 @@ def spans_of(rows: Sequence[Row], scale: Scale) -> list[list[float]]:
 
 
 def dots(axes: Axes, rows: Sequence[Row], scale: Scale, label: Word, line: Word) -> None:
-    """Draw a dot with its interval for each line (downwards) and series (by colour)."""
+    """Draw a dot with its interval for each row; `line` sets its height, `label` its colour."""
     names = in_order(line(row) for row in rows)
     series = grouped(rows, label)
     for number, (name, members) in enumerate(series.items()):
@@ -124,7 +124,7 @@ class Album:
     def draw_panels(self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word) -> None:
         """Draw one panel per layout: the figure by number of writers, one line per series."""
         if len({row["writers"] for row in rows}) < 3:
-            return  # only the full plan has enough writer counts
+            return  # only the full plan has enough different numbers of writers
         from matplotlib import pyplot
 
         panels = grouped(rows, lambda row: str(row["layout"]))

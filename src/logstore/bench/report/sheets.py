@@ -41,10 +41,10 @@ class Sheet(NamedTuple):
     """Define which rows make a plot, and how they are drawn.
 
     Attributes:
-        rows: chooses and shapes them from the rows of measurements and of workers.
-        label: names the series of a row; each series has a colour.
-        line: names the line of a row.
-        is_by_writers: draw one panel per layout, by number of writers.
+        rows: makes the rows of the plot from the rows of measurements and of workers.
+        label: returns the series of a row; each series has a colour.
+        line: returns the line of the plot on which a row is drawn.
+        is_by_writers: whether to draw one panel per layout, by number of writers.
     """
 
     plot: Plot
@@ -76,13 +76,13 @@ def batch_of(row: Row) -> str:
 
 
 def limited(row: Row, share: float = 1.0) -> Row:
-    """Add the limit that the set speed of a layout's disks allows, in MB/s of values."""
+    """Add the MB/s of values that the set speed of the layout's disks allows."""
     rate = row.get("set_bytes_per_second") or 0
     return row | {"limit_mb_s": rate * row["disks"] * share / 1e6}
 
 
 def appends(rows: Sequence[Row]) -> list[Row]:
-    """Return the appends, each with its limit after every copy and parity is written."""
+    """Return the appends, each with the limit that is left after copies and parity are written."""
     return [
         limited(row, WRITTEN_SHARE.get(row["layout"].partition("-")[0], 1.0))
         for row in rows
@@ -121,7 +121,7 @@ def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Return the appends alone (of one of the two cases), and those during each kind of move."""
+    """Return the appends without a move (once), and the appends during each kind of move."""
     found = [row for row in workers if row["phase"] == "move" and row["worker"] != MOVE]
     return sorted(
         (row for row in found if row["worker"] or row["detail"] == MOVES[0]),
@@ -139,7 +139,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Merge all disks of a layout but the first into one row: a typical median, the worst tail."""
+    """Merge all disks of a layout except the first into one row: the median, and the worst tail."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -153,7 +153,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Compute the bytes taken during each trouble as a part of those taken without one."""
+    """Compute the bytes appended during each trouble as a part of those without trouble."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -228,7 +228,7 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "How many MB/s does each layout give back, read in order and checked?",
+            "How many MB/s does each layout read, in order and checked?",
             "Further right is better. The cache was emptied first; one reading thread per log dir.",
             "read",
         ),
@@ -245,16 +245,16 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "How fast is a store open again after its process died with nothing flushed?",
-            "Further right is better. Bytes of log checked per second, from the disks; opening "
-            "included.",
+            "How fast is a store open again after its process died without any flush?",
+            "Further right is better. Bytes of log checked per second, from the disks, over the "
+            "whole opening.",
             "recover",
         ),
         MB_S, phase_rows("recover", is_limited=True), only("recovery"),
     ),
     Sheet(
         Plot(
-            "What do appends notice of a move in the background?",
+            "How much does a move in the background slow appends down?",
             "Further left is better. One append every 5 ms, flushed every 100 ms, on the disk that "
             "is moved from.",
             "move",

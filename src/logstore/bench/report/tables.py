@@ -2,7 +2,7 @@
 
 `throughput`: MB/s of values over the rounds (5th, 50th, 95th percentile).
 `latency`: milliseconds of an operation (50th, 95th, 99th percentile, largest).
-`workers`: the same for each worker: its share of the bytes (skew), and its own latency.
+`workers`: for each worker, its share of the bytes (skew) and its own latency.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_runs(spark: SparkSession, json_paths: Sequence[str]) -> DataFrame:
     """Read pytest-benchmark's documents: one row per measurement, with its rounds."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-    # An explicit schema: inferred types would change with what one run happened to write.
+    # The schema is explicit, because inferred types would depend on the values of a run.
     documents = (
         spark.read.schema(RUNS_SCHEMA)
         .option("multiLine", True)
@@ -68,7 +68,7 @@ def load_samples(spark: SparkSession, trace_dir: str) -> DataFrame:
 
 
 def _take_apart(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Decode whole batches, without touching single records."""
+    """Decode whole batches at once, not record by record."""
     import pyarrow as pa
 
     for batch in batches:
@@ -115,7 +115,7 @@ def _latency_columns() -> list[Any]:
 
 
 def latency(samples: DataFrame) -> DataFrame:
-    """Compute the milliseconds of an operation in each measurement."""
+    """Compute percentiles of the operations' milliseconds, for each measurement."""
     return samples.groupBy("measurement").agg(*_latency_columns()).orderBy("measurement")
 
 
