@@ -167,7 +167,7 @@ def test_what_may_lack_records_opens_incomplete_and_says_what_is_missing() -> No
         [superseded(), superseded(log_dir="/3", end_offset=12)], is_a_dir_bad=False
     )
     assert decision.replicas[0].end_offset == 12
-    assert "generation 2 took its place in log dir id of /2" in decision.reason
+    assert "a copy of generation 2 in log dir id of /2 replaced it" in decision.reason
 
 
 def test_copies_of_which_nothing_is_known_are_offline() -> None:

@@ -1,6 +1,6 @@
-"""Claim a log dir for one change: a second change of it is refused, and of another one it is not.
+"""Claim a log dir for one change: until the change ends, a second change of that dir is refused.
 
-A claim is no lock: nobody waits for one.
+A claim is no lock: no thread waits for a claim. Other log dirs can be changed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.errors import LogDirError, LogDirOfflineError
 
 
 class Claim:
-    """One change of a log dir that is under way; only the changing thread's frame refers to it."""
+    """A running change of a log dir; only a frame of the changing thread refers to this object."""
 
 
 class DirClaims:
@@ -23,28 +23,28 @@ class DirClaims:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        # By path, under `_changing`. Weak references: a thread that was interrupted on its way in
-        # or out claims nothing any more.
+        # By path, under `_changing`. Weak references: if a thread is interrupted while it claims a
+        # dir or gives a claim back, the claim ends with the frames of that thread.
         self._claims: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @contextmanager
     def change_of(self, path: str) -> Iterator[str]:
-        """Claim a log dir for one change; gives its path.
+        """Claim a log dir for one change; the context gives its path.
 
         Raises:
-            LogDirError: retriable; another change of it is under way.
-            LogDirOfflineError: the change met an error of its disk.
+            LogDirError: retriable; another change of the log dir is running.
+            LogDirOfflineError: the disk failed during the change.
         """
         mine = Claim()
         with self._changing:
             if path in self._claims:
                 raise LogDirError(
-                    path=path, reason="another change of it is under way", retriable=True
+                    path=path, reason="another change of it is running", retriable=True
                 )
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # from a step before the log dir could report its own failure
+        except OSError as error:  # from a step that comes before `LogDir.failed` can be called
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

@@ -1,6 +1,6 @@
-"""Close a whole store: in order, or at once as a crash would.
+"""Close a whole store: in order, or abruptly as a crash would.
 
-wait       stop what runs in the background, then close all log dirs at once, then end the rest
+wait       stop the background work, then close all log dirs in parallel, then end the other threads
 abandon    write nothing: the next open recovers
 """
 
@@ -21,9 +21,9 @@ from logstore.store.upkeep.keeper import warn
 
 
 class Closing:
-    """The close of a store, which every call of `LogStore.close` completes or waits for.
+    """The close of a store; every call of `LogStore.close` completes the close or waits for it.
 
-    Threads: the thread that holds `_lock` does the work. `_left` is set once all of it is done.
+    Threads: the thread that holds `_lock` does the work. It sets `_left` at the end.
     """
 
     def __init__(self, state: OwnerState) -> None:
@@ -31,10 +31,10 @@ class Closing:
         self._lock = threading.Lock()
         self._ended: dict[LogDir, Outcome[LogDir]] = {}
         self._left: tuple[str, ...] | None = None
-        self._errors: list[LogStoreError] = []  # raised once
+        self._errors: list[LogStoreError] = []  # each is raised once
 
     def wait(self, timeout: float | None) -> tuple[str, ...]:
-        """Close the whole store in order; returns the log dirs that were not closed so."""
+        """Close the whole store; returns the log dirs that were not closed in order."""
         if self._left is None:
             uninterrupted(lambda _: self._close(timeout))
         if self._errors:
@@ -43,7 +43,7 @@ class Closing:
         return self._left
 
     def _close(self, timeout: float | None) -> None:
-        """Stop the background work, then close the log dirs, unless another call does."""
+        """Stop the background work, then close the log dirs, unless another call did."""
         state = self._state
         state.host.closing()
         with self._lock:
@@ -99,7 +99,10 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Make an interrupted close wait for its threads: the next call continues where they end."""
+    """Do nothing: as `on_break`, this makes an interrupted close wait for its threads.
+
+    The next call of `close` continues from there.
+    """
 
 
 def abandon(state: OwnerState, reason: str) -> None:
@@ -107,7 +110,7 @@ def abandon(state: OwnerState, reason: str) -> None:
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # it may be about to remove a directory
+        if keeper is not None:  # the keeper may be removing a directory
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

@@ -1,7 +1,8 @@
 """Change the log dirs of a running store: add, remove, take offline, reopen, cordon, prefer.
 
-A thread that changes a log dir claims it. Changes of different dirs do not wait for each other, and
-a change waits for no disk that hangs except its own. A change completes although Ctrl-C comes.
+A thread that changes a log dir claims that dir. Changes of different dirs do not wait for each
+other. A change may wait for the disk of its own dir, but not for another disk that hangs. Ctrl-C
+does not interrupt a change.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # no other thread did, if none could be started
+        state.failures.release(half_added)  # if no thread could be started, none has released it
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
@@ -63,7 +64,7 @@ def reopen(
     """Do what `LogStore.reopen_dir` does.
 
     Args:
-        may_lose: False refuses a loss of replicas, by name.
+        may_lose: with False, a change that loses replicas is refused; the error names them.
     """
     from logstore.store.dirs.dir_return import bring_in, replace
     from logstore.store.dirs.lost_dirs import id_to_replace
@@ -80,7 +81,7 @@ def reopen(
             log_dir.path, format_new=format_new, replaces=replaces if format_new else None
         )
         is_member = admission.directory_id in state.membership.roster
-        if format_new and not replaces and not is_member:  # a start without the old disk
+        if format_new and not replaces and not is_member:  # the store was opened without the disk
             missing = id_to_replace(state.replicas, log_dir.path)
             admission = admission._replace(replaces=missing)
         if admission.replaces is None:
@@ -107,7 +108,7 @@ def take_offline(state: OwnerState, path: StrPath) -> None:
 
 
 def _checkpoint(state: OwnerState, log_dir: LogDir) -> None:
-    """Write a log dir's checkpoints before it is taken out, so that an older copy shows."""
+    """Write the checkpoints of a log dir before it goes offline, so that old copies are noticed."""
     keeper = state.keepers.get(log_dir.path)
     try:
         if keeper is not None:
@@ -123,7 +124,7 @@ def remove(
     """Do what `LogStore.remove_dir` does.
 
     Args:
-        may_lose: False refuses a loss of replicas, by name.
+        may_lose: with False, a change that loses replicas is refused; the error names them.
     """
     from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
 
@@ -147,12 +148,12 @@ def remove(
 
 
 def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Take an empty log dir out of the store; meanwhile no replica is placed on it."""
+    """Take an empty log dir out of the store; during that, no replica is placed on it."""
     from logstore.store.dirs.dir_return import refuse_unless_empty
     from logstore.store.upkeep.purge import purge_superseded_on
 
     if log_dir.is_offline:
-        reason = f"{log_dir.offline_reason}; what is on it is unknown: reopen it, or, if it"
+        reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
     log_dir.check()

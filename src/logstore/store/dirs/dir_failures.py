@@ -1,7 +1,8 @@
 """Handle log dirs that fail or hang while the store serves.
 
-None of this runs in the thread that met the failure: that thread may hold a log's lock. The thread
-that closes the dead disk's descriptors and the user's callback do not wait for each other either.
+The thread whose call failed does not handle the failure, because it may hold a log's lock. One
+thread closes the descriptors of the dead disk, and another one calls the user's callback. They do
+not wait for each other.
 """
 
 from __future__ import annotations
@@ -22,23 +23,24 @@ if TYPE_CHECKING:
     from logstore.store.upkeep.keeper import DirKeeper
 
 FailureCallback = Callable[[LogDirOfflineError], object]
-# What is to be done for a log dir, and the name of the thread that does it.
+# The name of a thread, the function that it calls for a failed log dir, and that log dir.
 Work = tuple[str, Callable[[LogDir], None], LogDir]
 
-# How long a close waits for a failure callback that has not returned.
+# How long a close waits for failure callbacks that have not returned.
 FAILURE_SECONDS_MAX = 5.0
 
 
 class DirFailures:
-    """Handles the failures of a store's log dirs, each one once.
+    """Handles each failure of a store's log dirs once.
 
     Args:
-        callback: the user's; called with the error of a log dir that failed.
-        keepers: by the path of their log dir; the store's own, which it changes.
+        callback: the user's function; called with the error of a log dir that failed.
+        keepers: the keeper of each log dir by its path. The store adds and removes entries.
 
     Attributes:
-        is_armed: whether failures are handled: from the end of the opening to the close. Written
-            under `_handling`, except by a store that is dropped: no other thread uses it then.
+        is_armed: whether failures are handled; True from the end of the opening to the close.
+            Written under `_handling`, except when a store is dropped: no other thread uses the
+            store then.
     """
 
     def __init__(self, callback: FailureCallback | None, keepers: Mapping[str, DirKeeper]) -> None:
@@ -47,8 +49,8 @@ class DirFailures:
         self._keepers = keepers
         self._replicas: Replicas | None = None
         self._handling = threading.Lock()
-        # Under the lock: the dirs whose failure is handled, the threads that do that, and the work
-        # for which there was no thread, or no memory.
+        # `_handling` guards these: the dirs whose failures were handled, the threads that handle
+        # them, and the work for which there was no thread or no memory.
         self._handled: set[LogDir] = set()
         self._threads: list[threading.Thread] = []
         self._put_off: deque[Work] = deque()
@@ -60,18 +62,18 @@ class DirFailures:
             self.is_armed = True
 
     def disarm(self) -> None:
-        """Handle no further failure: the store is being closed."""
+        """Handle no more failures, because the store is being closed."""
         with self._handling:
             self.is_armed = False
 
     def hangs(self, log_dir: LogDir) -> None:
-        """Have a log dir that has become SUSPECT probed until it answers."""
+        """Ask the keeper of a log dir that is SUSPECT now to probe it until it answers."""
         keeper = self._keepers.get(log_dir.path)
         if keeper is not None:
             keeper.probe_soon()
 
     def failed(self, log_dir: LogDir) -> None:
-        """Handle a log dir that went offline, once."""
+        """Handle a log dir that went offline; a second call for it does nothing."""
         with self._handling:
             if not self.is_armed or log_dir in self._handled:
                 return
@@ -83,7 +85,7 @@ class DirFailures:
             self._begin()
 
     def _begin(self) -> None:
-        """Start a thread for each work, as far as that can be had; the lock is held."""
+        """Try to start a thread for each waiting work; the caller holds `_handling`."""
         from logstore.store.upkeep.keeper import warn
 
         self._threads = [other for other in self._threads if other.is_alive()]
@@ -94,7 +96,7 @@ class DirFailures:
                 thread = Thread(target=self._do, args=(one,), name=name, daemon=True)
                 thread.start()
             except (RuntimeError, MemoryError) as error:
-                # the failed call reports the disk's error, not this one
+                # the failed call must report the disk's error, not this one
                 self._put_off.append(one)
                 with suppress(MemoryError):
                     warn("log dir %s has failed, and is released later: %s", log_dir.path, error)
@@ -102,7 +104,7 @@ class DirFailures:
                 self._threads.append(thread)
 
     def _do(self, one: Work) -> None:
-        """Do one work; for want of memory it is put off until somebody waits for it."""
+        """Do one work; if memory runs out, it is repeated when a thread calls `wait`."""
         _, work, log_dir = one
         try:
             work(log_dir)
@@ -111,7 +113,7 @@ class DirFailures:
                 self._put_off.append(one)
 
     def _tell(self, log_dir: LogDir) -> None:
-        """Call the user's callback; an exception of it is logged."""
+        """Call the user's callback; if it raises, that is logged."""
         from logstore.store.upkeep.keeper import warn
 
         assert self._callback is not None
@@ -121,7 +123,7 @@ class DirFailures:
             warn("on_log_dir_failure raised for %s", log_dir.path, exc_info=True)
 
     def release(self, log_dir: LogDir) -> None:
-        """Close every descriptor on a dead disk, and release its lock."""
+        """Close every descriptor on a dead disk, and release the lock of the log dir."""
         from logstore.store.dirs.shutdown import drop_logs
 
         assert self._replicas is not None
@@ -132,7 +134,7 @@ class DirFailures:
         log_dir.release()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until all failures are handled, but not for ever: a callback may hang."""
+        """Wait until all failures are handled, for a limited time, because a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
             self._begin()

@@ -1,10 +1,10 @@
 """Bring one log dir into a running store: lock, probe, identity, start-up table, recovery.
 
-The steps are those of a start, for one dir, while the others serve. A log that is open already
-stays open. If a copy in the returned dir outranks it, an error names both.
+The steps are those of a start, for one dir, while the other dirs serve. A log that is open already
+stays open. If a copy in the returned dir outranks an open log, an error names both.
 
-Every call to the disk is made in a thread that is abandoned if it hangs. The dir is then offline
-again, and can be given up.
+Every call to the disk is made in a thread of its own. If the call hangs, the thread is abandoned,
+and the dir is offline again. Then the user can give it up.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
-    """Take possession of a log dir, load what is in it, and look after it from now on.
+    """Take possession of a log dir, open its logs, and start its keeper.
 
     Raises:
-        LogDirLockedError: another process has it open.
-        LogDirOfflineError: its disk failed on the way; the store is unchanged.
-        DuplicateLogError: a copy in it outranks one that is open; the rest of the dir serves.
+        LogDirLockedError: another process has the log dir open.
+        LogDirOfflineError: its disk failed during the call; the store is unchanged.
+        DuplicateLogError: a copy in the log dir outranks an open log; its other replicas serve.
     """
     _wait_until_quiet(state, admission.path)
     log_dir = LogDir(admission.path)
@@ -55,7 +55,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(state.failures.failed))
         state.events.watch(log_dir)
-        if log_dir.is_offline:  # it failed before any observer heard of failures
+        if log_dir.is_offline:  # it failed before the observers were registered
             state.failures.failed(log_dir)
         state.membership.note_missing()
         loader = Loader(
@@ -74,7 +74,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # Ctrl-C too: otherwise the dir would serve with half of its logs
+    # also for Ctrl-C: otherwise the dir would serve with half of its logs
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise
@@ -86,7 +86,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
 
 
 def still_missing(state: OwnerState) -> Iterator[str]:
-    """Describe each log dir that the store misses, and its replicas."""
+    """Describe each missing log dir of the store, with its replicas."""
     for id_ in state.replicas.missing_ids:
         held = state.replicas.catalog.on(id_)
         names = f", with {', '.join(map(str, held))}" if held else ""
@@ -97,10 +97,10 @@ def still_missing(state: OwnerState) -> Iterator[str]:
 def replace(
     state: OwnerState, old: LogDir, admission: Admission, *, may_lose: bool
 ) -> RecoveryReport:
-    """Put an empty disk in the place of one that is gone, and name the replicas that it held.
+    """Replace a disk that is gone by an empty one; the report names the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost without permission; its fact `lost` names them.
+        LogDirError: replicas would be lost, and `may_lose` is false; its fact `lost` names them.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -121,18 +121,18 @@ def replace(
     report.lost += [key for key in held if key not in known]
     if report.lost:
         names = ", ".join(map(str, report.lost))
-        warn("an empty disk took the place of %s; lost with it: %s", old.path, names)
+        warn("an empty disk replaced the disk of %s; replicas lost: %s", old.path, names)
     return report
 
 
 def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
-    """Leave a log dir offline if bringing it in failed, or alone if the store does not have it."""
+    """End a failed bring-in: the log dir goes offline, or is released if the store lacks it."""
     state.replicas.returning.discard(log_dir)
     known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
-        log_dir.take_offline(f"bringing it in broke off: {error or type(error).__name__}")
+        log_dir.take_offline(f"bringing it in failed: {error or type(error).__name__}")
         state.failures.failed(log_dir)
-    elif not log_dir.is_offline:  # else the thread that failed or hangs gives it back itself
+    elif not log_dir.is_offline:  # if it is offline, the thread that failed or hangs unlocks it
         log_dir.release()
     if known is None:
         log_dir.leave()
@@ -141,8 +141,8 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
 def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
     """Lock, begin, probe, and write the identity last; if this fails, the caller unlocks the dir.
 
-    So the store lists no member that does not work. A step that hangs is abandoned: once its thread
-    returns, it gives the lock back and does nothing else.
+    The order ensures that every member of the store works. A step that hangs is abandoned: when its
+    thread returns, it gives the lock back and does nothing else.
     """
     log_dir.belong(state.membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = state.admin.path
@@ -160,9 +160,9 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
 
 
 def _wait_until_quiet(state: OwnerState, path: str) -> None:
-    """Wait until no earlier call is under way to a log dir that does not serve.
+    """Wait until every earlier call to an offline log dir has returned.
 
-    Such a call may still write at a place that a recovery has read already.
+    A running call may still write at a place that the recovery has read already.
 
     Raises:
         LogDirOfflineError: an earlier call hangs.
@@ -180,7 +180,7 @@ def _wait_until_quiet(state: OwnerState, path: str) -> None:
 
 
 def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Raise LogDirError if something in a log dir is still needed; raises OSError too."""
+    """Raise LogDirError if a log dir holds something that is still needed; raises OSError too."""
     from logstore.store.start.listing import list_log_dir
 
     replicas = state.replicas
@@ -196,8 +196,8 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
         reason = (
-            "it keeps the record of deletions that a log dir which is offline, or hangs, has not "
-            "learned yet"
+            "it keeps the record of deletions, and another log dir, which is offline or hangs, "
+            "does not know them yet"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
@@ -205,7 +205,7 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
-    is_copy = ("move", "delete")  # back with this dir one day, it may be all that is left
+    is_copy = ("move", "delete")  # if this dir comes back one day, such a copy may be the last one
     copies = [facts.dir_name for facts in left if facts.kind in is_copy or not facts.topic_id]
     if copies:
         reason = f"{', '.join(copies)} may still be needed"

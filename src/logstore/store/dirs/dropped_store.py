@@ -1,16 +1,16 @@
 """Handle a store that its user dropped without closing it: warn, and release everything.
 
-No thread of a store refers to it while that thread waits. So the garbage collector finds a store
-that is no longer used, and runs this in any thread. A log refers to its store, and so do a mover,
-an appender and a reader: as long as one of them is in use, the store serves. An appender that still
-has records to send is in use.
+While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
+store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
+reader refer to their store: as long as one of them is in use, the store serves. An appender that
+still has records to send is in use.
 
-Nothing is written: the next open recovers, as after a crash. Nothing waits either: the thread in
-which the collector runs may hold any lock.
+This module writes nothing: the next open recovers, as after a crash. It does not wait either,
+because the thread in which the collector runs may hold any lock.
 
-If the process ends with an open store, Python may still drop the store. As with a file or a socket,
-only the warning is given then. The other threads are frozen, and may hold any lock; the system
-closes the descriptors.
+If the process ends with an open store, Python may still drop the store. Then only the warning is
+given, as for an open file or socket: the other threads are frozen and may hold any lock. The
+operating system closes the descriptors.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Place(NamedTuple):
 
 
 class Dropping:
-    """What is done if a store is dropped; the store itself must not be referred to.
+    """Handles the drop of a store; an instance must not refer to its `LogStore`.
 
     Args:
-        opened_at: the line of the user's code that the warning names.
+        opened_at: the line of the user's code that opened the store, for the warning.
     """
 
     def __init__(self, state: OwnerState, opened_at: Place) -> None:
@@ -49,17 +49,17 @@ class Dropping:
         self._opened_at = opened_at
 
     def dropped(self, *, is_exiting: bool) -> None:
-        """Handle an open store; while the process ends, globals may be gone."""
+        """Handle the drop of an open store; while the process ends, globals may be gone."""
         if not is_exiting:
             let_go(self._state, self._opened_at)
             return
-        with suppress(AttributeError, TypeError):  # so late in the exit that modules are gone
+        with suppress(AttributeError, TypeError):  # late in the exit, modules may be gone
             text = "was still open when the process ended: the next open recovers it"
             _warn(self._state, self._opened_at, text)
 
 
 def calling_place() -> Place:
-    """Find the line outside this library that called it; reads no source file, so it is cheap."""
+    """Find the line outside this library that called into it; cheap, as no source file is read."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
         frame = frame.f_back
@@ -69,7 +69,10 @@ def calling_place() -> Place:
 
 
 def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Make a callback of a method; it does not keep the object alive, and does nothing after it."""
+    """Make a callback of a method; it does not keep the object alive.
+
+    If the object is gone, the callback does nothing.
+    """
     entry = WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
@@ -81,7 +84,7 @@ def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 
 def let_go(state: OwnerState, opened_at: Place) -> None:
-    """Give the locks back, end the threads, then warn."""
+    """Release the locks of the log dirs, end the threads, then warn."""
     state.closed, state.failures.is_armed = DROPPED, False
     for log_dir in state.replicas.log_dirs:
         log_dir.release()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from logstore.disk.log_dir import LogDir
 
-# How long a log dir that is closed waits for the last generations of the others.
+# How long a log dir that closes waits for the last generations of the other log dirs.
 SECONDS_MAX = 5.0
 LOOK_SECONDS = 0.05
 
@@ -16,9 +16,9 @@ LOOK_SECONDS = 0.05
 class Farewell:
     """Makes log dirs that close together wait a limited time for each other's last generation.
 
-    Without it, an old copy that lacks only what was flushed since the last checkpoint would not be
-    recognised. If one thread closes all of them in turn, because no more threads are available, it
-    does not wait: no other could arrive.
+    Each then records the last generations of the others. Without that, an old copy that lacks only
+    what was flushed since the last checkpoint would not be recognised. If the process can start no
+    thread, one thread closes all log dirs in turn and does not wait: no other thread could arrive.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
@@ -35,7 +35,7 @@ class Farewell:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait for all log dirs that serve."""
+        """Wait until every log dir that serves has arrived."""
         if threading.get_ident() == self._made_by:
             return
         with self._changed:

@@ -1,7 +1,8 @@
-"""Give up a log dir whose disk is gone: find its id, name its replicas, forget it.
+"""Give up a log dir whose disk is gone: find its id, name its replicas, forget the log dir.
 
-If a disk is missing or dead at a start, its path has no id. The other log dirs keep the path where
-they last saw it, so that path names the missing log dir as well as its id does.
+If a disk is missing or dead at a start, its id cannot be read at its path. But the other log dirs
+keep the last path of each log dir. So a user may name the missing log dir by that path or by its
+id.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ UNSURE = (
 
 
 def ids_last_at(replicas: Replicas, path: str) -> list[str]:
-    """List the missing log dirs that were last at a path, as far as the log dirs here know."""
+    """List the missing log dirs whose last known path is this one."""
     return [id_ for id_ in replicas.missing_ids if replicas.last_path_of(id_) == path]
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the missing log dir whose place a new disk takes; None if that cannot be decided."""
+    """Find the missing log dir that a new disk at a path replaces; None if that is unclear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
@@ -45,7 +46,7 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
     """Find the missing log dir that was last at a path; None if all were at other paths.
 
     Raises:
-        LogDirError: two were last there, or the last path of one is not known.
+        LogDirError: several were last at the path, or one may have been, as its path is unknown.
     """
     here = ids_last_at(replicas, path)
     if len(here) == 1:
@@ -62,10 +63,10 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
 
 
 def missing_id_of(replicas: Replicas, name: str) -> str | None:
-    """Find the missing log dir that a user names, by its id or by a path that no log dir has.
+    """Find the missing log dir that a user names by its id or by its last path.
 
     Raises:
-        LogDirError: as `id_to_forget` does.
+        LogDirError: as for `id_to_forget`.
     """
     if name in replicas.missing_ids:
         return name
@@ -78,7 +79,7 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
 def replicas_of(
     replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
 ) -> list[TopicPartition]:
-    """Name the replicas of a log dir that does not serve, as far as they are known."""
+    """List the known replicas of a log dir that does not serve."""
     return [
         key
         for key in replicas.names()
@@ -100,10 +101,10 @@ def refuse_loss(
     when: str,
     advice: str,
 ) -> None:
-    """Refuse a change that would lose replicas, and name them.
+    """Refuse a change that would lose replicas; the error names them.
 
     Raises:
-        LogDirError: replicas are lost, or may be; its fact `lost` names the known ones.
+        LogDirError: replicas would be lost, or may be; its fact `lost` names the known ones.
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
@@ -124,7 +125,8 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
     """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
 
     Raises:
-        LogDirError: it serves, its id is not known, or replicas would be lost without permission.
+        LogDirError: the log dir serves, or its id is unknown, or replicas would be lost and
+            `may_lose` is false.
     """
     replicas = state.replicas
     if not log_dir.is_offline:
@@ -154,7 +156,7 @@ def give_up_missing(
     """Forget a missing log dir by its id, and its replicas; return the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost without permission.
+        LogDirError: replicas would be lost, and `may_lose` is false.
     """
     replicas = state.replicas
     held = replicas_of(replicas, directory_id)

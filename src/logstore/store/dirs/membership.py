@@ -1,9 +1,10 @@
 """Change which log dirs belong to a running store: admit one, replace one, forget one.
 
-`admit` reads a path and decides its role, without writing; `join` and `forget` write. The roster
-with the highest epoch wins at the next start, so a crash between the files of two log dirs leaves
-either the old store or the new one. A dir that joins is written before the others list it: it holds
-no data yet, so a store that does not know it misses nothing.
+(At a start, `start/roster` decides that.) `admit` reads a path and decides its role, and writes
+nothing. `join` and `forget` write the roster. At the next start, the roster with the highest epoch
+wins. So a crash after a part of the files was written leaves either the old members or the new
+ones. The identity of a joining dir is written before the rosters of the others name it. After a
+crash in between, the dir is no member yet, and holds no data.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Admission(NamedTuple):
     """The role of a path in the store.
 
     Attributes:
-        is_new: it is empty, and gets an identity.
-        is_changed: its identity has to be written.
-        replaces: the directory id of the log dir that it replaces, if any.
+        is_new: the directory is empty, and gets an identity.
+        is_changed: the identity of the directory must be written.
+        replaces: the directory id of the log dir that this one replaces, if any.
     """
 
     path: str
@@ -51,7 +52,7 @@ class Admission(NamedTuple):
 
 
 class Membership:
-    """The roster of a running store. Threads: changes exclude each other."""
+    """The roster of a running store. Threads: a lock serialises changes."""
 
     def __init__(self, replicas: Replicas, roll: Roll, patience_seconds: float) -> None:
         meta = roll.members[0].meta
@@ -64,17 +65,18 @@ class Membership:
     def admit(
         self, path: str, *, format_new: bool = False, replaces: str | None = None
     ) -> Admission:
-        """Decide the role of the directory at a path; writes nothing, and waits for no hang.
+        """Decide the role of the directory at a path, within a limited time; writes nothing.
 
         Args:
-            format_new: take a directory without identity, or one that was removed, into the store.
-            replaces: the directory id of a disk that is gone for good, which this one replaces.
+            format_new: take the directory into the store even if it has no identity, or if it was
+                removed from the store.
+            replaces: the directory id of a disk that is gone for good and that this one replaces.
 
         Raises:
-            LogDirIdentityError: it is foreign, in the store already, inside or around a log dir,
-                not formatted, new although a disk of fstab is not mounted, or absent although it is
-                a log dir of the store.
-            LogDirOfflineError: it cannot be read.
+            LogDirIdentityError: the directory is foreign, or in the store already, or inside or
+                around a log dir, or not formatted, or it is new while its disk in fstab is not
+                mounted. Or the directory is absent although it is a log dir of the store.
+            LogDirOfflineError: the directory cannot be read, or its disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
         resolved = configured.paths[0]
@@ -137,7 +139,10 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Give the id of a member that lost its identity: from its remains, or the only gap."""
+        """Give the id of a member that lost its identity: its hint, or the only id that is absent.
+
+        None if the dir is no member, or if it is unknown which one.
+        """
         absent, hinted = self._absent_ids(), facts.hint.directory_id
         was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
         if not was_ours or facts.hint.cluster_id not in (None, self.cluster_id):
@@ -159,11 +164,11 @@ class Membership:
     def join(self, log_dir: LogDir, admission: Admission) -> None:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
-        An epoch is used once: if the identity of a dir that did not join appears later, every
-        roster written since outranks it.
+        Each epoch is used only once. If the write fails but reaches the disk later, every roster
+        written since then outranks the one of this dir.
 
         Raises:
-            LogDirOfflineError: it cannot be written; the roster is unchanged.
+            LogDirOfflineError: the identity cannot be written; the roster is unchanged.
         """
         with self._lock:
             log_dir.belong(self.cluster_id, admission.directory_id)
@@ -190,7 +195,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Remove a member from the store, durably: its disk is gone, or holds nothing any more."""
+        """Remove a member from the store, durably: its disk is gone or holds nothing."""
         with self._lock:
             if directory_id not in self.roster:
                 return
@@ -199,7 +204,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all other log dirs; one that fails or hangs is updated later."""
+        """Write the roster to all other log dirs; a dir that fails or hangs gets it later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs

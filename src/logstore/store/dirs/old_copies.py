@@ -1,13 +1,14 @@
 """Recognise an old copy of a log dir by what the other log dirs and this process know about it.
 
     settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
-    loading     a log that ends before what was durable is opened as an incomplete one
-    conclude    the doubts are written down, or a new generation begins; then the others see it
-    leave       at an orderly close the others see the last generation of each (`farewell`)
+    loading     a log that lacks records which were durable is opened as incomplete
+    conclude    the doubts are written down, or a new generation begins; then the other dirs record
+                that they have seen it
+    close       in an orderly close, each dir records the last generation of the others (`farewell`)
 
-`disk/documents/generations` describes the files, and why a crash raises no false alarm. A store of
-one log dir has no witness. Log dirs that are all rolled back to the same moment agree with each
-other, so that is not recognised either.
+`disk/documents/generations` describes the files, and why a crash raises no false alarm. Two cases
+are not recognised. A store of one log dir has no other dir that could know. If all log dirs are
+rolled back to the same moment, they agree with each other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import OfflineReplica, Replicas, key_of
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 
-# The number of other log dirs that keep a log dir's recovery points, to report what is missing.
+# How many other log dirs keep the recovery points of a log dir, to report which records an old copy
+# lacks.
 WITNESSES = 2
 
 REMEDY = (
@@ -39,7 +41,7 @@ REMEDY = (
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give what the other log dirs, and this process, have seen of one log dir; and the sources."""
+    """Give what this process and each other log dir have seen of one log dir, with its source."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:
@@ -54,14 +56,14 @@ def _rank(generation: Generation) -> tuple[int, int]:
 
 
 def _last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
-    """Give the last generation of a log dir that is known, including from its own files."""
+    """Give the last known generation of a log dir; its own files count too."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
     return max([*known, *([current] if current else [])], key=_rank, default=None)
 
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
-    """Give the recovery points that were last seen of a log dir, as far as they were kept."""
+    """Give the last known recovery points of a log dir; empty if no source has kept any."""
     newest = _last_offsets(replicas, log_dir)
     return {} if newest is None or newest.offsets is None else newest.offsets
 
@@ -72,7 +74,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def _last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Give the recovery point that was last seen of a log, unless it was lowered since; else -1."""
+    """Give the last known recovery point of a log; -1 if unknown, or if a truncation lowered it."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -80,9 +82,10 @@ def _last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log
 
 
 def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
-    """Judge a log dir whose files were read; return whether all of its replicas are in doubt.
+    """Check whether a log dir is an old copy; return whether all of its replicas are in doubt.
 
-    A log dir that was found to be an old copy before has a list of the replicas still in doubt.
+    If an earlier start found the old copy already, only the replicas in its list of doubts are in
+    doubt, and the result is False.
     """
     own, is_fresh = log_dir.generation, False
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
@@ -93,8 +96,8 @@ def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
         is_fresh = not own.doubts or at is None or _rank(last) > _rank(at)
         names = ", ".join(sorted(who for who, _ in ahead))
         own.old = (
-            f"log dir {log_dir.path} is an old copy, of generation {own.current}: generation "
-            f"{last} of it was seen by {names}"
+            f"log dir {log_dir.path} is an old copy, of generation {own.current}: its generation "
+            f"{last} was seen by {names}"
         )
     elif own.doubts and not own.old:
         own.old = f"log dir {log_dir.path} is an old copy: durable records are missing in it"
@@ -105,7 +108,10 @@ def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
 
 
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
-    """Make the replicas of old copies open incomplete; nothing else of them is touched."""
+    """Replace the decisions about replicas of old copies: they open as INCOMPLETE.
+
+    Other directories of these replicas are left alone.
+    """
     fresh = {d.path: recognise(replicas, d) for d in replicas.log_dirs if not d.is_offline}
     told, doubtful = [], set()
     decisions = list(decisions)
@@ -137,7 +143,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Say what an incomplete replica of an old copy lacks, as far as it is known."""
+    """Add to a decision what an incomplete replica of an old copy lacks, if that is known."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -156,12 +162,12 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Decide about a log that was just opened, if it may not be the log that was there before.
+    """Check that a log which was just opened is not an old copy; if it is, return INCOMPLETE.
 
-    That is so if it has another topic id, or ends before records that were durable.
+    The log is an old copy if it has another topic id, or if it lacks records that were durable.
 
     Args:
-        before: the log as it was in this process before its log dir went offline.
+        before: the log of this replica in this process before its log dir went offline.
     """
     own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
     held, is_same = -1, before is None or before.topic_id == log.topic_id
@@ -194,9 +200,9 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
         replica = replicas.opened.get(key)
         if replica is not None:
             if replica.log_dir is not log_dir:
-                yield f"the catalog had {key} in {log_dir.path}, it is in {replica.log_dir.path}"
+                yield f"the catalog had {key} in {log_dir.path}; it is in {replica.log_dir.path}"
         elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog had {key} in {log_dir.path}, and it is in no log dir that serves"
+            yield f"the catalog had {key} in {log_dir.path}; it is in no log dir that serves"
             if not replicas.is_a_dir_bad():
                 replicas.catalog.note(key, None)
 
@@ -204,16 +210,16 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take the replicas offline that were in a log dir and are missing in its old copy."""
+    """Take the replicas offline that the catalog names and that an old copy lacks."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     for key, log_dir in said.items():
         own = log_dir.generation
-        # Not `key in replicas`: while the log dir returns, the catalog's word makes it absent.
+        # `key in replicas` would be true: while the log dir returns, the replica counts as absent.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         reason = (
             f"{own.old}; it is older than {key}: mount the right disk and reopen the log dir, or "
-            f"delete {key} to give it up"
+            f"delete {key} to give that partition up"
         )
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
@@ -226,10 +232,10 @@ def note_missing(
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """Note which log dirs that are away may hold replicas that no catalog names; a start does it.
+    """Note at a start which missing log dirs may hold replicas that no catalog names.
 
-    Catalogs are written at checkpoints and at a close in order. If the owner was killed before, the
-    last creations and moves are in none of them.
+    Catalogs are written at checkpoints and at an orderly close. If the owner was killed, no catalog
+    has the creations and moves that came after the last checkpoint.
     """
     serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_offline]
     away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_offline}
@@ -241,14 +247,14 @@ def note_unsure(replicas: Replicas) -> None:
 
 
 def has_witness(replicas: Replicas) -> bool:
-    """Tell whether there is more than one log dir in the store."""
+    """Check whether the store has more than one log dir."""
     return len(replicas.log_dirs) + len(replicas.missing_ids) > 1
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write down what the loading of log dirs found, then write it to the others as witnesses.
+    """Write the doubts or the new generation of loaded log dirs; then the others record it.
 
-    A log dir whose disk fails here goes offline; a full one stays at its generation.
+    If a disk fails here, its log dir goes offline. A full log dir keeps its generation.
     """
     if is_start:
         note_unsure(replicas)
@@ -273,7 +279,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
-    """Check whether a replica still belongs to this log dir: another copy may have its place."""
+    """Check whether a replica still is in this log dir, and not open in another one."""
     replica = replicas.opened.get(key)
     return key in replicas and (replica is None or replica.log_dir is log_dir)
 
@@ -286,7 +292,7 @@ def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
         except OSError as error:
             log_dir.failed(error)
         except LogStoreError:
-            pass  # it is offline by now
+            pass  # the log dir is offline now
 
     serving = [log_dir for log_dir in log_dirs if not log_dir.is_refusing]
     outcomes = for_each(serving, at, is_given_up=lambda log_dir: log_dir.is_suspect)
@@ -335,22 +341,22 @@ def _is_member(replicas: Replicas, directory_id: str) -> bool:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that a replica is what its user decided it to be; raises OSError."""
+    """Record durably that a user decided about a replica in doubt; raises OSError."""
     if key in log_dir.generation.doubts:
         with call(log_dir.path, SYNCING):
             log_dir.generation.settle(key, _last_seen(replicas, log_dir))
 
 
 def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
-    """Check whether a replica is missing in an old copy."""
+    """Check whether a replica is offline because an old copy lacks it."""
     offline = replicas.offline.get(key)
     return offline is not None and offline.is_missing
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks, on its user's word; raises LogStoreError.
+    """Forget a replica that an old copy lacks, because its user deletes it; raises LogStoreError.
 
-    Returns whether it was such a replica.
+    Returns False, and does nothing, if the replica is no such one.
     """
     offline = replicas.offline.get(key)
     if offline is None or not offline.is_missing:

@@ -1,4 +1,7 @@
-"""Do the same work for several log dirs at once, so that a slow disk delays only itself."""
+"""Do the same work for several log dirs in parallel, and give up those that hang.
+
+Openings, returns, flushes and closes use this module, so a slow disk delays only its own part.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# Background work in a store that serves is mostly Python. After a quick system call, its thread
-# takes the interpreter's lock again before a waiting thread is awake. So it sleeps this long
-# between its parts. Without that, each time an append elsewhere needs the lock, it waits as long as
-# a part takes.
+# Background work in a store that serves is mostly Python. After a quick system call, the background
+# thread takes the interpreter's lock again before a waiting thread is awake. So the background
+# thread sleeps this long between the parts of its work. Otherwise, each time an append of another
+# thread needs the lock, the append waits for a whole part.
 TURN_SECONDS = 0.001
 
 
 class Outcome(NamedTuple, Generic[Item]):
-    """The result of the work for one item: an error, or not finished in time, or neither."""
+    """The result of the work for one item; `is_finished` is False if the work was given up."""
 
     item: Item
     error: Exception | None
@@ -40,12 +43,12 @@ def for_each(
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in a thread of its own and wait for all, at most `timeout` seconds.
 
-    An item for which `is_given_up` returns true is not waited for either.
+    The wait for an item also ends if `is_given_up` returns true for it. A thread that has not
+    finished by then is abandoned: it is a daemon thread that hangs in a disk call.
 
-    A thread that has not finished by then is abandoned as a daemon: it hangs in a disk. If the wait
-    is interrupted (Ctrl-C), `on_break` asks the threads to end; then all are waited for, except
-    those that are given up. If the process can start no more threads, the calling thread does the
-    rest of the work, one item after the other.
+    If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
+    all of them, except for those that are given up. If the process can start no more threads, the
+    calling thread does the rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []
@@ -56,7 +59,7 @@ def for_each(
             work(items[number])
         except Exception as error:  # noqa: BLE001 - it goes to the caller
             errors[number] = error
-        except BaseException as error:  # noqa: BLE001 - so does what is to end the program
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller too
             ends.append(error)
             return
         finished.add(number)
@@ -94,9 +97,9 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """Give an error to each thread that ended without a result: it had no memory even for that."""
+    """Record an error for each thread that ended without a result, because memory ran out."""
     for number, thread in enumerate(threads):
-        if thread.is_alive():  # `is_finished` was read before: the thread may finish in between
+        if thread.is_alive():  # it may still write its result
             continue
         if number not in finished and number not in errors:
             errors[number] = MemoryError("a thread ended for want of memory")
@@ -104,12 +107,12 @@ def _note_the_dead(
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
-    """Start the threads; if a thread cannot be started, its work is done here."""
+    """Start the threads; if one cannot be started, the calling thread does its work."""
     undone = []
     for number, thread in enumerate(threads):
         try:
             thread.start()
-        except RuntimeError:  # this process has as many threads as it is allowed
+        except RuntimeError:  # this process may have no more threads
             undone.append(number)
     for number in undone:
         run(number)
@@ -123,10 +126,10 @@ def in_time(
     *,
     name: str,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item, as a call to its path; a call that takes too long is given up.
+    """Run `work` for each item as a disk call to its path; give up calls that take too long.
 
-    The age of the oldest call decides, not the wall clock: a thread that gets no processor time is
-    not late. If no patience is given, all are waited for.
+    The age of the oldest call to the path decides, not the wall clock. So a thread that gets no
+    processor time is not late. If no patience is given, no call is given up.
     """
 
     def run(item: Item) -> None:

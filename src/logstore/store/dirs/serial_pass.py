@@ -1,7 +1,8 @@
-"""Go over several log dirs in one thread, which is abandoned if the current dir hangs.
+"""Work on several log dirs in one thread, which is abandoned if the current log dir hangs.
 
-The steps of one pass depend on each other, so they are taken one after the other. Once its log dir
-is SUSPECT, no thread waits for a step. If the thread ever returns, it takes no further step.
+The steps of a pass depend on each other, so one thread takes them one after the other. If the log
+dir of the current step becomes SUSPECT, no thread waits for the pass any more. If the hung call
+returns later, the thread takes no further step.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from logstore.disk.log_dir import LogDir
 
 
 class GivenUpError(Exception):
-    """Raised in the thread of a pass that no other thread waits for any more."""
+    """Raised in the thread of a pass that was given up."""
 
 
 class Pass:
     """One pass over log dirs, step by step.
 
     Attributes:
-        is_given_up: no thread waits for it, and another thread does the rest of its work.
+        is_given_up: no thread waits for this pass any more; another thread may repeat it.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """Give the pass up if its current log dir is SUSPECT; returns whether that is so."""
+        """Give the pass up if its current log dir is SUSPECT; returns whether it was given up."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck

@@ -1,4 +1,4 @@
-"""Flush, close and drop the logs of log dirs, or let go of a log dir that hangs."""
+"""Flush, close and drop the logs of log dirs; release log dirs that hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
-    """Flush all log dirs at once; returns those that do not serve; see `LogStore.flush`."""
+    """Flush all log dirs in parallel; returns those that do not serve; see `LogStore.flush`."""
     skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
     outcomes = for_each(
@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir in order, or release it if it does not serve.
 
     Args:
-        farewell: shared by the log dirs that close at once.
+        farewell: shared by the log dirs that close together.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -75,19 +75,19 @@ def close_dir(
 def _close_good_dir(
     replicas: Replicas, keeper: DirKeeper, log_dir: LogDir, farewell: Farewell
 ) -> list[LogStoreError]:
-    """Flush, write the checkpoints, close; the marker comes last, and only after no error."""
+    """Flush, write the checkpoints, close; if nothing failed, write the clean-shutdown marker."""
     keeper.join(None)
     failures = _for_logs(replicas, log_dir, Log.flush)
     try:
         keeper.write_offsets(is_last=True)
-    except OSError as error:  # a full disk has no room for them: the logs are still closed
+    except OSError as error:  # such as a full disk; the logs are closed nevertheless
         failures.append(log_dir.failed(error))
     farewell.arrive(log_dir)
     failures += _for_logs(replicas, log_dir, Log.close)
     for incomplete in list(replicas.incomplete.values()):
         if incomplete.log_dir is log_dir:
             incomplete.log.close()
-    if failures:  # a log that could not be closed in order is at least released
+    if failures:  # release the logs that could not be closed in order
         _for_logs(replicas, log_dir, partial(Log.close, flush=False))
     log_dir.check()
     farewell.wait()
@@ -100,7 +100,7 @@ def _close_good_dir(
 
 
 def _witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the last generations of the other log dirs; a full disk has no room for them."""
+    """Write the last generations of the other log dirs; skipped if the disk is full."""
     try:
         with call(log_dir.path, SYNCING):
             log_dir.ballast.use(partial(witness, replicas, log_dir))
@@ -110,43 +110,43 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_suspect(log_dir: LogDir) -> bool:
-    """Check whether waiting for a log dir is useless."""
+    """Check whether a log dir hangs, so that waiting for it is useless."""
     return log_dir.is_suspect
 
 
 def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
-    """Release log dirs that hang, each in a thread that is not waited for."""
+    """Release log dirs that hang, each in a thread of its own; does not wait for these threads."""
     for log_dir in log_dirs:
         thread = Thread(
             target=close_dir, args=(replicas, None, log_dir), name="logstore-let-go", daemon=True
         )
         try:
             thread.start()
-        except RuntimeError as error:  # no thread can be started, and the disk would block this one
+        except RuntimeError as error:  # no thread can be started; this one must not wait for a disk
             warn("log dir %s hangs, and stays locked by this process: %s", log_dir.path, error)
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Release every descriptor on a dead disk: otherwise they still fail after it is back.
+    """Release every descriptor on a dead disk: they would fail even after the disk is back.
 
-    The page cache of its files is dropped too: it may hold what a failed flush left there, and the
-    next open would read that.
+    The page cache of unflushed files is dropped too. It may hold data that a failed flush lost on
+    the disk, and the next open would read that data.
 
     Raises:
-        MemoryError: some are not released yet; call it again.
+        MemoryError: some descriptors are not released yet; call the function again.
     """
     unflushed: list[str] = []
     shortages: list[MemoryError] = []
     incomplete = [one.log for one in list(replicas.incomplete.values()) if one.log_dir is log_dir]
     for log in [*replicas.on(log_dir), *incomplete]:
         try:
-            if isinstance(log, Log):  # this process does not write the others
+            if isinstance(log, Log):  # this process writes no other kind of log
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
         except MemoryError as error:
             shortages.append(error)
-        except Exception:  # noqa: BLE001 - the next one must be dropped too
+        except Exception:  # noqa: BLE001 - the next log must be dropped too
             warn("dropping %s-%s failed", log.topic, log.partition, exc_info=True)
     for path in unflushed:
         with suppress(OSError):
@@ -172,7 +172,7 @@ def _for_logs(
 
 
 def raise_first(outcomes: Iterable[Outcome[LogDir]]) -> None:
-    """Raise the first error of several log dirs, as an error of this library."""
+    """Raise the first error of several log dirs; an OSError becomes a LogDirOfflineError."""
     for outcome in outcomes:
         if isinstance(outcome.error, OSError):
             raise LogDirOfflineError(

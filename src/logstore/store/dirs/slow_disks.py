@@ -1,10 +1,10 @@
 """Detect a slow disk by comparison: it still serves, but new replicas go elsewhere (KIP-112).
 
 A disk that is about to die, or a RAID that rebuilds, answers every call, but late. A fixed bound
-cannot distinguish that from a disk that is simply slow. So log dirs are compared with each other by
-the probe: the same few small calls everywhere, which do not depend on how much each dir writes. The
-median of the last few probes is compared, of the dir itself and of the others, so that a single
-outlier has no effect. The bound for the return is lower, so that the state does not flutter.
+cannot distinguish that from a disk that is simply slow. So the time of a probe is compared with
+that of the other log dirs. A probe is the same few small calls in every log dir, however much it
+writes. Medians of the last few probes are compared, so a single outlier has no effect. A slow log
+dir must become clearly faster before it is no longer slow, so the state does not flutter.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Iterable, Sequence
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 
-# A dir is slow if its probe takes this many times as long as the others', and at least this long.
+# A dir is slow if its probe takes FACTOR times as long as those of the others, and at least
+# SECONDS_MIN.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
-# A slow dir is no longer slow below this fraction of both bounds.
+# A slow dir is no longer slow if its probe is below this fraction of the bound.
 RETURN_PART = 0.5
 PROBES_MIN = 3
 
 
 def _median(values: Sequence[float]) -> float:
-    """Give the middle of some values; NumPy's imports a package at its first call."""
+    """Give the median of some values; NumPy's function imports a package at its first call."""
     ordered, middle = sorted(values), len(values) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -31,7 +32,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Mark a log dir as slow, or as no longer slow, by its last probes and those of the others."""
+    """Mark a log dir as slow or not slow: compare its last probes with those of the others."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]

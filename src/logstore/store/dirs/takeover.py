@@ -1,8 +1,8 @@
 """Take possession of log dirs step by step: lock, begin, probe; used by a start and a return.
 
-Each step is taken on all log dirs at once and is bounded in time. A dir that does not end it in
-time is offline, and its thread is abandoned. When that thread returns, it sees that it is no longer
-waited for, writes nothing more and gives the lock back.
+Each step is taken on all log dirs in parallel, and its time is limited. If a dir takes longer, it
+goes offline and its thread is abandoned. When the hung call returns, the thread sees that it was
+abandoned, writes nothing more and gives the lock back.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from logstore.store.start.identity import make_missing
 
 
 def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
-    """Make the error of a log dir that could not be taken into use, with what to do."""
+    """Make the error for a log dir that could not be taken into use; it says what to do."""
     return LogDirOfflineError(
         path=path, reason=f"{reason}; check the path and its disk, then try again"
     )
 
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
-    """Give all locks back; the lock of a dir that hangs is given back once its call returns."""
+    """Give all locks back; if a dir hangs, its lock is given back when the hung call returns."""
 
     def release(log_dir: LogDir) -> None:
         log_dir.release()
@@ -35,7 +35,7 @@ def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
 
 
 def path_of(log_dir: LogDir) -> str:
-    """Give a log dir's path, as a function for passes over several."""
+    """Give a log dir's path, as a function for `in_time`."""
     return log_dir.path
 
 
@@ -46,16 +46,19 @@ def each(
     *,
     when: str = "at the start",
 ) -> None:
-    """Take one step with every log dir at once; a dir that does not end it in time is offline.
+    """Take one step on all log dirs in parallel; a dir that takes too long goes offline.
 
-    A dir that fails or is late has given its lock back. If an error interrupts the step, it is
-    raised after that; a thread that still hangs then gives back what it took.
+    If a dir fails, its thread gives the lock back. If a dir is late, its thread gives the lock back
+    when the hung call returns. The error of a step is raised after all threads have ended or were
+    abandoned.
 
     Args:
-        when: the time that the reason names, for a dir that hangs.
+        when: says in the reason of a hanging dir when it hung.
     """
     is_broken_off = threading.Event()
-    ended: set[LogDir] = set()  # set before its thread checks, and read after it is taken offline
+    # A thread adds its dir before it checks whether the dir is offline. The caller reads the set
+    # after it took a dir offline. So at least one of the two releases a dir that is late.
+    ended: set[LogDir] = set()
 
     def take(log_dir: LogDir) -> None:
         try:
@@ -64,7 +67,7 @@ def each(
             log_dir.release()
             raise
         ended.add(log_dir)
-        if log_dir.is_offline or is_broken_off.is_set():  # it failed, or is no longer waited for
+        if log_dir.is_offline or is_broken_off.is_set():  # it failed, or no thread waits for it
             log_dir.release()
 
     try:
@@ -73,7 +76,7 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # it ended at that very moment: its thread may have seen nothing
+                # the step ended just then: its thread may not have seen that the dir is offline
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
@@ -85,10 +88,10 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir, after making a new one; another owner refuses, a bad disk goes offline.
+    """Lock a log dir, and make its directory before that if it is new; a bad disk goes offline.
 
     Raises:
-        LogDirLockedError: another process has it open.
+        LogDirLockedError: another process has the log dir open.
         LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
     """
     try:
@@ -113,7 +116,7 @@ def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
 
 
 def probe(log_dir: LogDir) -> None:
-    """Probe a log dir, and read what its user decided about it."""
+    """Probe a log dir, and read its settings and its free space."""
     try:
         log_dir.probe()
         log_dir.load_settings()

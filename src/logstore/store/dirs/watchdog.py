@@ -1,12 +1,12 @@
 """Detect disks that hang: one thread per store, which itself never touches a disk.
 
-    a call under way for longer than the bound        the dir is SUSPECT: new calls raise at once
-    while it is                                       those who wait for its logs' locks are freed
-    good probes in a row, and no call is stuck        the dir serves again
+    a call runs longer than the bound           the dir becomes SUSPECT: new calls raise at once
+    while the dir is SUSPECT                    threads that wait for locks of its logs are freed
+    good probes in a row, and no call is stuck  the dir serves again
 
-The bound is the configuration's `log_dir_suspect_ms`; calls that wait for the disk to write may
-take three times as long, work on a whole log twelve times. Time in which the process itself did not
-run is not counted. Nothing in this module waits for another thread.
+The bound is `log_dir_suspect_ms` of the configuration. Calls that wait for the disk to write may
+take three times as long, and work on a whole log may take twelve times as long. Time in which the
+process itself did not run is not counted. Nothing in this module waits for another thread.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The call that has been under way longest, relative to the bound of its kind."""
+    """The call that has been running longest, relative to the bound for its kind of call."""
 
     seconds: float
     path: str
 
 
 class _Appending(NamedTuple):
-    """An append as first seen; if it still writes at the same place later, it is the same one."""
+    """An append, and when it was first seen; while the position stays, it is the same append."""
 
     position: int
     since: float
@@ -69,27 +69,27 @@ class Watchdog:
         )
 
     def start(self) -> None:
-        """Start the thread; raises LogDirError, retriable, if the process can start no more."""
+        """Start the thread; raises a retriable LogDirError if no more threads can be started."""
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:
-        """End the thread, a little later if it frees threads that wait for a disk that hangs."""
+        """End the thread; while a disk hangs, do not wait for that: it ends a little later."""
         self.leave()
         if self._thread.ident is not None and not self._relief:
             self._thread.join()
 
     def leave(self) -> None:
-        """Ask the thread to end, and do not wait for it."""
+        """Ask the thread to end, without waiting for that."""
         self._stopped.ring()
 
     def last_looks(self) -> None:
-        """Keep freeing the threads that wait for a disk that hangs, for a little longer."""
+        """Free threads that wait for locks of hanging disks, for a little longer."""
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Look often while a thread has to be freed; otherwise often enough for the bound."""
+        """Give the seconds to the next look: few while a disk hangs, else a tenth of the bound."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -97,7 +97,7 @@ class Watchdog:
     # --- one look ---------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """Look at every log dir, at `now` of the monotonic clock."""
+        """Check every log dir; `now` is the time of the monotonic clock."""
         calls = [
             (call.path, awake_seconds(call.since, now), call.patience) for call in calls_under_way()
         ]
@@ -113,14 +113,14 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir, with their age scaled to that of an ordinary call."""
+        """Give the calls to one log dir; the age of each is divided by the patience of its kind."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:
                 yield Stuck(seconds / patience, path)
 
     def _appends(self, logs: list[Log], now: float, seen: dict[Log, _Appending]) -> Stuck:
-        """Give the append that has been writing at the same place for the longest time."""
+        """Give the append that has been writing at one position for the longest time."""
         oldest = Stuck(0.0, "")
         for log in logs:
             position = host.writing_position(log)
@@ -134,7 +134,7 @@ class Watchdog:
         return oldest
 
     def _judge(self, log_dir: LogDir, logs: list[Log], stuck: Stuck) -> None:
-        """Derive the state of one log dir from the calls that are stuck."""
+        """Change the state of one log dir according to its longest running call."""
         if log_dir.is_offline:
             self._relief.pop(log_dir, None)
             return

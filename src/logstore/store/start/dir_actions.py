@@ -1,7 +1,7 @@
 """Carry out what the start-up table decides about directories, durably and one step at a time.
 
-Each function makes one change of names or of one small file. After a crash before the change, the
-facts are as they were. After a crash following it, the table makes the same decision.
+Each function renames one directory or changes one small file. After a crash before the change, the
+facts are the same as before. After a crash that follows it, the table makes the same decision.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from logstore.store.start.startup_table import ReplicaFacts
 
 
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Give a copy the name of the live one, unless an earlier attempt did; raises OSError."""
+    """Rename a copy to the live name, unless an earlier attempt did that; raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
-    # The checkpoints describe an earlier replica of this name.
+    # If the checkpoints have entries of this name, they are about an earlier replica.
     log_dir.checkpoints.forget(key)
     name = dir_name(*key)
     try:
@@ -33,13 +33,13 @@ def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Set aside for good a live copy that another copy outranks; raises OSError."""
+    """Rename a live copy that another copy outranks to `.stray`; raises OSError."""
     name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "stray")
 
 
 def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy that is to be purged: after a half purge it must not open anywhere."""
+    """Rename a live copy to `.delete` before its purge: half purged, it must never be opened."""
     name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "delete")
 
@@ -51,7 +51,7 @@ def _rename(log_dir: LogDir, facts: ReplicaFacts, name: str, kind: str) -> Repli
 
 
 def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
-    """Remove the caught-up mark from a `.move`: the live copy may have new records since.
+    """Remove the caught-up mark from a `.move`, because the live copy may have new records.
 
     Raises:
         OSError: the disk failed.
@@ -64,7 +64,7 @@ def mark_copying(log_dir: LogDir, facts: ReplicaFacts) -> None:
 
 
 def outrank(log: Log, generation: int) -> None:
-    """Make an open log outrank the deletion of a copy of some generation, durably.
+    """Raise the generation of an open log above that of a recorded deletion, durably.
 
     Raises:
         LogStoreError: the log was closed or deleted meanwhile, or its disk failed.

@@ -1,8 +1,8 @@
 """Keep a forked child from using its parent's stores.
 
-The child inherits locks that may be held by threads that it does not have. So nothing here takes a
-lock: each log is marked as unavailable, and gets new locks to report that with. (`disk.dir_lock`
-closes the descriptors that hold the locks of the log dirs.)
+The child inherits locks, but not the threads that may hold them. So this module takes no lock. It
+marks each log as unavailable, and gives it new locks for reporting that. `disk.dir_lock` closes the
+descriptors that hold the locks of the log dirs.
 """
 
 from __future__ import annotations

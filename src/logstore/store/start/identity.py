@@ -1,6 +1,6 @@
-"""Find out what is at the configured paths, and write the identities that were decided.
+"""Find out what is at the configured paths, and write the identities that `roster` decided.
 
-Nothing is written before the decision: an empty mount point stays empty. `roster` decides.
+Nothing is written before the decision, so an empty mount point stays empty.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
 
 class Configured(NamedTuple):
-    """The configured paths, resolved; a path that cannot be resolved is bad from the start."""
+    """The configured paths, resolved; if one cannot be resolved, its log dir is bad at once."""
 
     paths: tuple[str, ...]
     bad: Mapping[str, str]
 
 
 class _Resolved(NamedTuple):
-    """The directory that a name leads to; `bad` says why it is not known."""
+    """The directory that a name leads to; if that is unknown, `bad` says why."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -53,7 +53,7 @@ def resolve(
     log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     patience_seconds: float | None = None,
 ) -> Configured:
-    """Resolve the configured paths, so that each directory has one name, however it was given.
+    """Resolve the configured paths, so that each directory has only one name.
 
     Args:
         patience_seconds: a path that takes longer is bad; None waits without limit.
@@ -112,7 +112,7 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir lies inside another: a deletion in the outer one would reach the inner.
+    """Raise if one log dir lies inside another: a deletion in the outer might delete the inner.
 
     Raises:
         LogDirIdentityError: one of them lies inside the other.
@@ -125,7 +125,7 @@ def check_apart(path: str, other: str) -> None:
 
 
 def _resolve(name: str) -> _Resolved:
-    """Find the directory that one name leads to; it need not exist yet."""
+    """Find the directory that one name leads to; the directory need not exist yet."""
     path = os.path.abspath(name)
     try:
         path = files.real_path(name)
@@ -139,7 +139,7 @@ def _resolve(name: str) -> _Resolved:
 
 
 def look_at(configured: Configured) -> list[DirFacts]:
-    """Look at all configured dirs; an error of one dir is a fact about that dir only.
+    """Collect the facts of all configured dirs; an error of one dir is a fact about that dir.
 
     Raises:
         LogDirError: retriable; this process lacks a resource, such as descriptors or memory.
@@ -187,11 +187,11 @@ def _look_at(path: str) -> DirFacts:
 
 
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
-    """Treat a `meta.properties` that came from another log dir as a damaged one.
+    """Treat a `meta.properties` that came from another log dir as damaged.
 
-    It is recognised by the `.lock` of the last owner: that names another identity, and a log dir of
-    this store has the identity that was found. Otherwise two log dirs would have one identity, or
-    belong to two stores, and none would open.
+    The `.lock` of the last owner reveals it. `.lock` names an identity of this store, while
+    `meta.properties` has the identity of another log dir, or of another store. Without this check,
+    two log dirs would have one identity, or belong to two stores, and none would open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 
@@ -212,7 +212,7 @@ def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
 
 
 def _has_replicas(path: str) -> bool:
-    """Check whether a dir without an identity holds replicas nevertheless."""
+    """Check whether a dir, although it has no identity, holds replicas."""
     for entry in files.entries(path):
         parsed = parse_dir_name(entry.name) if entry.is_dir else None
         if parsed is not None and files.exists(os.path.join(path, entry.name, PARTITION_METADATA)):
@@ -221,10 +221,10 @@ def _has_replicas(path: str) -> bool:
 
 
 def make_missing(path: str, check: Callable[[], None]) -> None:
-    """Make the directory of a new log dir, with its parents, each name durable (R3).
+    """Make the directory of a new log dir, and its missing parents, all durably.
 
     Args:
-        check: called before each directory is made; raises if no thread waits for the result any
+        check: called before each directory is made. It raises if no thread waits for the result any
             more.
     """
     missing = []
@@ -235,20 +235,20 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
         check()
         try:
             files.make_dir(directory)
-        except FileExistsError:  # another log dir has the same parent, and made it first
+        except FileExistsError:  # the thread of another log dir made the same parent first
             files.sync_dir(os.path.dirname(directory))
 
 
-# Takes one step on all log dirs at once; a dir that fails or hangs is offline afterwards.
+# Does one step on all given log dirs in parallel; a dir that fails or hangs is offline afterwards.
 Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 
 
 def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) -> None:
     """Write the decided identities, so that a crash at any point leaves a known state.
 
-    A new store is written as forming on all dirs first, then as formed. Only a formed dir counts as
-    one that may hold data. A dir that joins a store is written before the other dirs list it; its
-    own roster names no dir that is still to join. A dir whose disk fails here goes offline.
+    A new store is first written as forming on all dirs, then as formed. Only a formed dir may hold
+    data. A dir that joins a store is written before the rosters of other dirs name it. Its own
+    roster names no dir that joins later. If the disk of a dir fails here, the dir goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -272,7 +272,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """Name the dirs to write once the joining ones are written; the last dir is whole by then."""
+    """List the dirs to write after the joining ones; the last joining dir is complete already."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 
@@ -289,13 +289,13 @@ def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
     except OSError as error:
         refuse_shortage(error, log_dir.path)
         if verdict_of(error) is Verdict.FULL and _has_identity(log_dir.path):
-            log_dir.warnings.append(f"{log_dir.path}: full, so its roster stays an old one")
+            log_dir.warnings.append(f"{log_dir.path}: it is full, so its roster is not updated")
             return
         log_dir.take_offline(f"its identity cannot be written: {reason_of(error)}")
 
 
 def _has_identity(path: str) -> bool:
-    """Check whether a dir keeps an older identity; False if its disk fails."""
+    """Check whether a dir has a `meta.properties` already; False if its disk fails."""
     try:
         return files.exists(os.path.join(path, FILE_NAME))
     except OSError:

@@ -50,7 +50,7 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# If replicas are created and removed all the time, the last of these listings is used.
+# While replicas come and go, log dirs are listed at most this often. The last listing is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
@@ -76,9 +76,9 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: called before each entry is read, so that a slow disk of many replicas does not count
-            as hung.
-        known: names that are left out and not read.
+        beat: called before each entry is read, so that a slow disk with many replicas does not
+            count as hung.
+        known: names of entries that are neither read nor listed.
 
     Raises:
         OSError: the disk failed.
@@ -118,10 +118,10 @@ def list_log_dir(
 
 
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
-    """List log dirs that another process owns, again if replicas came or went meanwhile.
+    """List log dirs that another process owns; list again if replicas came or went meanwhile.
 
-    The log dirs are listed one after the other. A replica that moves from a dir not listed yet to a
-    listed one is in neither listing. A replica that moves the other way is in both.
+    The log dirs are listed one after the other. If a replica moves meanwhile from a dir that is not
+    listed yet to a listed one, no listing has it. If it moves the other way, two listings have it.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -137,7 +137,7 @@ def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
     found: list[set[str]] = []
     for log_dir in log_dirs:
         found.append(set())
-        with suppress(OSError):  # the listing meets the same error and reports it
+        with suppress(OSError):  # the listing gets the same error and reports it
             for name in () if log_dir.is_offline else files.names(log_dir.path):
                 if not name.startswith(PROBE_PREFIX) and not name.endswith(".tmp"):
                     found[-1].add(name)
@@ -154,7 +154,10 @@ def _what_is_foreign(entry: files.Entry) -> str:
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
-    """Judge a directory named like a replica without metadata: it lost them, or never had any."""
+    """Judge a directory that is named like a replica and has no metadata file.
+
+    It is a replica that lost the file, a creation that a crash interrupted, or a foreign directory.
+    """
     try:
         inside = files.entries(path)
     except FileNotFoundError:  # its owner deleted it while this process listed
@@ -163,13 +166,13 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
         listing.replicas.append(facts._replace(is_bare=True))
     elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
         listing.unfinished.append(path)
-        listing.warnings.append(f"{path}: a crash came while it was created; it is removed")
+        listing.warnings.append(f"{path}: a crash interrupted its creation; it is removed")
     else:
         listing.warnings.append(f"{path}: a directory that holds no log; it is left alone")
 
 
 def _is_leftover(name: str) -> bool:
-    """Check whether a file is a small file of the store that a crash left half written."""
+    """Check whether a crash left a file: a small file of the store, half written, or a probe."""
     if name.startswith(PROBE_PREFIX):
         return True
     stem, _, unique = name.removesuffix(".tmp").rpartition(".")
@@ -177,7 +180,7 @@ def _is_leftover(name: str) -> bool:
 
 
 def bytes_in(path: str) -> int:
-    """Sum up the segments in a directory; raises OSError."""
+    """Sum up the sizes of the segments in a directory; raises OSError."""
     return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
 
 
@@ -191,7 +194,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add what `partition.metadata` says: the names of `.move` and `.delete` may be shortened."""
+    """Add what `partition.metadata` says; a long topic is cut in a `.move` or `.delete` name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
@@ -227,7 +230,7 @@ def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Judge a directory without `partition.metadata`, the last file that a purge removes."""
+    """Judge a directory without `partition.metadata`: a purge removes this file last."""
     is_log_left = any(parse_segment_file_name(entry.name) for entry in files.entries(facts.path))
     return facts._replace(
         is_deleted_by_user=facts.kind == "delete" and not is_log_left,
@@ -236,11 +239,11 @@ def _without_metadata(facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
-    """Remove the half-written small files and the half-made replicas that a crash left behind.
+    """Remove the half-written small files and the half-created replicas that a crash left behind.
 
-    If this thread hung in the listing until no thread waited for it, it removes nothing: the dir
-    may have another owner by now, and a replica under the name that was found. Only half-written
-    files are unlinked.
+    If the log dir went offline because this thread hung in the listing, nothing is removed: the dir
+    may have another owner now, which may have created a replica of the same name. From a
+    half-created replica, only half-written files are unlinked.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:
@@ -258,10 +261,10 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 
 
 def purge_tree(path: str, beat: Callable[[], object] = lambda: None) -> None:
-    """Remove a replica, durably; the file that says why goes last, in case of a crash.
+    """Remove the directory of a replica, durably; `partition.metadata` is removed last.
 
-    A later purge relies on that order (a deletion keeps other copies dead until it goes). If the
-    directory is gone already, its removal is still made durable.
+    That file may record a deletion, which prevents other copies from coming back. After a crash,
+    the next purge must still find it. If the directory is gone already, that is made durable.
 
     Args:
         beat: called after each file, as a sign that the disk answers.

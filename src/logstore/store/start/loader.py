@@ -1,7 +1,7 @@
-"""Open what is in the log dirs: decide about each directory, then recover in parallel per dir.
+"""Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
-`reconcile` lists the directories and carries out what the start-up table decides. This module then
-opens the logs. The same is done for one log dir that comes back while the store runs.
+`reconcile` lists the directories and carries out what the start-up table decides. Then this module
+opens the logs. Both do the same for a log dir that comes back while the store runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Loader:
     """Opens all logs of a store, or those of one log dir that came back.
 
     Attributes:
-        purges: the directories to remove in the background; each list in its order.
+        purges: lists of directories to remove in the background, each list in its order.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Loader:
         self._held: dict[TopicPartition, Log] = {}
 
     def load(self) -> None:
-        """Open everything that can be opened; what cannot is in the report."""
+        """Open every log that can be opened; the report names the others."""
         catalog = self.replicas.catalog
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
         is_a_dir_bad = self.replicas.is_a_dir_bad()
@@ -94,8 +94,8 @@ class Loader:
     def load_dir(self, log_dir: LogDir) -> None:
         """Open the logs of a log dir that came back, and those that were undecided without it.
 
-        The dir is locked, probed and in `replicas` already. A log that is open elsewhere stays so.
-        If a copy in the returned dir outranks it, the report has a DuplicateLogError.
+        The dir is locked, probed and in `replicas` already. A log that is open in another log dir
+        stays open. If a copy in the returned dir outranks it, the report has a DuplicateLogError.
         """
         known = self.replicas.records_of(log_dir)
         self._is_serving = True
@@ -108,7 +108,8 @@ class Loader:
         )
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_returned(self.replicas, self.environment, log_dir))
-        for key, record in known:  # it is gone from this dir: a delete failed half way, for example
+        # A replica may be gone from this dir: for example, a delete failed half way.
+        for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
         self._conclude(said, [log_dir])
@@ -116,7 +117,11 @@ class Loader:
         self.report.was_clean = log_dir.was_clean
 
     def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
-        """Check the log dirs against what the catalog said was in them, and detect old copies."""
+        """Compare the log dirs with the catalog, and detect old copies of log dirs.
+
+        Args:
+            said: the replicas that the catalog names, with the log dir that each should be in.
+        """
         replicas, report = self.replicas, self.report
         for key, log_dir, error in old_copies.note_missing(replicas, said):
             report.offline.append(OfflineEntry(key, (log_dir.path,), error))
@@ -145,7 +150,7 @@ class Loader:
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
     def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Record what one decision asks for; its changes on the disks are done."""
+        """Act on one decision in memory; its changes on the disks are done already."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
         self.replicas.copies.forget_move(key, paths)
@@ -180,7 +185,7 @@ class Loader:
             self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
-        """End a swap that could not be ended when the decision was made, and open the log."""
+        """Complete a swap that failed when the decision was carried out, and open the log."""
         log_dir.check()
         try:
             with call(log_dir.path, SYNCING):
@@ -216,9 +221,10 @@ class Loader:
         self.report.incomplete.append(entry)
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Open the logs, several threads per dir; a dir that fails stops its own queue only."""
-        # Opening a clean dir's logs is Python code without disk waits. More threads would only wait
-        # for each other, and take the interpreter's lock from the callers of a store that serves.
+        """Open the logs, several threads per dir; a dir that fails stops only its own queue."""
+        # Opening a log of a clean dir is Python code that waits for no disk. Several threads would
+        # wait for each other. If the store serves, they would also slow its callers down, because
+        # they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -238,7 +244,7 @@ class Loader:
                 self._leave_hanging(outcome.item, queues[outcome.item.path])
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Continue without a log dir that hangs: its logs that are not open are offline too."""
+        """Take a hanging log dir offline; record its logs that are not open yet as offline."""
         log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
@@ -251,7 +257,7 @@ class Loader:
         queue.clear()
 
     def _stop(self) -> None:
-        """Stop every lane after the log that it is opening."""
+        """Stop each lane after the log that the lane is opening."""
         self._is_stopped = True
 
     def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
@@ -270,7 +276,7 @@ class Loader:
                         self._open(key, log_dir, facts, work)
             except LogStoreError as error:
                 if self.replicas.find_dir(log_dir.path) is not log_dir:
-                    return  # the log dir hung, and was replaced meanwhile
+                    return  # the log dir hung, and another has replaced it meanwhile
                 path = os.path.join(log_dir.path, facts.dir_name)
                 again = partial(self._open, key, log_dir, facts)
                 self._take_offline(key, log_dir, error, [path], again)
@@ -292,7 +298,7 @@ class Loader:
                     self._open(key, log_dir, facts, work)
 
     def _was_deleted(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> bool:
-        """Check whether a replica was opened and deleted by its users since it was listed."""
+        """Check whether users opened and deleted a replica since this start listed it."""
         if self.replicas.catalog.directory_of(key) == log_dir.directory_id:
             return False
         path = os.path.join(log_dir.path, facts.dir_name)
@@ -304,7 +310,7 @@ class Loader:
     def _open(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
     ) -> None:
-        """Open one log, which recovers it."""
+        """Open one log; the opening recovers it."""
         log_dir.check()
         topic, partition = key
         try:
@@ -325,7 +331,7 @@ class Loader:
         except Exception as error:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
-        if log_dir.is_offline:  # it hung, and no thread waits for this log any more
+        if log_dir.is_offline:  # the log dir hung, and no thread waits for this log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
         short = old_copies.judge(self.replicas, log_dir, facts, log, self._held.get(key))
@@ -349,7 +355,7 @@ class Loader:
     def _advance(
         self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int, work: call | None = None
     ) -> None:
-        """Report the progress; an exception of the callback ends the opening."""
+        """Report the progress; if the callback raises, the opening ends."""
         if work is not None:
             work.beat()
         with self._lock:
@@ -374,10 +380,11 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is not served; its dir is not closed as clean because of it.
+        """Record that a replica is offline; a later close does not mark its log dir as clean.
 
         Args:
-            again: called when a caller asks for the replica, if the error is retriable.
+            again: opens the replica. If the error is retriable, it is called when a caller asks for
+                the replica.
         """
         log_dir.is_fully_loaded = False
         again = again if error.retriable else None

@@ -1,8 +1,8 @@
-"""Find another log dir that a new log dir would lie inside of, or around.
+"""Find another log dir that would contain a new log dir, or lie inside of it.
 
-Deleting a partition or a log dir deletes everything below it. So a new log dir is not made inside
-another store's log dir or partition directory, nor around one. Log dirs that exist are not checked:
-they open as before.
+The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
+inside a log dir or partition directory of another store, nor around one. Only new log dirs are
+checked.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from logstore.store.start.roster import DirFacts, Roll
 
 PARTITION_METADATA = "partition.metadata"
 REMEDY = "give it a directory of its own"
-# The depth to which another log dir is searched for. A new log dir is nearly always empty.
+# How deep the search below a new log dir goes. A new log dir is nearly always empty.
 DEPTH_MAX = 2
 
 
 def nested(path: str, *, is_there: bool) -> str:
-    """Say why a new log dir must not be made at a path; "" if it may be.
+    """Say why a new log dir must not be made at a path; "" means that it may be made.
 
-    If a directory cannot be read (for example, a parent that belongs to another user), it counts as
-    no log dir.
+    A directory that cannot be read, such as a parent that belongs to another user, counts as no log
+    dir.
 
     Args:
         path: resolved, without symbolic links.
-        is_there: it is a directory already, so another log dir may be below it.
+        is_there: the path is a directory already, so another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark measures the disk of a log dir, in a directory that it removes
+        return ""  # a benchmark measures a log dir's disk in a directory there, and removes it
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):
@@ -68,10 +68,10 @@ def _below(path: str, depth: int) -> Iterator[str]:
 
 
 def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
-    """Refuse a decision that makes a new log dir inside or around another one.
+    """Refuse a decision that makes a new log dir inside or around another log dir.
 
     Raises:
-        LogDirIdentityError: such a log dir was found; nothing was written.
+        LogDirIdentityError: the decision makes such a log dir; nothing was written.
     """
     new = {member.path for member in roll.members if member.is_new}
     for fact in facts:

@@ -1,8 +1,8 @@
 """Take possession of the log dirs: identity, then lock, then probe.
 
 Nothing is written into a directory before its identity is known and its lock is held. If a step
-fails or hangs for one dir, only that dir goes offline. Two things stop the whole opening: an error
-that leaves no dir to serve with, and a shortage of this process, for which no dir is to blame.
+fails or hangs for one dir, only that dir goes offline. The whole opening stops in two cases: no log
+dir is left that serves, or this process is short of a resource, for which no dir is to blame.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def open_log_dirs(
     """Take possession of all log dirs that can serve.
 
     Args:
-        admin_socket: the address at which the owner can be reached, written into each lock.
+        admin_socket: the address of the owner's admin socket, written into each lock file.
         patience_seconds: a log dir that takes longer for one step goes offline.
 
     Raises:
-        LogDirLockedError: another process has one of them open; nothing was changed.
+        LogDirLockedError: another process has one of the dirs open; nothing was changed.
         LogDirIdentityError: the identity of the dirs is unclear, or none of them belongs to this
             store.
-        LogDirOfflineError: none of them works.
+        LogDirOfflineError: no log dir works.
         LogDirError: retriable; this process is short of descriptors or memory.
     """
     for _ in range(ATTEMPTS_MAX):
@@ -80,7 +80,7 @@ def open_log_dirs(
             log_dir.lock.admin_socket = admin_socket
         try:
             _lock(opened, roll, patience_seconds)
-            # Another process may have formatted a dir between the first look and the lock.
+            # Another process may have formatted a dir before this one locked it.
             serving = tuple(log_dir.path for log_dir in opened.good())
             now = look(configured._replace(paths=serving), patience_seconds)
             if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
@@ -91,7 +91,7 @@ def open_log_dirs(
             raise
         release_all(opened.log_dirs, patience_seconds)
     raise LogDirOfflineError(
-        path=configured.paths[0], reason="its identity changes while it is being opened"
+        path=configured.paths[0], reason="its identity changes again and again during the opening"
     )
 
 
@@ -101,7 +101,7 @@ def view_log_dirs(
     on_failure: FailureHandler,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
-    """Look at the log dirs of a store that another process may own; changes nothing."""
+    """Open the log dirs of a store that another process may own, for reading; changes nothing."""
     facts = look(configured, patience_seconds)
     if all(fact.found in (Found.BARE, Found.ABSENT) and not fact.has_replicas for fact in facts):
         why = not_mounted(*facts)
@@ -125,7 +125,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Keep the facts that a decision depends on and that our own steps do not change."""
+    """Keep the facts that a decision depends on, without those that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 
@@ -137,7 +137,7 @@ def _make(
     on_failure: FailureHandler,
     read_only: bool,
 ) -> OpenedDirs:
-    """Make the log dirs of a decision, in the order of the configuration."""
+    """Create the `LogDir` objects of a decision, in the order of the configuration."""
     members = {member.path: member for member in roll.members}
     refused = {refusal.path: refusal for refusal in roll.refused}
     if not members:
@@ -170,7 +170,7 @@ def _make(
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:
-    """Make the error for a store without a single good log dir."""
+    """Make the error for a store in which no log dir serves."""
     reason = refused[0].reason
     if len(refused) > 1:
         reason = "no log dir serves: " + "; ".join(f"{r.path}: {r.reason}" for r in refused)
@@ -180,14 +180,14 @@ def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOffl
 
 
 def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
-    """Raise LogDirOfflineError when no log dir is left."""
+    """Raise LogDirOfflineError if no log dir serves."""
     if all(log_dir.is_offline for log_dir in log_dirs):
         refused = [Refused(d.path, d.offline_reason or "offline", False) for d in log_dirs]
         raise _none_serves(refused)
 
 
 def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
-    """Look at all configured dirs at once; a dir that does not answer in time is bad."""
+    """Collect the facts of all configured dirs in parallel; one that does not answer is bad."""
     found: dict[str, DirFacts] = {}
 
     def look_at_one(path: str) -> None:
@@ -204,7 +204,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock every member; another owner refuses the whole opening, a bad disk only its own dir."""
+    """Lock every log dir; a bad disk takes its dir offline, another owner stops the opening."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

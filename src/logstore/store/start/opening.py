@@ -25,7 +25,7 @@ from logstore.store.dirs.membership import Membership
 from logstore.store.recovery_report import RecoveryProgress
 from logstore.store.replicas import Replicas
 from logstore.store.start import (
-    preload,  # noqa: F401 - what is needed later, now
+    preload,  # noqa: F401 - imports what is needed later
     resurrected,
 )
 from logstore.store.start.fork import watch
@@ -51,10 +51,11 @@ def open_owned(
     progress: ShowProgress | None,
     clock: Clock | None,
 ) -> Store:
-    """Take possession of the log dirs, load what is in them, and serve; see `LogStore.open`.
+    """Take possession of the log dirs, open their logs, and serve; see `LogStore.open`.
 
     Args:
-        make_store: makes the user's object of a state; each log in use keeps it from being dropped.
+        make_store: makes the `LogStore` of a state. Each log in use refers to it, so that it is not
+            dropped.
     """
     began = time.monotonic()
     admin, keepers = Admin(), dict[str, DirKeeper]()
@@ -94,7 +95,7 @@ def _serve(
     state.admin.listen()
     state.recovery_report.seconds = time.monotonic() - began
     keepers = [state.keep(log_dir) for log_dir in opened.good()]
-    for keeper in keepers:  # a keeper may use any other: all exist before the first starts
+    for keeper in keepers:  # a keeper may use any other keeper, so all exist before one starts
         keeper.start()
     for doomed in loader.purges:
         state.replicas.purge(doomed)

@@ -1,9 +1,9 @@
-"""Import what an open store may need later.
+"""Import the modules that an open store may need later.
 
-An import opens files. If the process has no descriptor left, a `flush` or a `close` that had to
-import a module would fail with an error that names the module. So an opening imports them all, and
+An import opens files. If the process has no descriptor left, a `flush` or `close` that must import
+a module would fail with an error that names the module. So an opening imports all modules, and
 `import logstore` alone stays cheap. The modules of an extra are imported when a log that needs them
-opens.
+is opened.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """List the log dirs, decide by the start-up table, and make the changes on the disks.
 
-    list -> facts -> decide -> rename, mark        until no log dir failed meanwhile
+    list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails on the way, the decisions that relied on it are void: all dirs are listed and
-decided again. This module opens no log and purges nothing.
+If a log dir fails during these steps, the decisions that relied on it are void. Then all dirs are
+listed again, and all decisions are made again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, deci
 
 
 class Settled(NamedTuple):
-    """The decisions, carried out on the disks, and the swaps that could not be ended."""
+    """The decisions, carried out on the disks, and the swaps that could not be completed."""
 
     decisions: list[Decision]
     failures: list[tuple[Decision, LogStoreError]]
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
 
 
 def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
-    """Decide about every directory of all good log dirs, while none of the logs is open.
+    """Decide about every directory of all good log dirs, before any log is open.
 
     Raises:
         LogDirError: retriable; this process lacks a resource, and no log dir is to blame.
@@ -77,9 +77,10 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
 def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
     """Decide about the directories of a log dir that came back.
 
-    Replicas that could not be decided without that dir are decided too. If a replica is open, only
-    its directories in the returned dir are touched: others may belong to a move under way. A log
-    dir that hangs is not listed and counts as bad. Raises as `settle` does.
+    It also decides about replicas that were undecided while that dir was away. If a replica is
+    open, only its directories in the returned dir are touched: its directories in other dirs may
+    belong to a running move. A log dir that hangs is not listed and counts as bad. Raises as
+    `settle` does.
     """
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
     open_names: dict[str, set[str]] = defaultdict(set)
@@ -95,8 +96,8 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # The second pass leaves nothing out, so it ends even if callers create and delete all the
-        # time.
+        # Later passes leave no open replica out. So they end even if callers create and delete
+        # replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -107,10 +108,10 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         interesting = _of_interest(replicas, found, back)
         found, is_open = _with_open(replicas, found, interesting, back)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # a replica that was left out of the listings as open is no longer open
+            return None  # a replica was left out because it was open, and is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
-        is_all_listed = {*replicas.log_dirs} <= {*good}  # except the dirs that came back just now
+        is_all_listed = {*replicas.log_dirs} <= {*good}  # another dir may have come back since
         is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
         decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
 
@@ -130,9 +131,10 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
 
 
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
-    """List and decide again until no log dir failed or hung meanwhile.
+    """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
-    Each pass has one dir less, so the loop ends.
+    Each repetition has at least one log dir less, so the loop ends. `settle_returned` may repeat
+    its first pass for another reason too.
     """
     while True:
         this = Pass()
@@ -157,7 +159,7 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Check whether all listed log dirs still serve; a dir that is being opened must not hang."""
+    """Check whether all listed log dirs still serve; one that is opening and hangs goes offline."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
             log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
@@ -169,10 +171,10 @@ def _list_all(
     list_one: Callable[[LogDir, Callable[[], object]], Listing],
     opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
-    """List every good log dir; a dir that cannot be listed is bad, one that hangs is left out.
+    """List every good log dir; a dir that cannot be listed goes offline, a SUSPECT one is left out.
 
     Args:
-        opening: the dirs that are not open yet: if they hang, they cannot serve.
+        opening: the dirs that are not open yet. If one of them hangs, it goes offline.
     """
     listings: dict[LogDir, Listing] = {}
 
@@ -195,10 +197,10 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Give the directory names of open logs by log dir; these need not be read.
+    """Give the directory names of open logs by log dir; a listing need not read them.
 
-    Reading them took a thousand calls to twelve disks. Each call releases the interpreter's lock
-    and takes it again, which made the appends of other threads four times as slow.
+    Reading them took a thousand calls on twelve disks. Each call releases the interpreter's lock
+    and takes it again. This made the appends of other threads four times as slow.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
@@ -211,8 +213,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """Name the replicas that a returned dir may change."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # Replicas that were open in the dir and may be gone: a move may have left a part of one
-    # elsewhere.
+    # Replicas that were open in the dir may be gone now. A move may have left a copy of one in
+    # another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back.path}
     for facts in found:
         if facts.log_dir == back.path or facts.is_deleted_by_user:
@@ -226,7 +228,7 @@ def _with_open(
     interesting: set[TopicPartition],
     back: LogDir,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
-    """Keep the facts of the replicas of interest, and add those of their open logs."""
+    """Keep the facts of the replicas of interest, and add the facts of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)
@@ -245,7 +247,7 @@ def _with_open(
 def _outlive_deletions(
     replicas: Replicas, found: Sequence[ReplicaFacts], this: Pass
 ) -> tuple[list[ReplicaFacts], list[str]]:
-    """Make an open log outrank a deletion that came back: the next start would obey it."""
+    """Make open logs outrank deletions that came back; else the next start would delete them."""
     deleted: dict[tuple[str, int, str], int] = {}
     for facts in found:
         if facts.is_deleted_by_user and facts.topic_id:
@@ -256,7 +258,7 @@ def _outlive_deletions(
         generation = deleted.get((facts.topic, facts.partition, facts.topic_id), -1)
         replica = replicas.opened.get(TopicPartition(facts.topic, facts.partition))
         if facts.is_open and facts.generation <= generation and replica is not None:
-            warning = f"{facts.path}: it was deleted once; it is open, so it stays"
+            warning = f"{facts.path}: a deletion of it came back; it is open, so it stays"
             try:
                 replica.log_dir.check()
                 with this.at(replica.log_dir):
@@ -275,7 +277,7 @@ def _carry_out(
     is_ours: Callable[[ReplicaFacts], bool],
     this: Pass,
 ) -> Settled:
-    """Rename and mark; returns the decisions with the new names."""
+    """Rename and mark directories; returns the decisions with the new names."""
     settled = Settled([], [], [])
     for decision in decisions:
         first = decision.replicas[0]
@@ -309,7 +311,7 @@ def _carry_out_one(
     if act is Act.STRAY and is_ours(first):
         with this.at(log_dir):
             stray = dir_actions.make_stray(log_dir, first)
-        reason = f"{decision.reason}; it was {first.path}"
+        reason = f"{decision.reason}; it was renamed from {first.path}"
         return decision._replace(act=Act.LEAVE, replicas=(stray,), reason=reason)
     if act is Act.RESUME and first.is_caught_up:
         with this.at(log_dir):
@@ -321,7 +323,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """Ensure that a half-purged directory cannot be mistaken for a replica."""
+    """Mark a directory before its purge, so that half purged it cannot look like a replica."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

@@ -1,4 +1,4 @@
-"""Word why a log dir is offline from the start, and what to do: one remedy each."""
+"""Word why a log dir is offline from the start, and the one remedy for each case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
     """Say what to do about a missing log dir of the store; every message uses these words.
 
     Args:
-        is_configured: whether the path where the dir was last is among the given log dirs.
+        is_configured: whether the last path of the missing log dir is a configured one.
     """
     first = "mount it" if is_configured else "mount it and add it to --log-dirs"
     return f"{first}, or, if it is lost for good: logstore remove-dir --lost {directory_id}"
@@ -29,7 +29,7 @@ def replaced_remedy(path: str) -> str:
 
 
 def without_remedy(reason: str) -> str:
-    """Give a reason alone, for a process that must not act on it, such as an executor of Spark."""
+    """Cut the remedy off a reason, for a process that must not act, such as a Spark executor."""
     for begin in (LAST_HERE, ": mount "):
         reason = reason.partition(begin)[0]
     return reason
@@ -39,9 +39,10 @@ class Refused(NamedTuple):
     """A dir that is offline from the start, with the reason.
 
     Attributes:
-        remedy: what the owner of the store can do; a reader formats nothing.
-        missing_id: the id of the missing log dir that was last at this path, if it is known.
-        is_empty: there is an empty directory, which may be a new disk.
+        remedy: what the owner of the store can do. A reader formats nothing, so for a reader the
+            remedy is `READER_REMEDY`.
+        missing_id: the id of the missing log dir that was last at this path; "" if unknown.
+        is_empty: the directory at this path is empty, so it may be a new disk.
     """
 
     path: str
@@ -57,7 +58,7 @@ class Refused(NamedTuple):
         return bool(self.remedy or self.missing_id)
 
     def explained(self, *, to_reader: bool = False) -> str:
-        """Give the reason with the one remedy that the owner, or a reader, can apply."""
+        """Give the reason with the remedy that its addressee, the owner or a reader, can apply."""
         if self.missing_id:
             remedy = missing_remedy(self.missing_id, is_configured=True)
             if self.is_empty:

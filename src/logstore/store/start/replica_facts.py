@@ -1,7 +1,7 @@
 """Complete the facts for the start-up table with what a listing alone does not show.
 
-A single live directory needs no more facts; it is read when its log opens. So the start of a store
-of many partitions stays cheap.
+If a replica has only one directory, and that is live, the table needs no more facts. The directory
+is read when its log opens. So the start of a store with many partitions stays cheap.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def complete(
 ) -> list[ReplicaFacts]:
     """Add the facts that decide about replicas with several directories, or without a live one.
 
-    An error of the disk is left for the opening of the replica. A fact that is not known stays
-    unknown, and the table then touches nothing.
+    If the disk fails, the fact stays unknown, and the table touches nothing; the opening of the
+    replica meets the error again.
 
     Args:
-        at: a context entered around each access to a log dir.
+        at: gives a context that is entered around each access to a log dir.
 
     Raises:
         LogDirError: retriable; this process lacks a resource, so nothing can be decided.
@@ -80,10 +80,10 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop a copy from the page cache if it may become the log: only data on the disk counts.
+    """Drop a copy that may become the log from the page cache: only data on the disk counts.
 
-    A sync during its copying may have failed in a process that has ended. The data of that sync is
-    lost, but the kernel shows it from memory until the next power cut.
+    A sync may have failed while another process made the copy. The data of that sync is lost, but
+    the kernel shows it from memory until the next power cut.
 
     Raises:
         LogDirError: the disk failed, and the log dir is offline; or this process lacks a resource.

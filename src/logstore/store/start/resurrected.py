@@ -1,10 +1,11 @@
-"""Recognise a copy that came back after its partition was deleted, by the mark of a move in it.
+"""Recognise an old copy that came back after its partition was deleted, in files of 0.1.0.
 
-The mark names the log dir whose copy replaced this one. If that log dir serves and has no copy,
-either the user deleted the partition there, or its directory was lost. Version 0.1.0 forgot a
-deletion before the removal of such an old copy was durable, so a power cut brought the copy back.
-Only the user knows which case it is: the copy is reported, and nothing else is done. In
-the files of a later version the mark proves nothing: an interrupted swap leaves it.
+A swap marks the old copy with the log dir of the copy that replaced it. If that log dir serves and
+has no copy, there are two explanations. The user deleted the partition: version 0.1.0 forgot the
+deletion before the removal of the old copy was durable, so a power cut brought the old copy back.
+Or the directory of the newer copy was lost. Only the user knows which is true, so the old copy is
+reported and nothing else is done. In files of a later version the mark proves nothing, because an
+interrupted swap leaves it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from logstore.store.replicas import Replicas
 
 
 def tell(replicas: Replicas, report: RecoveryReport) -> None:
-    """Report the copies that came back, and record it in their logs for `verify`."""
+    """Report the copies that may have come back, and record that in their logs for `verify`."""
     for key, (log, _) in list(replicas.opened.items()):
         judge(replicas, key, log)
     for key, incomplete in list(replicas.incomplete.items()):
@@ -34,21 +35,21 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """Record in a log that it may have come back, if no other copy of it is known."""
+    """Record in a log that it may be a copy that came back, if the store has no other copy."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None
     try:
         if not is_of_0_1_0(log.directory):
             return None
-    except OSError:  # a read of the log meets the same failure
+    except OSError:  # a read of the log reports the same failure
         return None
     for log_dir in replicas.log_dirs:
         if log_dir.directory_id == superseded.directory_id and log_dir.path != log.log_dir:
             path, end = os.path.join(log.directory, FILE_NAME), log.log_end_offset
             reason = (
-                f"a copy of generation {superseded.generation} in {log_dir.path} took its place, "
-                "and is missing"
+                f"a copy of generation {superseded.generation} in {log_dir.path} replaced it, "
+                "and that copy is missing"
             )
             found = Problem(path, 0, 0, reason, end, end, DamageName.RESURRECTED_PARTITION)
             log.recovery.findings.append(found)

@@ -1,18 +1,19 @@
-"""Decide what each configured directory is: ours, new, foreign, swapped, missing, damaged.
+"""Decide at start what each configured directory is: ours, new, foreign, swapped, damaged.
 
-One pure function, facts in and decisions out; `identity` gathers the facts and acts.
+`decide` is a pure function from facts to decisions. `identity` gathers the facts and acts. While
+the store runs, `dirs/membership` changes the roster.
 
-    every dir bare                       a new store: form it
-    all formatted dirs still forming     the last start crashed while forming: complete it
+    every dir bare                       form a new store
+    all formatted dirs still forming     the last start crashed while forming: complete that
     formatted, our store, in the roster  serve
-    bare, in an existing store           offline (an empty mount point looks like this), or with
-                                         `format_new` a new member
-    bare, its disk of fstab not mounted  never formatted but with `format_new`: offline, or, where
-                                         no dir is formatted, refuse to open
-    damaged `meta.properties`            take it for the one member that is missing, by what is
-                                         left of it, by its lock file, or as the only gap
+    bare, in an existing store           offline, because an empty mount point looks like this;
+                                         with `format_new`: a new member
+    bare, its disk of fstab not mounted  offline; if no dir is formatted: refuse to open; with
+                                         `format_new`: as any bare dir
+    damaged `meta.properties`            find out which missing member it is: from the rest of that
+                                         file, from its lock file, or because only one is missing
     another store, Kafka, later version  offline
-    one directory id twice               refuse to open: which one is right is unknown
+    one directory id twice               refuse to open, because it is unknown which is right
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class DirFacts(NamedTuple):
     """What was found at one configured path.
 
     Attributes:
-        unmounted: for a dir that holds nothing: the mount point of fstab that it belongs below, if
-            nothing is mounted there now.
-        last_paths: where this dir last saw the other log dirs, by their directory ids.
-        nested: for a dir without identity: the log dir that it lies inside or around.
+        unmounted: for an empty dir: the mount point in fstab above it, if nothing is mounted there
+            now.
+        last_paths: the paths at which this dir last saw the other log dirs, by directory id.
+        nested: for a dir without identity: why no log dir may be made there; "" if it may.
     """
 
     path: str
@@ -59,7 +60,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves: the identity it is to have, and whether that identity must be written."""
+    """A dir that serves, its identity, and whether that identity must be written."""
 
     path: str
     meta: MetaProperties
@@ -78,7 +79,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Give the last known path of each log dir, from the dirs with the latest roster."""
+    """Give the last known path of each log dir; the dirs with the latest roster are believed."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths
@@ -107,14 +108,14 @@ def decide(
 
 
 def _was_ours(fact: DirFacts) -> bool:
-    """Check whether a dir without a whole identity is known to have been a log dir."""
+    """Check whether a dir without a sound `meta.properties` is known to have been a log dir."""
     return fact.found is Found.DAMAGED or (
         fact.found is Found.BARE and (fact.has_replicas or fact.hint.directory_id is not None)
     )
 
 
 def _refuse_twins(formatted: Sequence[DirFacts]) -> None:
-    """Refuse two paths with one identity: a copy, or one disk mounted twice."""
+    """Refuse two paths with one identity: one is a copy, or one disk is mounted twice."""
     paths: dict[str, str] = {}
     for fact in formatted:
         assert fact.meta is not None
@@ -123,7 +124,7 @@ def _refuse_twins(formatted: Sequence[DirFacts]) -> None:
             raise LogDirIdentityError(
                 path=fact.path,
                 reason=f"it is the same log dir as {other} (directory id "
-                f"{fact.meta.directory_id}): the same disk twice, or a copy; leave one of them out",
+                f"{fact.meta.directory_id}): the same disk twice, or a copy; leave one path out",
             )
 
 
@@ -138,7 +139,10 @@ def _new_store(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Form a new store; an unreadable dir may hold the old one, so then only with `format_new`."""
+    """Form a new store; if a dir is unreadable or unmounted, only with `format_new`.
+
+    Such a dir may hold an existing store.
+    """
     unmounted = [fact for fact in bare if fact.unmounted]
     if unmounted and not format_new:
         raise LogDirIdentityError(
@@ -174,7 +178,7 @@ def _without_any_identity(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Restore the identity of a store that lost every `meta.properties`, as far as it is known."""
+    """Restore the identity of a store that lost every `meta.properties`, from what is left."""
     known = [fact.hint.cluster_id for fact in was_ours if fact.hint.cluster_id]
     cluster_id = Counter(known).most_common(1)[0][0] if known else new_id()
     joining = list(bare) if format_new else []
@@ -202,7 +206,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Say which disks of empty dirs are not mounted; "" if none is known."""
+    """Say which disks are not mounted, of those that fstab names above empty dirs; "" if none."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} named in /etc/fstab and "
@@ -217,7 +221,7 @@ def _bare_refusal(fact: DirFacts) -> Refused:
 
 
 class _Existing:
-    """Decides about a store of which at least one dir has its identity."""
+    """Decides about a store in which at least one dir has an identity."""
 
     def __init__(
         self,
@@ -241,9 +245,10 @@ class _Existing:
         if broker_id and broker_id != self.broker_id:
             raise LogDirIdentityError(
                 path=ours[0].path,
-                reason=f"it belongs to broker {self.broker_id}, the configuration says {broker_id}",
+                reason=f"it belongs to broker {self.broker_id}, but the configuration says "
+                f"{broker_id}",
             )
-        # Two rosters of one epoch come from changes made while the other disk was away: keep both.
+        # Two rosters of one epoch were each changed while the other disk was away: join them.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -259,13 +264,13 @@ class _Existing:
             first, second = counts[0][0], counts[1][0]
             raise LogDirIdentityError(
                 path=by_cluster[second],
-                reason=f"it belongs to store {second}, {by_cluster[first]} to store {first}: "
-                "leave one of them out",
+                reason=f"it belongs to store {second}, but {by_cluster[first]} belongs to store "
+                f"{first}: leave one of them out",
             )
         return counts[0][0]
 
     def decide(self) -> Roll:
-        """Decide about the dirs, the most certain first."""
+        """Decide about the dirs: first the formatted ones, then the damaged and the bare ones."""
         for fact in self.facts:
             if fact.found is Found.BAD:
                 self.refused.append(Refused(fact.path, fact.reason, False))
@@ -310,7 +315,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Finish a forming that a crash cut short: no data exists, so only the given dirs count."""
+        """Complete a forming that a crash interrupted: as there is no data, all given dirs join."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:
@@ -323,7 +328,7 @@ class _Existing:
             self.roster, self.is_roster_changed = roster, True
 
     def _match_damaged(self) -> None:
-        """Find out which members the dirs with a lost identity are."""
+        """Find out which member each dir with a lost identity is."""
         unsure = []
         for fact in self.was_ours:
             if fact.hint.directory_id in self._gaps():
@@ -382,12 +387,12 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add to a refusal which missing log dir was last at its path, if it was only one."""
+        """Add to a refusal the missing log dir that was last at its path, if it is only one."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal
 
 
 def _is_of_another(fact: DirFacts, cluster_id: str) -> bool:
-    """Check whether what is left of a damaged identity names another store."""
+    """Check whether the rest of a damaged identity names another store."""
     return fact.hint.cluster_id is not None and fact.hint.cluster_id != cluster_id

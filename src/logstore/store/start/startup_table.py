@@ -3,21 +3,21 @@
 | found | do |
 |---|---|
 | one live dir | open it |
-| several, of one topic id | the highest generation opens, the lower ones become `.stray` |
-| several, of no single highest generation or of two topic ids | replica offline, all named |
-| `.move` beside live | resume it when `moving` of the live copy names it, else purge it |
-| `.delete` superseded beside live | purge it once the live copy's end offset is not smaller |
-| no live, a dir is bad | replica offline, nothing touched |
-| no live, a caught-up `.move` that is as long as what a `.delete` says it supersedes | rename it |
-| no live, anything else | the highest (generation, end offset) opens incomplete, nothing touched |
-| `.delete` by the user | purge all of that topic id, it last, and only while no dir is bad |
-| `.stray`, what nothing is known of | left alone, and reported |
+| several live, of one topic id | open the highest generation, rename the lower ones to `.stray` |
+| several live, two with the highest generation or of two topic ids | replica offline, names all |
+| `.move` beside live | resume it if `moving` of the live copy names it, else purge it |
+| superseded `.delete` beside live | purge it once the live copy's end offset is not smaller |
+| no live, a dir is bad | replica offline, nothing is touched |
+| no live, a `.delete` superseded by a caught-up `.move` that is as long | rename the `.move` |
+| no live, anything else | open the highest (generation, end offset) as incomplete |
+| `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
+| `.stray`, or anything unknown | leave it alone, and report it |
 
-A deletion covers live copies too, unless they have a later generation. So a copy that was on a bad
-dir when its partition was deleted does not come back with that dir. If a copy is open already (a
-dir comes back while the store runs), it is never replaced: a copy that outranks it is an error that
-names both. An open copy also survives a deletion that comes back, because records were appended to
-it.
+A deletion covers live copies too, unless they have a later generation. So if a copy was on a bad
+dir when its partition was deleted, it does not come back with that dir. If a dir comes back while
+the store runs, a copy may be open already. An open copy is never replaced: if another copy outranks
+it, that is an error that names both. An open copy also survives a deletion that comes back, because
+records were appended to that copy.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class ReplicaFacts(NamedTuple):
     """One replica directory as found.
 
     Attributes:
-        topic_id: hex; empty if `partition.metadata` cannot be read, or did not have to be.
+        topic_id: hex; empty if `partition.metadata` cannot be read, or was not read.
         record: what a `.move` records about its move.
-        end_offset: -1 if it was not needed.
-        is_open: it is the live copy that this process has open.
-        is_empty: a `.move` without a single segment, or metadata: nothing was copied yet.
+        end_offset: -1 if it was not read.
+        is_open: this is the live copy that this process has open.
+        is_empty: this is a `.move` without metadata and segments: nothing was copied yet.
         size_bytes: for a `.move`, the bytes that it holds.
         is_bare: it is live and holds a log, but has no `partition.metadata`.
     """
@@ -75,12 +75,12 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """The id of the move that builds it: as recorded, or else from the directory name."""
+        """The id of the move that builds this `.move`: the recorded one, or that of its name."""
         return self.record.move_id if self.record else self.dir_name.split(".")[-2]
 
     @property
     def is_caught_up(self) -> bool:
-        """Check whether it is marked as having every record of its source."""
+        """Check whether this copy is marked as complete: it has every record of its source."""
         return self.record is not None and self.record.is_caught_up
 
 
@@ -89,18 +89,18 @@ class Act(enum.Enum):
 
     OPEN = "open"
     COMPLETE = "complete"  # rename `.move` to live, then open it
-    INCOMPLETE = "incomplete"  # open the first for reading only; the others may hold more
+    INCOMPLETE = "incomplete"  # open the first for reading only; the others may have more records
     OFFLINE = "offline"
-    CONFLICT = "conflict"  # the first outranks the second, which is open and stays so
-    RESUME = "resume"  # a caught-up one is first marked as copying again
+    CONFLICT = "conflict"  # the first outranks the second, which is open and stays open
+    RESUME = "resume"  # a caught-up `.move` is first marked as copying again
     STRAY = "stray"
-    PURGE = "purge"  # all of them, in order
-    PURGE_COVERED = "purge covered"  # once the live copy's end offset is not smaller
+    PURGE = "purge"  # all directories of the decision, in order
+    PURGE_COVERED = "purge covered"  # as soon as the live copy's end offset is not smaller
     LEAVE = "leave"
 
 
 class Decision(NamedTuple):
-    """One action, the directories that it is about, and its reason."""
+    """One action, the directories that the action is about, and its reason."""
 
     act: Act
     topic_partition: TopicPartition
@@ -110,11 +110,11 @@ class Decision(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The directories that it is about."""
+        """The directories that the decision is about."""
         return [replica.path for replica in self.replicas]
 
     def error(self) -> LogStoreError:
-        """Make the error for the users of a replica that is not open or not whole."""
+        """Make the error for callers that use a replica which is offline or incomplete."""
         topic, partition = self.topic_partition
         first = self.replicas[0]
         if self.act is Act.INCOMPLETE:
@@ -161,7 +161,7 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    doomed = (*dead, *deletions)  # a deletion goes last: until then it keeps the others dead
+    doomed = (*dead, *deletions)  # a deletion goes last: without it, the others would come back
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged once no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]
@@ -171,7 +171,7 @@ def _decide_one(
 
 
 def _is_dead(facts: ReplicaFacts, deletions: Sequence[ReplicaFacts]) -> bool:
-    """Check whether a copy belongs to a topic that its user deleted."""
+    """Check whether a deletion by the user covers a copy."""
     if facts.is_deleted_by_user or facts.is_open or facts.kind == "stray" or not facts.topic_id:
         return False
     return any(
@@ -188,12 +188,12 @@ def _leave(key: TopicPartition, facts: ReplicaFacts, reason: str) -> Decision:
 def _with_live(
     key: TopicPartition, live: Sequence[ReplicaFacts], others: Sequence[ReplicaFacts]
 ) -> list[Decision]:
-    """Decide where there is a live copy."""
+    """Decide about a replica that has a live copy."""
     top = _top(live)
     if top is None:
         reason = "there are several live copies of it, and none outranks the others"
         decisions = [Decision(Act.OFFLINE, key, tuple(live), reason)]
-        reason = "left alone while its live copies contradict each other"
+        reason = "none of its live copies outranks the others"
         return decisions + [_leave(key, facts, reason) for facts in others]
     decisions = [Decision(Act.OPEN, key, (top,))]
     for facts in live:
@@ -209,7 +209,7 @@ def _with_live(
 
 
 def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
-    """Choose among the live copies of one replica; None if nothing distinguishes them."""
+    """Choose among the live copies of one replica; None if none outranks the others."""
     for facts in live:
         if facts.is_open:
             return facts
@@ -226,15 +226,15 @@ def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) ->
     """Decide about a `.move` or `.delete` beside the live copy that opens."""
     is_same = facts.topic_id == top.topic_id
     if not top.topic_id:
-        return _leave(key, facts, "the live copy's moves are unknown")
+        return _leave(key, facts, "it is unknown whether the live copy has a move")
     if facts.kind == "move":
         if (is_same or not facts.topic_id) and _names(top.moving, facts):
             return Decision(Act.RESUME, key, (facts,), "its move is to be resumed")
-        return Decision(Act.PURGE, key, (facts,), "the live copy knows of no such move")
+        return Decision(Act.PURGE, key, (facts,), "the live copy names no such move")
     if is_same and facts.superseded_by is not None:
-        reason = "its place was taken; it is purged once the live copy is as long"
+        reason = "the live copy replaced it; it is purged once the live copy is as long"
         return Decision(Act.PURGE_COVERED, key, (facts,), reason)
-    return _leave(key, facts, "a .delete directory whose reason is unknown")
+    return _leave(key, facts, "a .delete directory that does not say why it was deleted")
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
@@ -245,7 +245,7 @@ def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
 def _without_live(
     key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
-    """Decide about a replica without a live copy: what is left may be all there is."""
+    """Decide about a replica without a live copy: its last records may be in another copy."""
     names = ", ".join(facts.path for facts in copies)
     if is_a_dir_bad:
         reason = f"its live copy may be on a log dir that is offline; found: {names}"
@@ -272,7 +272,7 @@ def _without_live(
     decisions.append(Decision(Act.COMPLETE, key, (best,), reason))
     for facts in rest:
         if facts.superseded_by is not None and facts.topic_id:
-            decisions.append(Decision(Act.PURGE_COVERED, key, (facts,), "its place was taken"))
+            decisions.append(Decision(Act.PURGE_COVERED, key, (facts,), "a move replaced it"))
         else:
             decisions.append(_leave(key, facts, f"beside {best.path}, which becomes live"))
     return decisions
@@ -290,7 +290,7 @@ def _is_swapped(move: ReplicaFacts, old: ReplicaFacts) -> bool:
 
 
 def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
-    """Check whether a superseded `.delete` may go: the live copy is its successor and as long."""
+    """Check whether the live copy has replaced a `.delete` and has as many records."""
     return (
         old.superseded_by is not None
         and old.topic_id == live.topic_id != ""
@@ -300,13 +300,13 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
-    """Say which records are known to be missing in a copy that may not be whole."""
+    """Say which records a copy without a live copy may lack, as far as that is known."""
     told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
     if best.superseded_by is not None:
         generation, directory_id = best.superseded_by
         told.append(
-            f"what was appended after generation {generation} took its place in log dir "
-            f"{directory_id} is missing"
+            f"a copy of generation {generation} in log dir {directory_id} replaced it, and the "
+            "records appended since then are missing"
         )
     if best.record is not None and best.record.source_end_offset > best.end_offset:
         source, end_offset = best.record.source_directory_id, best.record.source_end_offset
