@@ -1,11 +1,12 @@
-"""Let a running store be operated from outside: commands by name, served through a Unix socket.
+"""Let other processes operate a running store: commands by name, served through a Unix socket.
 
 One thread talks to all clients and never waits for a client or a disk. Each request runs in a
-thread of its own, so a request that hangs in a disk delays no other. At most `UNDERWAY_MAX`
-requests that may touch a disk run at once; those that touch none are always accepted.
+thread of its own, so a request that hangs in a disk call delays no other request. At most
+`UNDERWAY_MAX` requests that may touch a disk run at once. Requests that touch no disk are always
+accepted.
 
-Threads: sockets, and the set of connections, belong to the loop. A request's thread only appends to
-its connection's outgoing bytes, under the lock, and wakes the loop.
+Threads: only the loop uses the sockets and the set of connections. The thread of a request only
+appends to the outgoing bytes of its connection, under the lock, and wakes the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """What a handler may send to its client while it works."""
+    """The connection of a running handler to its client: progress, and whether it hung up."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False
@@ -37,12 +38,12 @@ class Request:
         self._is_abandoned = is_abandoned
 
     def progress(self, facts: object) -> None:
-        """Send progress; a client too slow to receive it misses it."""
+        """Send progress; if the client has too much unread progress, this one is dropped."""
         self._tell(encode_line({"progress": facts}))
 
     @property
     def is_abandoned(self) -> bool:
-        """Check whether the client has hung up, so that the result is not needed any more."""
+        """Check whether the client has hung up, so that no one needs the result."""
         return self._is_abandoned()
 
 
@@ -50,7 +51,7 @@ Handler = Callable[[Arguments, Request], object]
 
 
 class Command(NamedTuple):
-    """A command and whether it may touch a disk, and so hang."""
+    """A command, and whether it may touch a disk and so may hang."""
 
     handler: Handler
     is_quick: bool
@@ -60,7 +61,7 @@ class Admin:
     """The commands of a store, for callers in this process and in others.
 
     Attributes:
-        path: the socket that serves them, None if there is none.
+        path: the socket that serves the commands; None if there is no socket.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class Admin:
         self._server: AdminServer | None = None
 
     def __repr__(self) -> str:
-        """Show the socket that serves it."""
+        """Show how many commands there are, and the socket that serves them."""
         return f"<Admin {len(self._commands)} commands at {self.path}>"
 
     # --- the commands -----------------------------------------------------------------------------
@@ -81,10 +82,10 @@ class Admin:
         """Add a command.
 
         Args:
-            handler: gets the request's other keys and a `Request`, in a thread of its own. What it
-                returns (JSON's types; others become text) is the result; an exception becomes the
-                error.
-            is_quick: it never touches a disk.
+            handler: called in a thread of its own with the arguments of a request and a `Request`.
+                Its return value is the result (values of JSON's types; others become text). If it
+                raises, the client gets the error.
+            is_quick: the handler never touches a disk.
 
         Raises:
             ValueError: the command exists already.
@@ -95,9 +96,9 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Make `load` register the commands with a prefix when one of them is first requested.
+        """Call `load` when a command with this prefix is first requested; it registers them all.
 
-        `load` may be called by several threads at once, and more than once.
+        Several threads may call `load` at once, and it may be called more than once.
         """
         self._elsewhere[prefix] = load
 
@@ -112,10 +113,10 @@ class Admin:
         arguments: Arguments | None = None,
         progress: Callable[[Any], object] | None = None,
     ) -> Any:
-        """Run a command here and give its result as a client would receive it.
+        """Run a command in this process and return the result that a client would receive.
 
         Raises:
-            LogStoreError: as the command raises it; also if there is no such command.
+            LogStoreError: the command raised it, or there is no such command.
         """
 
         def tell(line: bytes) -> None:
@@ -133,13 +134,13 @@ class Admin:
         found = self._commands.get(name)
         if found is None:
             known = ", ".join(sorted(self._commands))
-            raise LogStoreError(f"there is no command {command!r} here; there are: {known}")
+            raise LogStoreError(f"there is no command {command!r}; the commands are: {known}")
         return found
 
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose where to serve, to be written into the log dirs' locks; None: do not serve."""
+        """Choose the path of the socket, for the lock files of the log dirs; None: serve none."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -163,7 +164,7 @@ class Admin:
             self.path = None
 
     def start(self) -> None:
-        """Serve clients, including those that connected since `listen`."""
+        """Start to serve clients, including those that connected since `listen`."""
         from logstore.store.upkeep.keeper import warn
 
         if self._server is None:
@@ -175,7 +176,7 @@ class Admin:
             self.stop()
 
     def stop(self) -> None:
-        """Stop serving; requests under way continue, but their results are not sent."""
+        """Stop serving; running requests continue, but their results are not sent."""
         if self._server is not None:
             self._server.stop()
             self.path = None
@@ -193,7 +194,7 @@ class Admin:
     def answer(
         self, line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
     ) -> bytes:
-        """Do what a request asks and give the last line of the answer; raises nothing."""
+        """Run the command of a request and return the last line of the answer; raises nothing."""
         try:
             arguments = decode_line(line)
             name = arguments.pop("command", None)
@@ -206,12 +207,12 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a request that may hang; beyond the limit it is refused."""
+        """Count a running request that may hang; refuse it if there are too many."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
             if len(self._underway) >= UNDERWAY_MAX:
-                raise LogStoreError(f"{UNDERWAY_MAX} requests are under way; try again ({names})")
+                raise LogStoreError(f"{UNDERWAY_MAX} requests are running; try again ({names})")
             self._underway[place] = name
         try:
             yield

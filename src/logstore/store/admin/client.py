@@ -1,4 +1,4 @@
-"""Reach the process that owns a store, by the socket that the locks of its log dirs name."""
+"""Reach the process that owns a store, through the socket that its lock files name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logstore.store.admin import place as admin_place
 from logstore.store.admin.protocol import decode_error, decode_line, encode_line
 
 RECEIVE_BYTES = 1 << 16
-LOOK_SECONDS_MAX = 5.0  # a log dir whose lock cannot be read in this time hangs
+LOOK_SECONDS_MAX = 5.0  # a log dir hangs if reading its lock file takes longer
 
 
 # The arguments of a store's own commands that are paths of log dirs.
@@ -31,7 +31,7 @@ PATHS = {
 
 
 def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths among arguments absolute: the owner may have another working directory."""
+    """Make the paths among the arguments absolute, because the owner may have another directory."""
     name = PATHS.get(command, "")
     given = arguments.get(name)
     if isinstance(given, list | tuple):
@@ -40,13 +40,13 @@ def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(path: Any) -> Any:
-    """Make a path absolute; a directory id of a missing log dir, or another value, is unchanged."""
+    """Make a path absolute; return a directory id, or a value of another type, unchanged."""
     is_path = isinstance(path, str) and path != "" and not is_id(path)
     return os.path.abspath(path) if is_path else path
 
 
 class AdminClient:
-    """Calls the commands of a store that another process owns; a connection for each call.
+    """Calls the commands of a store that another process owns; each call makes a connection.
 
     Attributes:
         pid: the owner's process id.
@@ -57,7 +57,7 @@ class AdminClient:
         self.pid = pid
 
     def __repr__(self) -> str:
-        """Show the owner that it calls."""
+        """Show the process that owns the store."""
         return f"<AdminClient of process {self.pid} at {self.path}>"
 
     def call(
@@ -68,18 +68,18 @@ class AdminClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Let the owner run a command, and give its result.
+        """Let the owner run a command, and return its result.
 
         Args:
-            arguments: values of JSON's types; the path of a log dir may be relative to this
-                process.
+            arguments: values of JSON's types. The path of a log dir may be relative to the working
+                directory of this process.
             progress: called with the progress that the command sends.
-            timeout: seconds without an answer from the owner; None waits, because a move takes
-                long.
+            timeout: how many seconds to wait for each part of the answer; None waits without limit,
+                because a move takes long.
 
         Raises:
             LogStoreError: the owner raised it; or the owner has ended, or did not answer in time.
-            ValueError, TypeError: the arguments are wrong.
+            ValueError, TypeError: the owner raised it, because the arguments are wrong.
         """
         request = {**resolved(command, arguments or {}), "command": command}
         for answer in self._answers(request, timeout):
@@ -96,7 +96,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                with suppress(BrokenPipeError, ConnectionResetError):  # it sent the reason before
+                # If the owner closed the connection, it has sent the reason before that.
+                with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):
                     yield decode_line(line)
@@ -123,8 +124,8 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
     """Find the process that owns a store and serves an admin socket; None if there is none.
 
-    The locks are read all at once, and the first that names a live socket is used. So a disk that
-    hangs does not block the request.
+    All lock files are read in parallel, and the first one that names a live socket is used. So a
+    disk that hangs does not block the request.
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()
@@ -149,7 +150,7 @@ def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None
 
 
 def _owner_of(log_dir: str) -> AdminClient | None:
-    """Read which owner one log dir's lock names, and check whether it listens."""
+    """Read the owner's socket in the lock file of a log dir; None unless the owner listens."""
     try:
         owner = read_owner(log_dir)
         if owner.admin_socket is None:

@@ -1,6 +1,6 @@
-"""Define the commands that every store has: what `LogStore` does, with JSON's types.
+"""Define the commands that every store has: methods of `LogStore`, with JSON's types.
 
-A request's keys, other than the command's name, are the arguments of the function; an unknown key
+The keys of a request, except the command's name, are the arguments of the function. An unknown key
 is a TypeError.
 """
 
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Commands of other packages, by the module that registers them when one is first requested.
+# Prefixes of commands of other packages, and the module that registers these commands when one of
+# them is first requested.
 ELSEWHERE = {"move.": "mover.registration"}
 
 
 def ping(state: OwnerState) -> Row:
-    """Give the identity of the process that answers."""
+    """Return the identity of the process that answers."""
     return {"pid": os.getpid(), "log_dirs": list(state.log_dirs)}
 
 
 def describe_dirs(
     state: OwnerState, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
 ) -> Row:
-    """Give KIP-113's document."""
+    """Return KIP-113's document."""
     return Partitions(state).describe_dirs(log_dirs, topics).to_dict()
 
 
 def metrics(state: OwnerState) -> Row:
-    """Give the gauges."""
+    """Return the gauges."""
     return Partitions(state).metrics().to_dict()
 
 
@@ -53,7 +54,7 @@ def create(
     is_new: bool = False,
     exist_ok: bool = False,
 ) -> Row:
-    """Create a partition and say where it is."""
+    """Create a partition and return where it is."""
     settings = None if config is None else LogConfig(**config)
     existed = (topic, partition) in state.replicas
     log = partition_changes.create(
@@ -76,7 +77,7 @@ def create_topic(
     config: Row | None = None,
     exist_ok: bool = False,
 ) -> Row:
-    """Create partitions 0 to `partitions` - 1 of a topic and say where they are."""
+    """Create partitions 0 to `partitions` - 1 of a topic and return where they are."""
     settings = None if config is None else LogConfig(**config)
     known = {key.partition for key in state.replicas.names() if key.topic == topic}
     logs = partition_changes.create_topic(
@@ -90,7 +91,7 @@ def create_topic(
 
 
 def set_config(state: OwnerState, topic: str, partition: int, changes: Row) -> Row:
-    """Change the configuration of a partition and give the old one and the new one."""
+    """Change the configuration of a partition and return the old and the new one."""
     old = state.replicas.lookup(topic, partition).log.config
     new = partition_changes.set_config(state, topic, partition, changes)
     return {"topic": topic, "partition": partition, "old": old.to_dict(), "new": new.to_dict()}
@@ -103,7 +104,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> Row:
 
 
 def repair(state: OwnerState, topic: str, partition: int) -> Row:
-    """Repair a partition and say what was taken out of it."""
+    """Repair a partition and return what was taken out of it."""
     report = partition_changes.repair(state, topic, partition)
     return {
         "topic": topic,
@@ -122,7 +123,7 @@ def add_dir(state: OwnerState, path: str, format_new: bool = True) -> Row:
 def reopen_dir(
     state: OwnerState, path: str, format_new: bool = False, may_lose: bool = False
 ) -> Row:
-    """Bring an offline log dir back; name the replicas that are lost if its disk was replaced."""
+    """Bring an offline log dir back; return the replicas that are lost if it has a new disk."""
     report = dir_changes.reopen(state, path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
@@ -134,7 +135,7 @@ def take_offline(state: OwnerState, path: str) -> Row:
 
 
 def remove_dir(state: OwnerState, path: str, lost: bool = False, may_lose: bool = False) -> Row:
-    """Take a log dir out of the store and name the replicas that are lost with it."""
+    """Take a log dir out of the store and return the replicas that are lost with it."""
     gone = dir_changes.remove(state, path, lost=lost, may_lose=may_lose)
     return {"path": path, "lost": [list(key) for key in gone]}
 
@@ -152,13 +153,13 @@ def uncordon(state: OwnerState, path: str) -> Row:
 
 
 def prefer_dir(state: OwnerState, topic: str, partition: int, path: str | None) -> Row:
-    """Remember where a partition is to be created, or withdraw that."""
+    """Choose the log dir for a partition that is created later, or withdraw the choice."""
     dir_changes.prefer(state, topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 
 
 def promote(state: OwnerState, topic: str, partition: int) -> Row:
-    """Make an incomplete replica the live one, and say whether it was incomplete."""
+    """Accept an incomplete replica as complete, and return whether it was incomplete."""
     was_incomplete = partition_changes.promote(state, topic, partition)
     return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
 
@@ -171,7 +172,7 @@ SLOW: tuple[Callable[..., Row], ...] = (
 
 
 def register_all(admin: Admin, state: OwnerState, store: object) -> None:
-    """Give a store its commands.
+    """Register the commands of a store.
 
     Args:
         store: the `LogStore`, for the commands of other packages.
@@ -191,6 +192,6 @@ def _load(module: str, store: object) -> None:
 def _call(
     function: Callable[..., Row], state: OwnerState, arguments: Arguments, request: Request
 ) -> Row:
-    if function is not ping:  # a store that is being closed still says who it is
+    if function is not ping:  # `ping` works even while the store is being closed
         state.check()
     return function(state, **arguments)

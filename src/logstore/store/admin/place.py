@@ -1,8 +1,8 @@
-"""Find a path for admin sockets, connect to them there, and remove those of killed owners.
+"""Find a path for an admin socket, connect to it, and remove the sockets of killed owners.
 
-A socket is in a directory of its user's own (mode 0700) and not in a log dir: a disk that hangs
-must not block the clients that ask about it. `.lock` in each log dir holds its path. Paths longer
-than the 107 bytes that an address may have are reached through `/proc/self/fd`.
+A socket is in a directory that only its user can access (mode 0700). It is not in a log dir: a disk
+that hangs must not block clients that ask about that disk. `.lock` in each log dir holds the path
+of the socket. An address may have 107 bytes; longer paths are reached through `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from contextlib import contextmanager, suppress
 
 from logstore.disk import files
 
-ADDRESS_BYTES_MAX = 107  # of sun_path, without the zero at its end
+ADDRESS_BYTES_MAX = 107  # the size of `sun_path` without the zero at its end
 SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
-NEW_SECONDS_MAX = 60  # the time between bind and listen is that of two calls in a row
+NEW_SECONDS_MAX = 60  # ample for the time between bind and listen, two calls in a row
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR: often long, and removed by the process that set it
+TEMPORARY = "/tmp"  # not TMPDIR: it is often long, and the process that set it may remove it
 
 
 def choose_path() -> str:
     """Give a path for a new socket, in an existing directory that no other user can write.
 
     Raises:
-        OSError: there is no such directory and it cannot be made.
+        OSError: there is no such directory, and none can be made.
     """
     name = f"{os.getpid()}-{os.urandom(6).hex()}{SUFFIX}"
     return os.path.join(private_dir(), name)
 
 
 def private_dir() -> str:
-    """Give the directory for sockets: the session's own, or one below /tmp.
+    """Give the directory for sockets: that of the user's session, or one below /tmp.
 
     Raises:
-        OSError: there is none and it cannot be made.
+        OSError: there is no such directory, and none can be made.
     """
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(session) and _is_private(session):
@@ -48,14 +48,14 @@ def private_dir() -> str:
         path = _below_tmp()
     with suppress(FileExistsError):
         files.mkdir(path, 0o700)
-    if not _is_private(path):  # another user made it first: use a name that was never taken
+    if not _is_private(path):  # another user made a directory of this name: use a random name
         path = f"{path}-{os.urandom(6).hex()}"
         files.mkdir(path, 0o700)
     return path
 
 
 def _below_tmp() -> str:
-    """Give the directory for sockets of a user without a session."""
+    """Give the path of the directory for sockets of a user without a session."""
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
@@ -86,13 +86,14 @@ def address_of(path: str) -> Iterator[str]:
 def listen(path: str) -> socket.socket:
     """Make a listening socket of mode 0600 at `path`; raises OSError.
 
-    The socket gets its name once it listens, so a name without a listener is always stale.
+    The socket gets its final name after it listens. So if no process listens at such a name, the
+    name is stale.
     """
     _sweep_all(os.path.dirname(path))
     temporary = path.removesuffix(SUFFIX) + NEW_SUFFIX
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # bind gives the file another mode
+        os.fchmod(listener.fileno(), 0o600)  # `bind` gives this mode to the file
         with address_of(temporary) as address:
             listener.bind(address)
         listener.listen(BACKLOG)
@@ -118,10 +119,10 @@ def connect(path: str) -> socket.socket:
 
 
 def sweep(directory: str) -> None:
-    """Remove the sockets without a listener: their owners were killed.
+    """Remove the sockets at which no process listens, because their owners were killed.
 
-    A socket that has no final name yet (`*.new`) is about to listen, so it is removed only when it
-    is old.
+    A socket without its final name (`*.new`) may be about to listen. It is removed only if it is
+    old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):
@@ -132,7 +133,7 @@ def sweep(directory: str) -> None:
 
 
 def _sweep_all(directory: str) -> None:
-    """Remove stale sockets from a new socket's directory, and from this user's other one."""
+    """Remove stale sockets from the directory of a new socket, and from the one below /tmp."""
     sweep(directory)
     other = _below_tmp()
     if other != directory and _is_private(other):
@@ -141,7 +142,7 @@ def _sweep_all(directory: str) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Check whether a socket has no listener; an owner that is too busy to answer is alive."""
+    """Check whether no process listens at a socket; one that is too busy to accept does listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         try:
             with address_of(path) as address:
@@ -152,6 +153,6 @@ def _is_stale(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a socket's name; if that fails, the next owner removes it."""
+    """Remove a socket's name; if that fails, the next owner removes the name."""
     with suppress(OSError):
         files.remove_if_there(path)

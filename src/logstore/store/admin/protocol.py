@@ -1,12 +1,12 @@
-"""Encode what passes through the admin socket: one JSON object a line, one request a connection.
+"""Encode the messages of the admin socket: one JSON object per line, one request per connection.
 
     client -> owner    {"command": "cordon", "path": "/disk1/logs"}
     owner -> client    {"progress": ...}        any number of times, then one of
                        {"result": ...}
                        {"error": {"kind": "LogDirOfflineError", "message": ..., "facts": {...}}}
 
-An error of this library is raised at the client as it was at the owner: same class, same message,
-same facts.
+The client raises an error of this library as the owner raised it: with the same class, message and
+facts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ USAGE_ERRORS: dict[str, type[Exception]] = {"TypeError": TypeError, "ValueError"
 
 
 def encode_line(document: dict[str, Any]) -> bytes:
-    """Make a line; a value that JSON cannot represent becomes text."""
+    """Encode a document as a line; a value that JSON cannot represent becomes text."""
     return json.dumps(document, separators=(",", ":"), default=str).encode() + b"\n"
 
 
 def decode_line(line: bytes) -> dict[str, Any]:
-    """Read a line.
+    """Decode a line.
 
     Raises:
-        ValueError: it is not one JSON object.
+        ValueError: the line is not one JSON object.
     """
     try:
         document = json.loads(line)
@@ -51,7 +51,8 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 def decode_error(document: object) -> Exception:
     """Make the error that an owner reported.
 
-    A class that is unknown here (an owner of a later version has more) becomes LogStoreError.
+    If this version does not know the error's class, because the owner has a later version, the
+    error is a LogStoreError.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")
@@ -66,7 +67,7 @@ def decode_error(document: object) -> Exception:
 
 
 def _family(kind: type[LogStoreError]) -> Iterator[type[LogStoreError]]:
-    """Iterate over an error class and all its subclasses, as far as they are imported."""
+    """Iterate over an error class and all its subclasses that are imported."""
     yield kind
     for child in kind.__subclasses__():
         yield from _family(child)

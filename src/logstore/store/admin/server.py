@@ -1,8 +1,10 @@
 """Serve the admin socket: one loop for all clients, a thread for each request.
 
-Limits keep a client from harming the store or another client. They bound the number of connections
-(the oldest one without a running request is closed first), the bytes of a request and of progress
-not yet received, and the seconds to send a request and to receive any part of an answer.
+Limits keep a client from harming the store or another client:
+
+    connections          if there are too many, the oldest one without a running request is closed
+    bytes                of a request, and of progress that the client has not received yet
+    seconds              in which a client must send its request, and receive any part of an answer
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ CONNECTIONS_MAX = 64
 RECEIVE_BYTES = 1 << 16
 OUTGOING_BYTES_MAX = 1 << 20
 PATIENCE_SECONDS = 10.0
-DEAF_SECONDS = 1.0  # after a failed accept: the process has no descriptor left
+DEAF_SECONDS = 1.0  # the pause after an accept that failed because no descriptor was left
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
-# Takes the line of a request, a function to send lines of progress, and a function to ask whether
-# the client has gone; gives the last line of the answer. It runs in a thread of its own and raises
-# nothing.
+# A function that answers a request. Its arguments are the line of the request, a function that
+# sends lines of progress, and a function that returns whether the client has hung up. It returns
+# the last line of the answer. It runs in a thread of its own and raises nothing.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 
 class Connection:
-    """One client: its request is read, worked on, and its answer sent."""
+    """The connection of one client, which sends one request and gets one answer."""
 
     def __init__(self, peer: socket.socket, deadline: float) -> None:
         self.peer = peer
@@ -49,7 +51,7 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Check whether its request has not arrived yet."""
+        """Check whether the request has not arrived completely."""
         return not self.is_asked and not self.is_answered
 
 
@@ -84,27 +86,27 @@ class AdminServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop, hang up on all clients and remove the socket's name."""
+        """End the loop, close all connections, and remove the socket's name."""
         self.leave()
         if self._thread.ident is not None:
             self._thread.join()
 
     def leave(self) -> None:
-        """Make the loop do what `stop` does, and do not wait for it."""
+        """Make the loop do what `stop` does, without waiting for that."""
         self._is_stopped = True
         self.wake()
         if self._thread.ident is None:
             self._end()
 
     def drop(self) -> None:
-        """Close this process's descriptors and leave the socket to the parent of the fork."""
+        """Close the descriptors in a forked child; the parent keeps its socket."""
         for connection in list(self._connections.values()):
             connection.peer.close()
         self._close()
 
     def wake(self) -> None:
         """Make the loop check everything again."""
-        with suppress(OSError):  # full: it is awake already; closed: it has ended
+        with suppress(OSError):  # if the pipe is full, the loop is awake; if closed, it has ended
             self._waker.send(b"\0")
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ class AdminServer:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
-                with suppress(MemoryError):  # the next turn may have more
+                with suppress(MemoryError):  # the next turn may have more memory
                     self._turn()
         finally:
             self._end()
@@ -146,7 +148,7 @@ class AdminServer:
                 self._send(connection)
 
     def _patience(self) -> float | None:
-        """Say how long the loop may wait until the next deadline."""
+        """Give the seconds until the next deadline; None if there is none."""
         times = [c.deadline for c in self._connections.values() if c.deadline is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
@@ -189,7 +191,7 @@ class AdminServer:
             self._hang_up(connection)
             return
         if not connection.is_waiting:
-            return  # one request a connection: later bytes are not read
+            return  # a connection has one request; later bytes are not read
         connection.incoming += data
         line, newline, _ = connection.incoming.partition(b"\n")
         if len(line) > REQUEST_BYTES_MAX:
@@ -211,7 +213,7 @@ class AdminServer:
             self._refuse(connection, f"no thread can be started: {error}")
 
     def _work(self, connection: Connection, line: bytes) -> None:
-        """Work on a request, in its thread."""
+        """Work on a request; runs in the thread of the request."""
         last_line = self._answer(
             line,
             lambda progress: self._tell(connection, progress),
@@ -224,7 +226,7 @@ class AdminServer:
         self._answered(connection, line)
 
     def _tell(self, connection: Connection, line: bytes) -> None:
-        """Queue a line of progress, unless the client has too many unread already."""
+        """Queue a line of progress, unless the client has too many unread bytes."""
         with self._lock:
             if connection.is_answered or len(connection.outgoing) > OUTGOING_BYTES_MAX:
                 return
@@ -232,14 +234,14 @@ class AdminServer:
         self.wake()
 
     def _answered(self, connection: Connection, line: bytes) -> None:
-        """Queue the last line."""
+        """Queue the last line of the answer."""
         with self._lock:
             connection.outgoing += line
             connection.is_answered = True
         self.wake()
 
     def _send(self, connection: Connection) -> None:
-        """Send what the client receives now; after the last line, hang up."""
+        """Send as many bytes as the socket takes now; after the last line, close the connection."""
         with self._lock:
             if connection.outgoing:
                 try:
@@ -276,5 +278,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: its owner, or root."""
+    """Check whether a user may operate the store: only the owner's user, and root, may."""
     return user_id in (os.geteuid(), 0)

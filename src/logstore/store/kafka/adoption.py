@@ -1,10 +1,11 @@
 """Take a partition from a broker's log dir into a store, with its offsets and bytes unchanged.
 
-The copy is made under the name of a deleted replica, which the next start purges, and is renamed
-once all of it is durable. Sealed segments are linked if possible: nothing here writes into a linked
-file, so the broker's file does not change. If a link is impossible (another mount, another owner),
-the copy shares the file's blocks if the file system can do that; otherwise the file is copied. The
-last segment, which both could still write, is always copied.
+The copy is made under the name of a deleted replica, and is renamed after all of it is durable. If
+the process is killed before that, the next start purges the directory. Sealed segments are linked
+if possible. A store never writes into a sealed segment, so the broker's file does not change. If a
+link is impossible (another mount, another owner), the copy shares the blocks of the file, if the
+file system can do that. Otherwise the file is copied. The last segment is always copied, because
+both sides could still write it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 
 
 class Adopted(NamedTuple):
-    """What was taken, and how."""
+    """The offsets of an adopted log, and how many bytes were linked, cloned and copied."""
 
     log_start_offset: int
     log_end_offset: int
@@ -61,8 +62,8 @@ def adopt(
     """Take one partition of a broker into a store.
 
     Args:
-        source: opened by `LogStore.open_kafka`.
-        show: called with the bytes done so far.
+        source: the broker's log dirs, opened by `LogStore.open_kafka`.
+        show: called with the number of bytes done.
 
     Raises:
         PartitionExistsError: the store has a partition of that name.
@@ -100,7 +101,7 @@ def adopt(
 
 
 def _generation(replicas: Replicas, name: TopicPartition) -> int:
-    """Outrank replicas of the same topic that were deleted and are not purged yet."""
+    """Choose a generation above those of deleted replicas of this name that are not purged yet."""
     found = [-1]
     for log_dir in replicas.log_dirs:
         if log_dir.is_refusing:
@@ -121,7 +122,7 @@ def _fill(
 ) -> tuple[int, int, int]:
     """Make the directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # It has no topic id: if a crash leaves it, its purge removes nothing else.
+    # A random topic id: if a crash leaves the directory, its purge removes no other directory.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
@@ -130,7 +131,7 @@ def _fill(
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
         done = linked + cloned + copied
         if segment is not segments[-1] and _link(segment, path):
-            bulk.sync_path(path)  # a broker leaves that to the operating system
+            bulk.sync_path(path)  # the broker may never have synced the file
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
             cloned += segment.size_bytes
@@ -191,7 +192,7 @@ def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int]
 
 
 def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -> Log:
-    """Recover the copy, which checks every batch of it, and add it to the store."""
+    """Open the copy, which checks every batch in it, and add it to the store."""
     log = Log.open(
         log_dir,
         dir_name(*name),

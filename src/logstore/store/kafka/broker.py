@@ -1,8 +1,8 @@
-"""Name a broker's log dirs that were not given, from the cluster's metadata log (KIP-858).
+"""Name log dirs of a broker that the user did not give, from the metadata log (KIP-858).
 
-A broker in KRaft mode registers the ids of all its log dirs. If the metadata log is in one of the
-given dirs, the last registration of that broker names its disks. A registration that the log no
-longer holds is in its latest snapshot.
+A broker in KRaft mode registers the ids of all its log dirs. If one of the given dirs has the
+cluster's metadata log, the last registration of the broker in that log names its log dirs. If the
+log does not hold the registration any more, the latest snapshot of the log holds it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -
     except (LogStoreError, ValueError, OSError) as error:
         return [f"the cluster's metadata log cannot be read: {error}"]
     return [
-        f"log dir {id_} of the broker is not among those given: what it holds is not seen"
+        f"log dir {id_} of the broker is not among the given ones: its partitions are not seen"
         for id_ in registered
         if id_ not in given
     ]
 
 
 def _snapshot(directory: str) -> Iterator[bytes | None]:
-    """Give the records of the latest snapshot of the metadata log, up to damage."""
+    """Give the records of the latest snapshot of the metadata log; damage ends them."""
     names = [entry.name for entry in files.entries(directory) if SNAPSHOT.fullmatch(entry.name)]
     data = (
         files.read_file(os.path.join(directory, max(names)), SNAPSHOT_BYTES_MAX) if names else b""
@@ -65,7 +65,7 @@ def _snapshot(directory: str) -> Iterator[bytes | None]:
 
 
 def registered_dirs(value: bytes, node_id: str) -> list[str]:
-    """Read the ids of log dirs from a record that registers a broker; none from any other."""
+    """Read the ids of log dirs from a record that registers this broker; else return none."""
     try:
         reader = Reader(value)
         frame, kind, version = reader.unsigned(), reader.unsigned(), reader.unsigned()

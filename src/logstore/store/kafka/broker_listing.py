@@ -1,7 +1,7 @@
-"""List a log dir of a Kafka broker: its broker, its replicas, and what is not read.
+"""List a log dir of a Kafka broker: its broker, its replicas, and the files that are not read.
 
 meta.properties    version 0 or 1, cluster.id, broker.id or node.id, and from 3.7 on directory.id
-t-0                a replica                      t-0.<id>-future    a move's unfinished copy
+t-0                a replica                      t-0.<id>-future    the unfinished copy of a move
 t-0.<id>-delete    a deleted replica              t-0.<id>-stray     a replica of no topic
 *-checkpoint       text: version, count, then lines of topic, partition, offset
 """
@@ -56,9 +56,9 @@ class KafkaListing(NamedTuple):
     """The contents of one log dir.
 
     Attributes:
-        known_ends: the offset that each log reached at least, and the checkpoint that says so.
-        was_stopped: whether the broker was stopped in order, and not started since.
-        damage: files that are not as they should be, with the reason.
+        known_ends: an offset that each log had reached, and the checkpoint that says so.
+        was_stopped: whether the broker was stopped in order, and not started since then.
+        damage: the damaged files, each with the reason.
     """
 
     replicas: list[KafkaReplica]
@@ -73,7 +73,7 @@ def read_meta(path: str) -> KafkaMeta | None:
     """Read a log dir's identity; None if it has none.
 
     Raises:
-        LogDirIdentityError: it is a log dir of this library.
+        LogDirIdentityError: the directory is a log dir of this library.
         OSError: the disk failed, or there is no such directory.
     """
     try:
@@ -87,14 +87,14 @@ def read_meta(path: str) -> KafkaMeta | None:
         if "=" in line and not line.startswith("#")
     )
     if "roster" in pairs:
-        reason = "it is of a store of this library: LogStore.open and `logstore cat` read it"
+        reason = "it belongs to a store of this library: LogStore.open and `logstore cat` read it"
         raise LogDirIdentityError(path=path, reason=reason)
     node_id = pairs.get("node.id", pairs.get("broker.id", ""))
     return KafkaMeta(pairs.get("cluster.id", ""), node_id, pairs.get("directory.id", ""))
 
 
 def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
-    """Parse the name of a replica's directory; None if it is none."""
+    """Parse the name of a replica's directory; None if it is no such name."""
     match = re.fullmatch(_OTHER, name)
     parsed = parse_dir_name(match["live"] if match else name)
     if parsed is None or parsed.kind != "live":
@@ -103,7 +103,7 @@ def parse_replica(name: str) -> tuple[TopicPartition, str] | None:
 
 
 def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartition, int]:
-    """Read a checkpoint; one that is not whole is damage, and gives nothing."""
+    """Read a checkpoint; if it is not complete, it counts as damaged and gives no offsets."""
     try:
         data = files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def read_offsets(path: str, damage: list[tuple[str, str]]) -> dict[TopicPartitio
         damage.append((path, f"no checkpoint of offsets: {error.reason}; it is not believed"))
         return {}
     lines = data.decode("utf-8", "replace").splitlines()
-    if not lines and path.endswith(CLEANER_OFFSETS):  # made, and not written since
+    if not lines and path.endswith(CLEANER_OFFSETS):  # the broker creates this file empty
         return {}
     try:
         rows = [line.rsplit(" ", 2) for line in lines[2:] if line]
@@ -157,7 +157,8 @@ def list_kafka_dir(path: str) -> KafkaListing:
             here = {replica.key for replica in listing.replicas}
             strange = ", ".join(str(key) for key in sorted(offsets.keys() - here))
             if strange:
-                listing.damage.append((full, f"{strange} is in it, and not in the log dir"))
+                reason = f"it names {strange}, which the log dir does not have"
+                listing.damage.append((full, reason))
         for key, offset in offsets.items():
             if offset > listing.known_ends.get(key, (0, ""))[0]:
                 listing.known_ends[key] = (offset, full)

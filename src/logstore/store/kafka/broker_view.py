@@ -1,12 +1,12 @@
-"""Read the log dirs of a Kafka broker as a store: in place, nothing written, nothing locked.
+"""Read the log dirs of a Kafka broker as a store, in place; nothing is written or locked.
 
-A replica with two live directories is offline, and both are named: the broker itself refuses to
-start with them. A replica of which only the unfinished copy of a move exists is offline too: that
-copy lacks records.
+If a replica has two live directories, it is offline, and the error names both: the broker itself
+refuses to start with them. If only the unfinished copy of a move exists, the replica is offline
+too, because that copy lacks records.
 
-A broker that swaps a replica gives the copy its name, syncs, and only then removes the source's
-name. So a replica that is found twice while the broker may be running is looked up again, for a
-limited time.
+To swap a replica, a broker renames the copy to the live name, syncs, and only then renames the
+source. So if a replica is found twice while the broker may be running, the dirs are listed again,
+for a limited time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.state import StoreState
 from logstore.store.view import Found, StoreView
 
-# A swap takes as long as a sync of a directory: milliseconds, more on a busy disk.
+# A swap takes as long as a sync of a directory: milliseconds, or longer on a busy disk.
 SWAP_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 
@@ -60,10 +60,10 @@ PAUSE_SECONDS = 0.02
 class BrokerDirs:
     """The log dirs of a Kafka broker, as a reader sees them.
 
-    Threads: the view lists in one thread at a time, and opens in none meanwhile.
+    Threads: the view calls in one thread at a time.
 
     Attributes:
-        listings: the last listing of each log dir, by its path.
+        listings: the last listing of each log dir, by the path of the log dir.
     """
 
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
@@ -73,7 +73,7 @@ class BrokerDirs:
         self._twice: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
-        """List the log dirs that can be listed."""
+        """List the log dirs that can be listed, and choose the replicas that can be opened."""
         replicas: dict[TopicPartition, list[KafkaReplica]] = defaultdict(list)
         for listing in self._list_swapped():
             for replica in listing.replicas:
@@ -84,7 +84,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs once no swap is under way; a replica found twice is waited for once."""
+        """List the log dirs, again while a swap may be running; wait only once for a replica."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -113,7 +113,7 @@ class BrokerDirs:
         return found
 
     def _decide(self, key: TopicPartition, replicas: Sequence[KafkaReplica], found: Found) -> None:
-        """Choose the one live directory, as the broker does."""
+        """Choose the only live directory of a replica; else record why the replica is offline."""
         live = [replica.path for replica in replicas if replica.kind == "live"]
         future = [replica.path for replica in replicas if replica.kind == "future"]
         error: LogStoreError
@@ -152,10 +152,7 @@ class BrokerDirs:
 
 
 def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig) -> StoreView:
-    """Find out which broker log dirs belong to, and list what is in them.
-
-    See `LogStore.open_kafka`.
-    """
+    """Check that log dirs belong to one broker, and open its logs; see `LogStore.open_kafka`."""
     failures = DirFailures(None, {})
     environment = LogEnvironment(config, read_only=True)
     opened, metas = [], {}
@@ -193,10 +190,10 @@ def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig)
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs belong to one broker; returns what is doubtful.
+    """Check that all log dirs belong to one broker; returns warnings about unknown brokers.
 
     Raises:
-        LogDirIdentityError: they belong to several.
+        LogDirIdentityError: the log dirs belong to several brokers.
     """
     warnings = [
         f"{path}: there is no meta.properties, so its broker is unknown"

@@ -1,9 +1,10 @@
 """Write a log as the segments of a partition directory that a Kafka broker loads.
 
-Only `.log` files are written: a broker makes missing indexes when it loads the log. Offsets are
-unchanged; each columnar batch becomes one batch of Kafka's. Records that were deleted at the log's
-start stay deleted. Kafka would keep such a start in a checkpoint of the log dir; here the first
-segment begins at it, and a batch that contains it is cut there.
+Only `.log` files are written, because a broker makes missing indexes when it loads the log. Offsets
+do not change. Each columnar batch becomes one Kafka batch. Records below the log start offset stay
+deleted. Kafka keeps the log start offset in a checkpoint of the log dir. An export has no such
+checkpoint: its first segment begins at the log start offset, and a batch that contains this offset
+is cut there.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ COMPRESSED_BYTES_MAX = 128 << 20
 
 
 def export(log: Log, directory: str) -> int:
-    """Write all segments of a log into a new directory; returns their bytes.
+    """Write all segments of a log into a new directory; returns their size in bytes.
 
-    The parent directory is made if it does not exist. The new directory is filled under the name of
-    a replica that Kafka deleted; a broker that finds it purges it.
+    If the parent directory does not exist, it is made. Until it is complete, the new directory has
+    the name of a replica that Kafka deleted. So a broker purges what a crash left.
 
     Raises:
-        PartitionExistsError: the directory is there already.
+        PartitionExistsError: the directory exists already.
         LogStoreError: the log cannot be read.
         OSError: the directory cannot be written.
     """
     if files.exists(directory):
         raise PartitionExistsError(
-            f"{directory} is there already", topic=log.topic, partition=log.partition
+            f"{directory} exists already", topic=log.topic, partition=log.partition
         )
     parent = os.path.dirname(directory)
     with suppress(FileExistsError):
@@ -76,7 +77,7 @@ def _fill(log: Log, directory: str) -> int:
 
 
 def _write(log: Log, segment: Segment, start: int, target: int) -> int:
-    """Write the batches of a segment from an offset on; returns their bytes."""
+    """Write the batches of a segment from an offset on; returns their size in bytes."""
     source = host.open_segment(log, segment)
     is_kafkas = not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
     if is_kafkas and segment.base_offset >= start:
@@ -103,7 +104,7 @@ def _laid_out(batch: RecordBatch, base_offset: int) -> list[Buffer]:
     is_kafkas = header.magic == layouts.KAFKA_MAGIC
     if header.base_sequence >= 0:
         header = header._replace(base_sequence=(header.base_sequence + skipped) % 2**31)
-    # A reader may not have the memory that a large compressed batch expands to.
+    # A large compressed batch may expand to more memory than a reader has.
     is_large = header.payload_bytes > COMPRESSED_BYTES_MAX
     payload = layouts.kafka_layout().build_payload(
         part.values.to_list(),

@@ -1,6 +1,6 @@
 """Create, configure, delete, promote and repair the partitions of a store.
 
-A change reserves its replicas, and completes although Ctrl-C comes.
+A change reserves its replicas. Ctrl-C does not interrupt a change.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def create(
     settings = state.config.log_config if config is None else config
     instance(settings, LogConfig, "config")
     if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
-        raise ValueError("is_new says that no such partition exists, exist_ok that it may")
+        raise ValueError("is_new says that no such partition exists, exist_ok that one may exist")
     own_id = None if topic_id is None else topic_id_of(topic_id)
     chosen = None if log_dir is None else state.dir_named(log_dir)
     if exist_ok and key in replicas.offline:
-        replicas.lookup(*key)  # opens it if that is possible now
+        replicas.lookup(*key)  # opens the replica if it can be opened now
     with replicas.reserved(key):
         state.check()
         log = creation.existing(replicas, key, config, own_id) if exist_ok else None
@@ -86,7 +86,7 @@ def create_topic(
     keys = [TopicPartition(last.topic, number) for number in range(count)]
     for key in keys if exist_ok else ():
         if key in replicas.offline:
-            replicas.lookup(*key)  # opens it if it can be opened by now
+            replicas.lookup(*key)  # opens the replica if it can be opened now
     with reserved(replicas, keys):
         state.check()
         logs: dict[TopicPartition, Log] = {}
@@ -99,14 +99,14 @@ def create_topic(
         absent = [key for key in keys if key not in logs]
         try:
             create_all(replicas, state.environment, absent, settings)
-        finally:  # an error in between leaves those before it
+        finally:  # after an error, the partitions before it stay
             _tell_created(state, absent)
         logs |= {key: replicas.opened[key].log for key in absent}
     return [logs[key] for key in keys]
 
 
 def _tell_created(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
-    """Post the partitions of a topic that were created; they are reserved."""
+    """Post the partitions of a topic that were created; the caller reserved their keys."""
     from logstore.store.upkeep.events import StoreEventKind
 
     for key in keys:

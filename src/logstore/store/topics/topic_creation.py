@@ -1,8 +1,8 @@
 """Create the partitions of a topic that do not exist yet, a batch at a time.
 
-Each partition goes where `create` would place it. The partitions of a batch that go to the same
-log dir share their syncs. If a log dir fails, the partitions that were to go there are created one
-by one, as `create` does it, on the others.
+Each partition goes to the log dir that `create` would choose. The partitions of a batch that go to
+the same log dir share their syncs. If that log dir fails, they are created one by one on other log
+dirs, as `create` does it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Placed = dict[LogDir, list[PartitionMetadata]]
 
 @contextmanager
 def reserved(replicas: Replicas, keys: Sequence[TopicPartition]) -> Iterator[None]:
-    """Keep others from creating or deleting some partitions; the keys are in order."""
+    """Reserve several partitions; the keys are in order, so that two callers do not deadlock."""
     with ExitStack() as stack:
         for key in keys:
             stack.enter_context(replicas.reserved(key))
@@ -46,10 +46,10 @@ def create_all(
     keys: Sequence[TopicPartition],
     config: LogConfig,
 ) -> None:
-    """Create partitions that do not exist, and are reserved; all or nothing for each of them.
+    """Create partitions that do not exist; each is created whole or not. The caller reserved them.
 
     Raises:
-        LogDirError: no log dir takes the next one; those before it are created.
+        LogDirError: no log dir takes a partition; the partitions before it are created.
     """
     for key in keys:
         dir_name(*key)
@@ -63,7 +63,7 @@ def create_all(
 
 
 def _placed(replicas: Replicas, batch: Sequence[PartitionMetadata], config: LogConfig) -> Placed:
-    """Choose the log dir of each partition, as if those before it were there already."""
+    """Choose the log dir of each partition, as if the partitions before it existed already."""
     good, failure = creation.candidates(replicas)
     if not good:
         assert failure is not None
@@ -92,21 +92,21 @@ def _create_on(
     environment: LogEnvironment,
     metadatas: Sequence[PartitionMetadata],
 ) -> None:
-    """Create partitions on one log dir; if it takes one of them not, on any."""
+    """Create partitions on one log dir; if that fails for a partition, on another log dir."""
     left = list(metadatas)
     try:
         free = [one for one in metadatas if _is_free(log_dir, one)]
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # Remains on a dir that failed half way stay there: the next copy outranks them.
+        # A log dir that failed half way keeps parts of them. The next copies outrank those.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
 
 
 def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
-    """Tell whether nothing in a log dir has the name of a partition, nor is said about it."""
+    """Check whether a log dir has no directory of a partition's name; forget its checkpoints."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -124,13 +124,13 @@ def _create_together(
     environment: LogEnvironment,
     metadatas: Sequence[PartitionMetadata],
 ) -> None:
-    """Create partitions with shared syncs; nothing is left of them if that fails."""
+    """Create partitions with shared syncs; if that fails, remove their directories."""
     logs: list[Log] = []
     try:
         logs = create_many(Log, log_dir, metadatas, environment)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also for want of memory: they would be partitions after the next start
+    except BaseException:  # also if memory ran out: the next start would open what is left
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -1,14 +1,15 @@
-"""Tell listeners what happens to a store: `LogStore.add_listener`.
+"""Report to listeners what happens to a store: `LogStore.add_listener`.
 
     state of a log dir, create, delete, move -> Events.post -> a queue and a thread per listener
 
-A thread that causes an event only appends it to queues. Each listener has a thread of its own, so
-one that blocks delays neither the store nor another listener. A queue has no bound: an event is a
-hundred bytes, they are rare, and none is ever dropped.
+A thread that causes an event only appends the event to queues. Each listener has a thread of its
+own, so a listener that blocks delays neither the store nor another listener. A queue has no bound:
+an event takes a hundred bytes, events are rare, and none is ever dropped.
 
-Threads: `Events._lock` makes the order of events the same for all listeners. It is held for
-moments, under any other lock, and no lock is taken under it. While a listener's thread waits, it
-refers to its bell alone: so a listener that refers to the store does not keep it open.
+Threads: because of `Events._lock`, all listeners get the events in the same order. The lock is held
+for moments only. A thread may take it while it holds any other lock, and takes no other lock while
+it holds this one. While a listener's thread waits, it refers only to its bell: so a listener that
+refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from logstore.errors import LogClosedError
 from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 
-# How long a close waits for the listeners to take the last events.
+# How long a close waits until the listeners have handled the last events.
 LAST_SECONDS_MAX = 5.0
 
 
 class StoreEventKind(enum.Enum):
-    """What happened to a store. Ignore members that you do not know: later versions add some."""
+    """What happened to a store. Ignore unknown members, because later versions may add some."""
 
     LOG_DIR_OFFLINE = "a log dir failed or was taken offline"
     LOG_DIR_SUSPECT = "a log dir does not answer"
@@ -55,10 +56,10 @@ class StoreEvent:
     """One thing that happened to a store.
 
     Attributes:
-        log_dir: the log dir; of a moved replica, where it is now; None of a deleted partition whose
-            log dir is not known.
+        log_dir: the log dir; for a moved replica, its new log dir. None if a partition was deleted
+            whose log dir is unknown.
         reason: why the log dir is offline, suspect or full; else empty.
-        topic, partition: of an event of a replica; else None.
+        topic, partition: the replica, if the event is about one; else None.
         source, target: the log dirs of a move; else None.
     """
 
@@ -75,14 +76,15 @@ Listener = Callable[[StoreEvent], object]
 
 
 class _Listening:
-    """One listener, and the events that it has not taken."""
+    """One listener, and the events that were not delivered to it yet."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # Itself, once it is to finish. The thread holds this list, and no more of the listener.
+        # `end` adds this object if the last events are to be delivered. While the thread waits, it
+        # refers to this list and not to this object.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)
@@ -94,7 +96,7 @@ class _Listening:
         self.bell.ring()
 
     def end(self, *, is_to_finish: bool) -> None:
-        """Have the thread end, at once or once all events are taken."""
+        """Make the thread end, at once or after all events are delivered."""
         self.is_over = True
         if is_to_finish:
             self._kept.append(self)
@@ -103,16 +105,16 @@ class _Listening:
         self.bell.ring()
 
     def deliver(self) -> bool:
-        """Call the listener for each event; False once nothing more will come."""
+        """Call the listener for each queued event; returns False if no more events will come."""
         is_over = self.is_over
         while True:
             try:
                 event = self._events.popleft()
-            except IndexError:  # no more, or the listener was removed
+            except IndexError:  # no more events, or the listener was removed
                 return not is_over
             try:
                 self.listener(event)
-            except Exception:  # it must not end the thread
+            except Exception:  # an error of the listener must not end the thread
                 import logging
 
                 text = "a listener raised at %s"
@@ -127,7 +129,7 @@ def _listen(entry: ref[_Listening], kept: list[_Listening], bell: Bell) -> None:
     """Deliver events until the listener is removed, or dropped with its store.
 
     Args:
-        kept: the listener, if its last events wait for this thread.
+        kept: keeps the listener alive if its last events must still be delivered.
     """
     is_open = True
     while is_open:
@@ -148,13 +150,13 @@ class Events:
         self._is_closed = False
 
     def add(self, listener: Listener, path: str) -> None:
-        """Add a listener; twice is once.
+        """Add a listener, unless it was added before.
 
         Args:
             path: a log dir, for the error.
 
         Raises:
-            LogDirError: retriable; the process can have no further thread.
+            LogDirError: retriable; the process cannot start another thread.
             LogClosedError: the store was closed meanwhile.
         """
         listening = _Listening(listener)
@@ -168,7 +170,7 @@ class Events:
             raise LogClosedError(reason="the store was closed")
 
     def remove(self, listener: Listener) -> None:
-        """Remove a listener; one that is not there is fine."""
+        """Remove a listener; does nothing if it is not registered."""
         with self._lock:
             found = self._find(listener)
             self._listeners = tuple(one for one in self._listeners if one is not found)
@@ -179,14 +181,14 @@ class Events:
         return next((one for one in self._listeners if one.listener == listener), None)
 
     def post(self, event: StoreEvent) -> None:
-        """Give an event to all listeners; waits for none of them."""
+        """Queue an event for all listeners, without waiting for any of them."""
         if self._listeners:
             with self._lock:
                 for one in self._listeners:
                     one.put(event)
 
     def close(self, timeout: float | None) -> None:
-        """Let the listeners take the last events and end; waits for that, but not for ever."""
+        """End the listeners after their last events; waits for that for a limited time."""
         with self._lock:
             listeners, self._listeners, self._is_closed = self._listeners, (), True
         for one in listeners:
@@ -199,7 +201,7 @@ class Events:
     # --- what is posted ---------------------------------------------------------------------------
 
     def follow(self, replicas: Replicas) -> None:
-        """Post the moves of a store's replicas, and what happens to its log dirs, from now on."""
+        """Post from now on the moves of a store's replicas, and the changes of its log dirs."""
         entry = ref(self)
 
         def moved(key: TopicPartition, source: str, target: str) -> None:
@@ -212,7 +214,10 @@ class Events:
             self.watch(log_dir)
 
     def watch(self, log_dir: LogDir) -> None:
-        """Post the changes of a log dir's state from now on; it does not keep this object."""
+        """Post from now on the changes of a log dir's state.
+
+        The log dir does not keep this object alive.
+        """
         entry, path = ref(self), log_dir.path
 
         def changed(before: Conditions, after: Conditions, reason: str) -> None:
@@ -223,7 +228,7 @@ class Events:
         log_dir.on_change = changed
 
     def _changed(self, path: str, before: Conditions, after: Conditions, reason: str) -> None:
-        """Post what changed; the log dir's lock is held, so the order is that of the changes."""
+        """Post what changed; the caller holds the log dir's lock, so the events are in order."""
         kind, added, ended = StoreEventKind, after - before, before - after
         if LogDirState.OFFLINE in after:
             if LogDirState.OFFLINE in added:
@@ -239,14 +244,14 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
     def removed(self, path: str | None) -> None:
-        """Post that a log dir is none of the store's any more; the path may be unknown."""
+        """Post that a log dir was taken out of the store; its path may be unknown."""
         self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:
-        """Post that a partition was created or deleted; its entry is reserved."""
+        """Post that a partition was created or deleted; the caller reserved its key."""
         self.post(StoreEvent(kind, path, topic=key.topic, partition=key.partition))
 
     def _moved(self, key: TopicPartition, source: str, target: str) -> None:
-        """Post that a replica was moved; its entry is reserved."""
+        """Post that a replica was moved; the caller reserved its key."""
         kind = StoreEventKind.REPLICA_MOVED
         self.post(StoreEvent(kind, target, "", key.topic, key.partition, source, target))

@@ -1,7 +1,7 @@
 """Maintain one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
 
 There is one thread per dir, so a disk that hangs stops only its own housekeeping. The thread sleeps
-on a condition until something is due or requested, survives every exception, and ends at `stop`.
+on a condition until a duty is due or a removal is requested. No exception ends it, only `stop`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
 PROBE = "probe"
-# The interval at which a suspect dir is probed, after the last probe returned.
+# The interval of the probes of a SUSPECT dir; a probe begins only after the one before returned.
 SUSPECT_PROBE_SECONDS = 1.0
-SHORTAGE_SECONDS = 0.05  # until the next turn, after one without any memory
+SHORTAGE_SECONDS = 0.05  # the pause after a turn that had no memory
 
-# The directory of a replica to be removed, and the function called once it is gone.
+# The directory of a replica to be removed, and the function to call after its removal.
 Purge = tuple[str, Callable[[], object]]
 
 
 class Duty(NamedTuple):
-    """Something done at regular intervals."""
+    """A piece of work that is done at regular intervals."""
 
     name: str
     interval_seconds: float
@@ -51,9 +51,10 @@ class Duty(NamedTuple):
 
 
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
-    """Log a warning; `logging` is imported at the first one.
+    """Log a warning; the first call imports `logging`.
 
-    Errors are logged as text: a log record that is kept must not keep open what their frames hold.
+    Errors are logged as text. Otherwise a log record that a handler keeps would keep the frames of
+    the error alive, with the descriptors in them.
     """
     import logging
 
@@ -91,10 +92,11 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        self._waking = threading.RLock()  # used alone: Ctrl-C may come inside a Condition's
+        # Entered directly, because Ctrl-C may interrupt the entering of a Condition.
+        self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
-        self._unpurged: deque[Purge] = deque()  # what could not be removed; tried again later
+        self._unpurged: deque[Purge] = deque()  # removals that failed; tried again later
         self._is_stopped = False
         self._is_idle = False
         self._thread = Thread(
@@ -105,7 +107,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread; it begins with covered copies, which may need a flush.
+        """Start the thread; it begins with superseded copies, whose removal may need a flush.
 
         Raises:
             LogDirError: retriable; this process can start no more threads.
@@ -125,21 +127,21 @@ class DirKeeper:
         return not self._thread.is_alive()
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Request the removal of a replica's directory; `then` is called once it is gone."""
+        """Request the removal of a replica's directory; `then` is called after the removal."""
         self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
             self._wakeup.notify_all()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
-        """Wait until everything that was requested is done."""
+        """Wait until all requested removals are done; returns False if the timeout passed first."""
         with self._waking:
             return self._wakeup.wait_for(lambda: self._is_idle and not self._purges, timeout)
 
     # --- the duties -------------------------------------------------------------------------------
 
     def flush_due(self) -> None:
-        """Flush the logs whose `flush_ms` has passed, and the segments that were rolled."""
+        """Flush the logs whose `flush_ms` has passed, and those with rolled segments."""
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
             self._guard("flush", partial(log.flush_if_due, now_ms))
@@ -152,7 +154,7 @@ class DirKeeper:
             self._guard("retention", log.apply_retention)
 
     def checkpoint(self) -> None:
-        """Write the checkpoints of the logs and of their log dir; handle what is to be removed."""
+        """Retry failed removals, write the checkpoints of logs and log dir, request removals."""
         self._purge_again()
         for log in self._replicas.on(self.log_dir):
             self._guard("checkpoint", log.checkpoint)
@@ -161,10 +163,11 @@ class DirKeeper:
         purge_postponed(self._replicas)
 
     def write_offsets(self, *, is_last: bool = False) -> None:
-        """Write the log dir's offsets checkpoints; the offsets in them are durable already (R5).
+        """Write the log dir's offsets checkpoints; the offsets in them are durable already.
 
         Args:
-            is_last: the log dir is closed or taken out, so an older copy of it must be recognised.
+            is_last: the log dir is being closed or taken offline. The generation grows even if no
+                offset changed, so that an older copy of the log dir is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
@@ -192,7 +195,7 @@ class DirKeeper:
         old_copies.witness(self._replicas, self.log_dir)
 
     def _write_catalog(self) -> None:
-        """Bring the catalog up to date; a full disk leaves it to a checkpoint."""
+        """Bring the catalog file up to date; if the disk is full, a later checkpoint does it."""
         try:
             with call(self.log_dir.path, SYNCING):
                 self.log_dir.ballast.use(partial(self._replicas.catalog.write, self.log_dir))
@@ -201,13 +204,13 @@ class DirKeeper:
                 raise
 
     def refresh_usage(self) -> None:
-        """Read the disk's free space, and record which replicas have grown."""
+        """Read the disk's free space and the replicas' sizes."""
         figures = self._replicas.figures[self.log_dir.path]
         with call(self.log_dir.path):
             figures.refresh(self._replicas.on(self.log_dir))
 
     def probe(self) -> None:
-        """Probe the disk (R16); a suspect one serves again after several good probes."""
+        """Probe the disk; a SUSPECT log dir serves again after several good probes."""
         log_dir, began = self.log_dir, time.monotonic()
         try:
             with call(log_dir.path, SYNCING):
@@ -220,9 +223,9 @@ class DirKeeper:
         judge(log_dir, [one for one in self._replicas.log_dirs if one is not log_dir])
 
     def keep_pace(self) -> None:
-        """Probe a disk that is in use, or was slow, to compare it with the others; skip idle ones.
+        """Probe a disk that is in use or slow, to compare it with the others.
 
-        A sleeping disk is not woken for it; a slow disk without work disturbs no caller.
+        An idle disk is skipped: a sleeping disk need not wake, and no caller waits for an idle one.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:
@@ -230,13 +233,13 @@ class DirKeeper:
             self.probe()
 
     def probe_soon(self) -> None:
-        """Probe the dir as soon as the thread is free: it has become SUSPECT."""
+        """Make the thread probe the dir as soon as it is free, because the dir became SUSPECT."""
         with self._waking:
             self._due[PROBE] = 0.0
             self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
-        """Do what is due at `now` (of the monotonic clock), and the purges that were requested."""
+        """Do the requested removals, and the duties due at `now` of the monotonic clock."""
         while self._purges and not self.log_dir.is_suspect:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
@@ -249,7 +252,7 @@ class DirKeeper:
                 self._guard(duty.name, duty.work)
 
     def run_one(self, name: str) -> None:
-        """Do one duty now, whether it is due or not."""
+        """Do one duty now, even if it is not due."""
         for duty in self._duties:
             if duty.name == name:
                 self._guard(name, duty.work)
@@ -261,10 +264,10 @@ class DirKeeper:
 
     def _purge(self, purge: Purge) -> None:
         path, then = purge
-        self._write_catalog()  # the copy that is left is then known to this log dir
+        self._write_catalog()  # so this log dir knows where the remaining copy is
         try:
             with call(path, WORKING) as work:
-                self.log_dir.check_place()  # in an empty mount point everything seems to be removed
+                self.log_dir.check_place()  # an empty mount point looks as if the removal was done
                 purge_tree(path, work.beat)
         except (OSError, MemoryError):
             self._unpurged.append(purge)
@@ -273,7 +276,7 @@ class DirKeeper:
         then()
 
     def _purge_again(self) -> None:
-        """Retry what could not be removed; the failure was reported the first time."""
+        """Retry removals that failed; their failure was reported the first time."""
         for _ in range(len(self._unpurged)):
             try:
                 self._purge(self._unpurged.popleft())
@@ -282,37 +285,40 @@ class DirKeeper:
                 self.log_dir.check()
 
     def purge_covered(self) -> None:
-        """Request the removal of copies that a live one on this log dir has replaced."""
+        """Request the removal of copies that a live copy on this log dir has replaced."""
         purge_covered(self._replicas, self.log_dir)
 
     def _guard(self, name: str, work: Callable[[], object]) -> None:
-        """Do one thing; an exception is converted or logged, and the thread continues."""
+        """Do some work; an exception is converted or logged, and the thread continues."""
         try:
             work()
         except FileNotFoundError:
-            pass  # another thread removed it first; no disk is to blame
+            pass  # another thread removed the file first; no disk is to blame
         except OSError as error:
             failure = self.log_dir.failed(error)
             warn("%s of %s failed: %s", name, self.log_dir.path, failure)
         except (LogClosedError, UnknownPartitionError):
-            pass  # it was closed or deleted meanwhile
+            pass  # the log was closed or deleted meanwhile
         except LogStoreError as error:
             warn("%s in %s failed: %s", name, self.log_dir.path, error)
-        except Exception:  # noqa: BLE001 - it must not end the thread
+        except Exception:  # noqa: BLE001 - no exception may end the thread
             warn("%s in %s failed", name, self.log_dir.path, exc_info=True)
 
     # --- the thread -------------------------------------------------------------------------------
 
     def _next_due(self) -> float:
-        """Say when the next duty is due: on a suspect dir only the next probe counts."""
+        """Give the time of the next duty; on a SUSPECT dir only the next probe counts."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def begin(self) -> None:
-        """Request the removal of what was left from before the thread started."""
+        """Request the removal of superseded copies, once when the thread starts."""
         self._guard("purge", self.purge_covered)
 
     def pause_seconds(self) -> float | None:
-        """Say how long nothing is due, 0.0 if something is, None at the end; under the lock."""
+        """Give the seconds until the next duty: 0.0 if there is work now, None if the thread ends.
+
+        The caller holds the lock.
+        """
         self._is_idle = True
         self._wakeup.notify_all()
         if not self._is_stopped and (not self._purges or self.log_dir.is_suspect):
@@ -329,7 +335,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do what is due until the end; while this thread waits, it does not keep the store alive."""
+    """Do the work of a keeper until its end; while this thread waits, the store may be dropped."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()
@@ -345,6 +351,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # not even enough to log an error: the next turn may have more
+            except MemoryError:  # not enough even to log an error; the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

@@ -1,9 +1,10 @@
-"""Make an incomplete replica whole on its user's word: the records it lacks are given up, durably.
+"""Accept an incomplete replica as complete, because its user says so; durable.
 
-    marks of the move out of partition.metadata, generation above all that are known -> rename
-    in an old copy of a log dir, where it is live by name: strike it out of the doubts
+1. In `partition.metadata`, remove the marks of the move, and raise the generation above all known.
+2. Rename the directory to the live name, unless it has that name (in an old copy of a log dir).
+3. In an old copy of a log dir, remove the replica from the list of doubts.
 
-A crash before the last step leaves it incomplete, as it was; a crash after it leaves it live.
+After a crash the replica is either incomplete as before, or live.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from logstore.store.start import dir_actions
 
 
 def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
-    """Make an incomplete replica whole; returns False for a replica that is whole already.
+    """Accept an incomplete replica as complete; returns False if it is complete already.
 
     Raises:
-        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as a lookup does.
-        LogDirFullError: retriable; it stays incomplete.
+        UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as for a lookup.
+        LogDirFullError: retriable; the replica stays incomplete.
     """
     replicas.lookup(*key)
     with replicas.reserved(key):
@@ -53,7 +54,10 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 
 
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
-    """Remove the marks, and outrank every known copy, also those that cannot be reached."""
+    """Remove the marks of a move, and raise the generation above that of every known copy.
+
+    A copy that cannot be reached counts if another copy names its generation.
+    """
     try:
         metadata = PartitionMetadata.read(incomplete.facts.path)
     except CorruptionError as error:
@@ -79,7 +83,7 @@ def _open_live(
     incomplete: IncompleteReplica,
     name: str,
 ) -> None:
-    """Open it as any log, after a scan of all of it."""
+    """Open the replica for writing; the opening scans the whole log."""
     log_dir = incomplete.log_dir
     try:
         log = Log.open(

@@ -1,8 +1,8 @@
-"""Decide what may be removed in the background, and in which order.
+"""Decide which directories may be removed in the background, and in which order.
 
-A superseded copy goes once its successor has as many records, durably. What a user deleted goes
-with its deletion last, and only while no log dir is bad: until then the deletion keeps the other
-copies dead.
+A superseded copy is removed as soon as the live copy durably has as many records. If a user deleted
+a partition, its copies are removed first and the `.delete` with the record of the deletion last.
+That one is removed only while no log dir is bad: a copy on a bad dir would come back without it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Purger(Protocol):
     """Removes directories of one log dir in the background: its keeper."""
 
     def purge(self, path: str, then: Callable[[], object] = ..., /) -> None:
-        """Remove a directory, then call `then`."""
+        """Remove a directory, and call `then` after that."""
 
 
 def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
-    """Give what is to be purged, in order; each item is removed after the one before it."""
+    """List the directories to purge; each is removed after the one before it is gone."""
     copies = list(copies)
     is_deletion = any(facts.is_deleted_by_user for facts in copies)
     return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
@@ -42,11 +42,11 @@ def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
 def purge_in_order(
     replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
-    """Remove directories in the background, each one after its predecessor is gone.
+    """Remove directories in the background, each one after the one before it is gone.
 
-    While a log dir is bad a deletion stays on record: a copy may come back with that dir, and then
-    the start-up table decides again. While a log dir hangs, or is being brought in, the removal is
-    postponed.
+    Directories of a deletion are not removed while a log dir is bad: a copy may come back with that
+    dir, and then the start-up table decides again. While a log dir hangs, or is being brought in,
+    their removal is postponed.
     """
     if not doomed:
         return
@@ -68,10 +68,10 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """Hand deletions on to the copies that they keep dead, because their log dir is given up.
+    """Record deletions in the copies that they cover, because their own log dir is given up.
 
-    A copy on another bad log dir does not learn of it. If that log dir returns, the copy counts as
-    what is left of the partition, and its user decides.
+    A copy on another bad log dir does not get the record. If that log dir returns, the copy counts
+    as the rest of the partition, and the user decides about it.
     """
     orphans = []
     for last, doomed in list(replicas.copies.deletions.items()):
@@ -93,9 +93,9 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def note_deletion(doomed: Doomed) -> bool:
-    """Record in a directory that its user deleted it, durably; returns whether that is on record.
+    """Record in a directory, durably, that its user deleted it; returns whether that is recorded.
 
-    It is not if the disk fails, or if the directory does not say which replica it is of.
+    It is not recorded if the disk fails, or if the directory has no readable `partition.metadata`.
     """
     log_dir = doomed.log_dir
     try:
@@ -106,7 +106,7 @@ def note_deletion(doomed: Doomed) -> bool:
             if not metadata.is_deleted_by_user:
                 deleted = metadata.with_deletion()
                 log_dir.ballast.use(partial(deleted.write, doomed.path, log_dir.replacing))
-    except FileNotFoundError:  # its keeper was faster
+    except FileNotFoundError:  # the keeper has removed the directory already
         return False
     except OSError as error:
         log_dir.failed(error, doomed.path)
@@ -117,20 +117,20 @@ def note_deletion(doomed: Doomed) -> bool:
 
 
 def purge_recorded(replicas: Replicas) -> None:
-    """Request what deletions on record wait for: a log dir that was bad may be so no more."""
+    """Request the removals of recorded deletions again: a bad log dir may have left the store."""
     for doomed in list(replicas.copies.deletions.values()):
         replicas.purge(doomed)
 
 
 def purge_postponed(replicas: Replicas) -> None:
-    """Continue postponed removals, as far as nothing blocks them any more."""
+    """Request all postponed removals again; those that must still wait are postponed again."""
     for _ in range(len(replicas.copies.postponed)):
-        with suppress(IndexError):  # the keeper of another log dir was faster
+        with suppress(IndexError):  # the keeper of another log dir took the last one
             replicas.purge(replicas.copies.postponed.popleft())
 
 
 def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) -> None:
-    """Drop what the start-up table has decided about again: it now knows more copies."""
+    """Drop postponed removals that the start-up table decided about again, with more copies."""
     last = {doomed[-1].path for doomed in decided if doomed}
     for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):
@@ -140,7 +140,10 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 
 
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of what the live copies on this log dir cover, after flushing those."""
+    """Request the removal of superseded copies whose live copy is on this log dir.
+
+    The live copy is flushed first if it needs that to cover the superseded one.
+    """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and replica.log_dir is log_dir:
@@ -148,11 +151,11 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of the superseded copies on a log dir, wherever what covers them is."""
+    """Request the removal of superseded copies on this log dir, wherever their live copies are."""
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
-            with suppress(LogStoreError):  # then the copy is still needed
+            with suppress(LogStoreError):  # if the flush fails, the superseded copy is still needed
                 _purge_if_covered(replicas, replica, path, old)
 
 
@@ -167,10 +170,10 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Give what has to be removed before the deletion of a replica: its other copies.
+    """List the other copies of a replica, which must be removed before the record of its deletion.
 
-    Copies that are being removed already are included. Half removed, and without the deletion on
-    record, they would count as what is left of the replica.
+    Copies that are being removed already are included. Without the record, a start would take a
+    half removed copy for the rest of the replica.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
@@ -186,7 +189,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may be a replica's; a shortened name has only its beginning."""
+    """Check whether a directory may belong to a replica; its name may have only part of a topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

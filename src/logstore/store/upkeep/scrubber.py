@@ -1,10 +1,11 @@
-"""Find rot in data that is not read: check every flushed batch of a log dir at a bounded rate.
+"""Find rot in data that nobody reads: check every flushed batch of a log dir at a bounded rate.
 
-The keeper of the dir calls `step` once a second. A pass goes through the sealed segments of all
-logs, in random order, so that a process that is restarted often reaches all of them; then it rests.
-A replica that a move has just brought comes first, with its active segment: it was verified from
-the kernel's cache only. Rot is reported and counted; nothing is cut, and no log dir goes offline
-for it. A segment that is retained, truncated or moved meanwhile is skipped.
+The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs.
+The order is random, so that a process that is often restarted checks all of them in time. After a
+pass the scrubber rests. A replica that a move has just brought is checked first, with its active
+segment, because the move verified it only from the kernel's cache. Rot is reported and counted.
+Nothing is cut, and no log dir goes offline because of rot. If a segment is deleted, truncated or
+moved meanwhile, it is skipped.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 STEP_SECONDS = 1.0
-# For the first minute after a log dir was opened the scrubber leaves the disk to other callers.
+# How long after the opening of a log dir the scrubber leaves the disk to other callers.
 QUIET_MS = 60_000
-# The bytes read between two checks whether the keeper has other work.
+# After this many bytes, the scrubber checks whether the keeper has other work.
 SLICE_BYTES = 1 << 20
-# The cost of a segment besides its bytes: opening it takes part of the budget.
+# Opening a segment costs this part of the budget.
 OPEN_BYTES = 4096
 
 
@@ -45,7 +46,7 @@ class Scrubber:
     """The scrubber of one log dir.
 
     Attributes:
-        passes: how many times it completed the whole dir.
+        passes: how many passes over the whole dir are complete.
     """
 
     def __init__(
@@ -61,16 +62,18 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        self._debt = 0  # a batch is read whole, even if the budget ends within it
-        self._logs: list[Log] | None = None  # of this pass; None between two
+        # The bytes read beyond the last budget, because a batch is always read whole.
+        self._debt = 0
+        # The logs that this pass has not begun; None between two passes.
+        self._logs: list[Log] | None = None
         self._pieces: deque[Piece] = deque()
         self._check: SegmentCheck | None = None
-        self._log: Log | None = None  # of the check
+        self._log: Log | None = None  # the log that `_check` checks
         self._quiet_until_ms = self._rest_until_ms = clock.now_ms() + QUIET_MS
         self._reported: set[tuple[str, int]] = set()
 
     def step(self) -> None:
-        """Check as many bytes as one second allows; passes on the errors of a log."""
+        """Check as many bytes as one second allows; raises the errors of a log."""
         budget = self._step_bytes - self._debt
         while budget > 0 and not self._is_wanted_elsewhere():
             if self._check is None:
@@ -85,7 +88,7 @@ class Scrubber:
     # --- what to check ----------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Give the next segment; None while there is nothing to do."""
+        """Give the next segment to check; None while there is nothing to do."""
         if self._clock.now_ms() < self._quiet_until_ms:
             return None
         for log in self._replicas.take_arrived(self._log_dir):
@@ -98,7 +101,7 @@ class Scrubber:
         return self._pieces.popleft()
 
     def _turn(self) -> bool:
-        """End the pass, or begin the next one when its time has come."""
+        """End the pass, or begin the next one after the rest; returns whether a pass began."""
         now_ms = self._clock.now_ms()
         if self._logs is not None:
             self._logs = None
@@ -129,7 +132,7 @@ class Scrubber:
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
-        self._check = None  # if this raises, it is not tried again in this pass
+        self._check = None  # if `run` raises, the rest of the segment is not checked in this pass
         known = len(check.found)
         with call(self._log_dir.path, SYNCING) as reading:
             done_bytes = check.run(budget_bytes, lambda _: reading.beat())
@@ -149,14 +152,14 @@ class Scrubber:
 
         logging.getLogger("logstore").warning(
             "rot in %s at position %d, offset %d of %s-%d: %s; 'logstore verify %s %d' shows all "
-            "of it, 'logstore repair %s %d' takes it out and keeps it as *.quarantine",
+            "damage, 'logstore repair %s %d' moves it to a *.quarantine file",
             *(path, position, offset, log.topic, log.partition, reason),
             *(log.topic, log.partition, log.topic, log.partition),
         )
 
 
 def _pieces_of(log: Log, *, with_active: bool = False) -> list[Piece]:
-    """List the segments of a log that are sealed and flushed; the active one only on request."""
+    """List the flushed segments of a log; the active one only if `with_active`."""
     flushed_to = log.recovery_point
     segments = host.segments_of(log)
     chosen = segments if with_active else segments[:-1]
