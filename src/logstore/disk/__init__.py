@@ -1,1 +1,1 @@
-"""Make every system call that touches a disk, and follow the life of one log dir."""
+"""Make every system call that touches a disk, and manage the life of one log dir."""

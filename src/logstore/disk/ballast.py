@@ -1,8 +1,9 @@
 """Keep some space in reserve, so that a full disk can be emptied.
 
-To delete records, a few small files are replaced first, and each is written beside the old one. A
-disk without a free block has no room for them. So each log dir keeps a file of no use, the ballast,
-that is removed when such a file finds no room, and written again as soon as there is room for it.
+To delete records, a few small files must be replaced first. Each new file is written beside the old
+one, and a disk without a free block has no room for that. So each log dir has a file without useful
+content, the ballast. If a small file finds no room, the ballast is removed. It is written again as
+soon as there is room.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# Room for the checkpoints of some 10,000 partitions. XFS also asks for much more than a file needs.
+# Room for the checkpoints of some 10,000 partitions. XFS also needs more room than a file's size.
 BALLAST_BYTES = 1 << 20
-# Written again and again; no file system compresses more than this at a time.
+# The ballast repeats one block of this size, which is more than file systems compress at a time.
 BLOCK_BYTES = 128 << 10
 
 Result = TypeVar("Result")
 
 
 class Ballast:
-    """The file of one log dir that gives its space away when the disk is full.
+    """The ballast of one log dir: a file that is removed when the disk is full.
 
     Threads: `_lock` is held while the file is written or removed, so that no thread removes a file
-    that another one is writing. A thread that waits for it waits for its own disk. A thread whose
-    work found no room while another removed the ballast tries again too.
+    that another thread is writing. A thread that waits for the lock waits only for its own disk. If
+    the work of two threads finds no room, one removes the ballast, and both repeat their work.
 
     Args:
         on_full: called with the error of work that found no room.
@@ -53,11 +54,11 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """How much of the file is not written: space that is free, but not for records."""
+        """How much of the file is not written; this much free space is reserved for the file."""
         return self._missing_bytes
 
     def keep(self) -> None:
-        """Write the file, or as much of it as finds room; raises OSError if the disk failed."""
+        """Write as much of the file as there is room for; raises OSError if the disk failed."""
         if not self._missing_bytes:
             return
         with self._lock:
@@ -75,7 +76,7 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Note how much of the file is missing; a file of no use takes no log dir offline."""
+        """Note how much of the file is missing; this error takes no log dir offline."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = f"{self.path} cannot be written, so a full disk may not be emptied: "
@@ -83,11 +84,11 @@ class Ballast:
             self._warnings.append(text + reason_of(error))
 
     def _write(self, size_bytes: int) -> None:
-        """Write the rest of the file; what is there stays, so that no record takes its place."""
+        """Write the rest of the file; the written part stays, so that no record gets its space."""
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
         try:
-            # Linux refuses a large write as a whole where a smaller one still finds room.
+            # Linux refuses a large write as a whole, even if there is room for a smaller one.
             block = _block()
             for start in range(whole_bytes, BALLAST_BYTES, BLOCK_BYTES):
                 files.write_fully(fd, [block], start)
@@ -103,10 +104,10 @@ class Ballast:
         )
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that needs little space, a second time without the ballast if it found no room.
+        """Do work that needs little space; if it finds no room, remove the ballast and repeat it.
 
         Args:
-            work: can be repeated, wherever it ended with an error.
+            work: may be repeated after any error in it.
         """
         seen = self._removals
         try:
@@ -120,11 +121,11 @@ class Ballast:
         try:
             return work()
         finally:
-            with suppress(OSError):  # the work is done; a disk that fails shows it at the next call
+            with suppress(OSError):  # the work is done; if the disk failed, the next call fails too
                 self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the file; False if it was gone already when the work began, and did not return."""
+        """Remove the file; returns whether it was removed, by any thread, after `seen` was read."""
         with self._lock:
             if self._size_bytes():
                 files.unlink(self.path)
@@ -133,20 +134,20 @@ class Ballast:
             return self._removals != seen
 
     def _size_bytes(self) -> int:
-        """Give the size of the file, 0 if there is none or its name is taken by something else."""
+        """Give the size of the file; 0 if it does not exist, or is no regular file."""
         entry = files.entry_of(os.path.dirname(self.path), BALLAST_NAME)
         return entry.size_bytes if entry is not None and entry.is_file else 0
 
 
 def _is_out_of_space(error: OSError) -> bool:
-    """Check whether space would help; after a failed sync nothing is repeated (R6)."""
+    """Check whether more space would help; after a failed sync nothing is repeated."""
     if isinstance(error, files.SyncError) or error.errno == errno.EFBIG:
         return False
     return verdict_of(error) is Verdict.FULL
 
 
 def _block() -> bytes:
-    """Make bytes that no file system can compress, the same ones each time."""
+    """Make bytes that no file system can compress; they are the same each time."""
     import hashlib
 
     return hashlib.shake_256(BALLAST_NAME.encode()).digest(BLOCK_BYTES)

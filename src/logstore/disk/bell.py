@@ -1,9 +1,9 @@
-"""Wake threads so that Ctrl-C cannot break it: replaces `threading.Event` and `Condition`.
+"""Wake threads in a way that Ctrl-C cannot break; replaces `threading.Event` and `Condition`.
 
-Both of those guard themselves with a lock that Python code takes and gives back. An interrupt in
-between leaves that lock held, and every thread that waits, or wants to wake another, hangs for
-good. Here a waiting thread owns a lock that no other thread waits for, and each step is one call in
-C.
+Python's `Event` and `Condition` have a lock that Python code takes and gives back. If Ctrl-C comes
+in between, that lock stays held. Then every thread that waits, or wants to wake another, hangs for
+good. Here each waiting thread has a lock of its own that no other thread waits for, and each step
+is one call in C.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wakes the threads that wait for it, and stays rung until it is cleared.
+    """Wakes the threads that wait for the bell; once rung, it stays rung until `clear`.
 
-    Threads: any may call anything at any time. `waiters` is not empty while a thread waits; after
-    an interrupt it may keep a lock that is not waited for, until the bell is rung again.
+    Threads: any thread may call any method at any time. `waiters` is not empty while a thread
+    waits. After an interrupt it may keep a lock without a thread, until the bell is rung again.
     """
 
     __slots__ = ("is_rung", "waiters")
@@ -38,7 +38,7 @@ class Bell:
         with suppress(IndexError):
             while True:
                 waiter = self.waiters[0]
-                with suppress(RuntimeError):  # another thread wakes it too
+                with suppress(RuntimeError):  # another thread has released the lock already
                     waiter.release()
                 with suppress(ValueError):
                     self.waiters.remove(waiter)
@@ -48,13 +48,14 @@ class Bell:
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is rung, or the time is over; returns whether it was rung."""
+        """Wait until the bell is rung or the timeout is over; returns whether the bell is rung."""
         return self.wait_for(lambda: self.is_rung, timeout)
 
     def wait_for(self, is_true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until a condition is true, checked at each wake-up; returns whether it is.
+        """Wait until a condition is true or the timeout is over; returns whether it is true.
 
-        A thread that makes it true does so first and calls `wake` after that.
+        The condition is checked at each wake-up. So a thread that makes it true must call `wake`
+        after that.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_true():
@@ -66,6 +67,6 @@ class Bell:
             self.waiters.append(waiter)
             if not is_true():
                 waiter.acquire(timeout=seconds)
-            with suppress(ValueError):  # it was woken, and is no longer in the list
+            with suppress(ValueError):  # the thread was woken, so its lock is not in the list
                 self.waiters.remove(waiter)
         return True

@@ -18,7 +18,7 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 def next_data(fd: int, position: int, end: int) -> int:
     """Find the first byte at or after `position` that is in no hole; `end` if there is none.
 
-    A sparse file of 1 TiB is skipped in one call. A file system without holes gives `position`.
+    One call passes a hole of any size. On a file system without holes, the result is `position`.
     """
     try:
         return min(files.lseek(fd, position, os.SEEK_DATA), end)
@@ -33,7 +33,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
     """Copy bytes of one file to the same position of another, in the kernel; returns how many.
 
-    Fewer than requested is usual; 0 means that the source ends there.
+    The call may copy fewer bytes than requested. 0 means that the source ends at `position`.
     """
     files.lseek(target_fd, position, os.SEEK_SET)
     return files.sendfile(target_fd, source_fd, position, size_bytes)
@@ -42,7 +42,7 @@ def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
     """Start writing bytes to the disk now, so that the sync that waits for them is short.
 
-    It promises nothing, so if the kernel or the file system does not know it, nothing is done.
+    This is only a hint: if the kernel or the file system does not support it, nothing happens.
     """
     try:
         files.sync_file_range(fd, position, size_bytes, SYNC_FILE_RANGE_WRITE)
@@ -71,9 +71,9 @@ def clone(source_fd: int, target_fd: int) -> None:
 
 
 def forget_clean(path: str) -> None:
-    """Drop the pages of a file that the kernel holds as written.
+    """Drop the cached pages of a file that the kernel considers written.
 
-    Until then, the kernel shows the bytes of a failed sync, which the disk does not have.
+    After a failed sync, such pages show bytes that the disk does not have.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -83,9 +83,9 @@ def forget_clean(path: str) -> None:
 
 
 def drop_cache(path: str) -> None:
-    """Drop the kernel's pages of a file, so that the next read goes to the disk.
+    """Drop the cached pages of a file, so that the next read goes to the disk.
 
-    Unwritten bytes are synced first: that may fail as any flush may, and is then final.
+    Unwritten bytes are synced first. If that sync fails, it is a failed flush like any other.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -105,9 +105,9 @@ def sync_path(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory and all in it, durably; symlinks are removed, never followed.
+    """Remove a directory with its contents, durably; symlinks are removed, never followed.
 
-    If a removal is not synced, a power cut may undo it after other steps relied on it.
+    Without the sync, a power cut could undo the removal after other steps relied on it.
     """
     _remove_tree(path)
     files.sync_dir(os.path.dirname(path))

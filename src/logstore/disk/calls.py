@@ -1,18 +1,19 @@
-"""Register calls to a disk while they are under way, so that a hang is noticed.
+"""Register calls to a disk while they are running, so that a hang is noticed.
 
     with call(path): ...        an ordinary call
-    with call(path, SYNCING):   one that waits for the disk to write
+    with call(path, SYNCING):   a call that waits for the disk to write
 
-A call is an entry in one set, which a watchdog reads. It takes no lock. An append costs less: it
-stores its write position in the log (see `log.custody`).
+A running call is an entry in one set, which a watchdog reads. Registering takes no lock. An append
+is not registered, to save time: it stores its write position in the log (see `log.custody`).
 
-Ctrl-C may come between the lines here, and keep a call from being removed. So the set does not keep
-calls alive: a call whose thread has left it does not count, and no disk is reported as hanging
-because of it.
+Ctrl-C may interrupt the code here before a call is removed from the set. So the set refers to calls
+weakly: when the thread has left a call, the call does not count, and its disk is not reported as
+hanging.
 
-If a process is stopped, or its machine is paused or asleep, all its calls are old when it
-continues, and no disk is to blame. A thread that checks ages therefore waits in short steps,
-`wait_awake`: a wait that takes far too long shows such a nap, and naps are left out of every age.
+If a process is stopped, or its machine is paused or asleep, all its calls look old when it
+continues, and no disk is to blame. Such a time is called a *nap*. A thread that checks ages waits
+in short steps with `wait_awake`. If such a step takes far too long, there was a nap. Naps do not
+count in the age of a call.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# How much longer than an ordinary call these may take.
+# How many times as long as an ordinary call these kinds of calls may take.
 SYNCING = 3.0
 WORKING = 12.0
 
-NAP_SECONDS_MIN = 1.0  # a wait may be late by less, on a busy machine
+NAP_SECONDS_MIN = 1.0  # on a busy machine, a wait may take up to this much longer without a nap
 NAPS_MAX = 64
 
 
 class call:  # noqa: N801 - it is used as a statement
-    """One call under way, to something below `path`; a context manager."""
+    """One running call to a file at or below `path`; a context manager."""
 
     __slots__ = ("__weakref__", "_entry", "path", "patience", "since")
 
@@ -57,20 +58,20 @@ class call:  # noqa: N801 - it is used as a statement
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Unregister it."""
+        """Unregister the call."""
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report progress: one call of many returned."""
+        """Report progress: one of several system calls returned, so the age begins again."""
         self.since = time.monotonic()
 
 
-# Changed by the threads that call; a thread that iterates copies it first.
+# The threads that make calls change this set; a thread that iterates over it copies it first.
 under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Give the current calls, and remove those that no thread is in any more."""
+    """Give the running calls, and remove entries whose thread has left the call."""
     found = []
     for entry in tuple(under_way):
         one = entry()
@@ -82,26 +83,26 @@ def calls_under_way() -> list[call]:
 
 
 def calls_to(path: str) -> list[call]:
-    """Give the current calls to something at or below `path`."""
+    """Give the running calls to files at or below `path`."""
     below = path + "/"
     return [one for one in calls_under_way() if one.path == path or one.path.startswith(below)]
 
 
 def longest_seconds(path: str) -> float:
-    """Say how long the oldest call to something below `path` has been under way; 0.0: none is."""
+    """Give the age of the oldest running call to a file at or below `path`; 0.0 without a call."""
     now = time.monotonic()
     return max((awake_seconds(one.since, now) for one in calls_to(path)), default=0.0)
 
 
 # --- time in which this process did not run -------------------------------------------------------
 
-# The start and end of each nap, in order; monotonic seconds.
+# The start and end of each nap, in order, in seconds of the monotonic clock.
 naps: deque[tuple[float, float]] = deque(maxlen=NAPS_MAX)
 _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time, by `wait`, and record how much longer it took than a wait can."""
+    """Wait for a short time by calling `wait`; if it takes far too long, record a nap."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()
@@ -118,14 +119,14 @@ def _note_nap(since: float, until: float) -> None:
 
 
 def awake_seconds(since: float, now: float) -> float:
-    """Say how long this process ran between two moments of the monotonic clock."""
+    """Give the seconds that this process ran between two times of the monotonic clock."""
     asleep = sum(max(0.0, min(end, now) - max(start, since)) for start, end in tuple(naps))
     return now - since - asleep
 
 
 def _forget() -> None:
-    """Start again in a child: its parent's threads do not exist there."""
-    global _noting  # noqa: PLW0603 - the parent's may have been held
+    """Forget all calls in a forked child, because the threads of its parent do not exist there."""
+    global _noting  # noqa: PLW0603 - a thread of the parent may hold the old lock
     under_way.clear()
     _noting = threading.Lock()
 

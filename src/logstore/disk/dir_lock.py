@@ -1,13 +1,13 @@
-"""Hold a log dir for one process: `flock` on `.lock`, which ends with a killed owner.
+"""Hold a log dir for one process: a `flock` on `.lock`, which ends when the process ends.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}
     .clean-shutdown    {"version": 1, "start_id"}
 
 `.lock` names the owner's process and *start*. The clean-shutdown marker counts only if it names the
-same start: a marker whose removal was lost in a power cut belongs to an older one. `.lock` is never
-unlinked (two processes could then hold two of them), and it serves as a second witness of the dir's
-identity if `meta.properties` is damaged.
+same start. So a marker of an older start does not count, even if a power cut undid its removal.
+`.lock` is never unlinked, because two processes could then hold the locks of two such files. If
+`meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
-    """Read a document on which nothing depends: empty if its checksum fails."""
+    """Read a document that nothing depends on; empty if it is damaged."""
     try:
         return decode_document(data, path)
     except (CorruptionError, UnsupportedFormatError):
@@ -45,7 +45,7 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
 
 
 def lock_hint(dir_path: str) -> Hint:
-    """Read which identity the last owner of a log dir wrote into its lock file."""
+    """Read the identity that the last owner of a log dir wrote into the lock file."""
     document = _read_lock(dir_path)
     cluster_id, directory_id = document.get("cluster_id"), document.get("directory_id")
     return Hint(
@@ -55,7 +55,7 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """The owner that a lock file names: it may have ended since."""
+    """The owner that a lock file names; that process may have ended since."""
 
     pid: int | None
     admin_socket: str | None
@@ -85,8 +85,8 @@ _held: set[DirLock] = set()
 def _drop_after_fork() -> None:
     """Close the child's copies of the descriptors; the parent keeps the locks.
 
-    `flock` belongs to the open file, which a forked child shares: a worker that outlived its parent
-    would keep the log dirs of a dead owner locked.
+    A `flock` belongs to the open file, which a forked child shares. Without this, a child that
+    outlives its parent would keep the log dirs locked.
     """
     for lock in list(_held):
         lock.drop()
@@ -99,8 +99,8 @@ class DirLock:
     """The lock of one log dir, from `acquire` to `release`.
 
     Attributes:
-        admin_socket: the path at which the owner can be reached; written by `begin`.
-        may_be_marked: the marker of the last owner's orderly close may still exist.
+        admin_socket: the path of the owner's admin socket; `begin` writes it into the lock file.
+        may_be_marked: the clean-shutdown marker of the last owner may still exist.
         gate: counts the calls that change the log dir.
     """
 
@@ -111,7 +111,8 @@ class DirLock:
         self.admin_socket: str | None = None
         self.may_be_marked = True
         self.gate = gates.Gate(dir_path, self._give_back)
-        self._fds: list[int] = []  # at most one; a `pop` by two threads gives it to one of them
+        # At most one descriptor. If two threads call `pop`, only one of them gets it.
+        self._fds: list[int] = []
 
     @property
     def _fd(self) -> int:
@@ -119,15 +120,15 @@ class DirLock:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether this process holds the lock."""
+        """Check whether this process holds the lock."""
         return bool(self._fds)
 
     def acquire(self) -> None:
         """Take the lock without waiting and without changing a byte.
 
         Raises:
-            LogDirLockedError: another opener holds it.
-            OSError: the disk refused.
+            LogDirLockedError: another process, or another store of this one, holds the lock.
+            OSError: the disk failed.
         """
         fd = files.open_regular(self.path, _OPEN)
         try:
@@ -143,14 +144,14 @@ class DirLock:
         gates.know(self.gate, fd)
 
     def _locked_error(self, pid: int | None) -> LogDirLockedError:
-        """Make the error of a lock that another opener holds, possibly in this process."""
+        """Make the error for a lock that another process, or another store of this one, holds."""
         owners = [lock for lock in list(_held) if lock.path == self.path]
         if not owners:
             return LogDirLockedError(path=self.dir_path, pid=pid)
         if any(lock.gate.is_closed for lock in owners):
             text = (
                 f"log dir {self.dir_path} was released, but a call of this process to its disk is "
-                "still under way and may yet change it; try again once the disk answers, or end "
+                "still running and may still change it; try again when the disk answers, or end "
                 "the process"
             )
             return LogDirLockedError(text, path=self.dir_path, pid=os.getpid())
@@ -164,9 +165,10 @@ class DirLock:
         directory_id: str,
         check: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Start owning the dir: durably remove the clean-shutdown marker, then name the new start.
+        """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
-        Returns whether the last owner closed in order. A crash after this is recognised as one.
+        Returns whether the last owner closed the dir in order. If this start crashes, the next one
+        finds no valid marker.
 
         Args:
             check: called before each change; raises if no thread waits for this start any more.
@@ -179,7 +181,7 @@ class DirLock:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
-            pass  # missing, or a name that is never taken for a marker
+            pass  # it is missing, or no regular file and so no marker
         self.may_be_marked = False
         check()
         document = {
@@ -197,29 +199,30 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the marker of an orderly close; the caller has made everything else durable."""
+        """Write the clean-shutdown marker; the caller has made everything else durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
     def let_go(self, *, is_known: bool) -> bool:
-        """Close the gate; the lock is given back once no call that changes the dir is under way.
+        """Close the gate; the lock is freed as soon as no call that changes the dir is running.
 
-        Returns whether it was given back now. Never waits.
+        Never waits. Returns whether the lock was freed now.
 
         Args:
-            is_known: calls of this process below the dir are refused until it takes it again.
+            is_known: keep the closed gate: it refuses calls of this process below the dir until
+                this process takes the dir again.
         """
         if not is_known:
             gates.forget(self.gate)
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that the dir belongs to no store any more; its gate is forgotten once idle."""
+        """Record that no store has the dir any more; its gate is forgotten after the last call."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
     def release(self) -> None:
-        """Give the lock back at once, even if children still hold a copy of the descriptor.
+        """Free the lock at once, even if forked children still have a copy of the descriptor.
 
         Raises:
             OSError: the disk failed; the descriptor is closed.
@@ -228,7 +231,7 @@ class DirLock:
         self._unlock()
 
     def _give_back(self) -> None:
-        """Give the lock back; an error of a dying disk is ignored."""
+        """Free the lock; an error of a dying disk is ignored."""
         with suppress(OSError):
             self._unlock()
 
@@ -241,13 +244,13 @@ class DirLock:
                 files.close(fd)
 
     def drop(self) -> None:
-        """Close this process's descriptor and leave the lock to the process that shares it."""
+        """Close the descriptor without freeing the lock, which another process shares."""
         fd = self._take()
         if fd >= 0:
             files.close(fd)
 
     def _take(self) -> int:
-        """Take the descriptor out; -1 if there is none, or another thread took it."""
+        """Remove and return the descriptor; -1 if there is none, or if another thread took it."""
         _held.discard(self)
         try:
             return self._fds.pop()

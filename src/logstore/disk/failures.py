@@ -5,8 +5,9 @@
     the process is full   EMFILE, ENFILE, ENOMEM
     ask the probe         a missing file or permission, and all the rest
 
-The first takes a dir offline without a probe, because a probe still passes on a half-dead disk. The
-next two are tried again later. The last may be the disk's fault, or that of a single file.
+If the disk is gone, the dir goes offline without a probe, because a probe may pass on a half-dead
+disk. If the disk or the process is full, the operation can be retried later. In the last case, the
+disk or a single file may be at fault, and a probe decides.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ def verdict_of(error: OSError) -> Verdict:
 
 
 def reason_of(error: OSError) -> str:
-    """Name an error as people look it up: `EIO: Input/output error (/disk1/orders-0/...log)`."""
+    """Word an error with its name and file: `EIO: Input/output error (/disk1/orders-0/...log)`."""
     code = errno.errorcode.get(error.errno or 0, "OSError")
     where = f" ({error.filename})" if error.filename else ""
     return f"{code}: {error.strerror or error}{where}"
 
 
 def refuse_shortage(error: OSError, path: str) -> None:
-    """Raise LogDirError, retriable, if this process ran out of a resource, and not the disk.
+    """Raise a retriable LogDirError if an error means that this process lacks a resource.
 
-    Such an error says nothing about the log dir at `path`.
+    Such an error says nothing about the disk of the log dir at `path`.
     """
     if verdict_of(error) is Verdict.PROCESS:
         reason = (

@@ -1,12 +1,11 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part names the bare calls; fault tests replace them here, one by one, and nothing else in
-the project may call the operating system's file functions. A call that changes the disk passes the
-gate of its log dir (`gates`). The second part builds the loops and orders of calls that storage
-code often gets wrong: short reads and writes, probe after sync, sync of the directory after a
-change of names.
+The first part names the bare calls. Fault tests replace them here, one by one. No other module may
+call the operating system's file functions. A call that changes the disk passes the gate of its log
+dir (`gates`). The second part has what storage code often gets wrong: loops for short reads and
+writes, a probe after a sync, a sync of the directory after a change of names.
 
-Everything here raises plain `OSError`; `LogDir.failed` is the one place that converts it.
+Everything here raises plain `OSError`; only `LogDir.failed` converts it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _libc_sync_file_range(fd: int, position: int, size_bytes: int, flags: int) -
         raise OSError(code, os.strerror(code))
 
 
-# Before the umask: data is never executable. `os.open` alone would ask for 0o777.
+# The mode before the umask: no file is executable. The default of `os.open` is 0o777.
 FILE_MODE = 0o666
 
 Buffer = bytes | memoryview
@@ -72,10 +71,10 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# Never wait for the other end of a FIFO, and never follow a link to another user's file.
+# Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
-# A small file above this is damaged: one document, and one that lists replicas or epochs.
+# A larger file counts as damaged: the bound for one document, and for one that is a long list.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
 
@@ -95,7 +94,7 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its kind, in a word."""
+        """The kind of the entry, in words."""
         if self.is_dir or self.is_file:
             return "directory" if self.is_dir else "file"
         return "symlink" if self.is_symlink else "special file"
@@ -109,7 +108,7 @@ class UnfitError(OSError):
 
     @property
     def reason(self) -> str:
-        """What the file is."""
+        """What is wrong with the file."""
         return self.strerror or ""
 
 
@@ -122,7 +121,7 @@ def _kind_of(mode: int) -> str | None:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file; nothing is read, waited for or followed before its kind is known.
+    """Open a regular file, without waiting for a FIFO or following a symlink.
 
     Raises UnfitError if a FIFO, a device, a socket, a directory or a symlink has this name.
     """
@@ -145,7 +144,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def replace_file(path: str) -> int:
-    """Open an empty file under a name; what has that name and is no regular file is set aside."""
+    """Open an empty file under a name; an object there that is no regular file is renamed."""
     try:
         return open_regular(path, REPLACE)
     except UnfitError:
@@ -154,12 +153,12 @@ def replace_file(path: str) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Give an object in the place of a file another name, which is never read."""
+    """Rename an object that is in the place of a file to a name that is never read."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
 def open_spare() -> int:
-    """Open something that needs a descriptor and no disk; `close_spare` closes it."""
+    """Open a descriptor that needs no disk; `close_spare` closes it."""
     return os.open(os.devnull, READ)
 
 
@@ -172,7 +171,7 @@ def close_spare(fd: int) -> None:
 
 
 def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read `size_bytes` at `position`; fewer only if the file ends there."""
+    """Read `size_bytes` at `position`; fewer only if the file ends before."""
     data = pread(fd, size_bytes, position)
     if len(data) == size_bytes or not data:
         return data
@@ -204,10 +203,10 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
 
 
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write all of `buffers` at `position` and return how many bytes that was.
+    """Write all of `buffers` at `position` and return their size in bytes.
 
-    Short writes are continued. The error that stops one (for example ENOSPC) is raised with part of
-    the bytes in the file, and the caller cuts them off again.
+    Short writes are continued. After an error (for example ENOSPC), a part of the bytes may be in
+    the file; the caller cuts it off again.
     """
     total = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX:
@@ -235,13 +234,13 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def probe(fd: int) -> None:
-    """Read a file's state and a byte: a dying disk may fail here after a sync succeeded (R1)."""
+    """Read a file's state and a byte: a dying disk may fail here after a sync succeeded."""
     fstat(fd)
     pread(fd, 1, 0)
 
 
 class SyncError(OSError):
-    """Raised if a sync failed: whatever its errno, what was written before it is not reliable."""
+    """Raised if a sync failed: whatever the errno, earlier writes may be lost."""
 
     @classmethod
     def of(cls, error: OSError) -> SyncError:
@@ -250,7 +249,7 @@ class SyncError(OSError):
 
 
 def sync_data(fd: int) -> None:
-    """Make a file's data and size durable, then probe it (R1)."""
+    """Make a file's data and size durable, then probe the file."""
     try:
         fdatasync(fd)
         fstat(fd)
@@ -260,7 +259,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_file(fd: int) -> None:
-    """Make a new file durable, then probe it (R1, R2)."""
+    """Make a new file durable, then probe the file."""
     try:
         fsync(fd)
         fstat(fd)
@@ -270,7 +269,7 @@ def sync_file(fd: int) -> None:
 
 
 def sync_dir(path: str) -> None:
-    """Make the names in a directory durable; its state is read after the sync (R8)."""
+    """Make the names in a directory durable; its state is read after the sync."""
     fd = open_file(path, DIRECTORY)
     try:
         sync_names(fd)
@@ -291,7 +290,7 @@ _SYNCING = {one.__code__ for one in (sync_data, sync_file, sync_names)}
 
 
 def is_of_sync(error: OSError) -> bool:
-    """Check whether a sync failed with this error, even if it is not a SyncError yet."""
+    """Check whether an error came from a sync, even if it is not a SyncError yet."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code not in _SYNCING:
         frame = frame.tb_next
@@ -299,7 +298,7 @@ def is_of_sync(error: OSError) -> bool:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a file durably under its own name, replacing one left by a crash."""
+    """Write a file durably under its final name; a file that a crash left there is replaced."""
     fd = replace_file(path)
     try:
         write_fully(fd, [data], 0)
@@ -308,18 +307,18 @@ def write_new(path: str, data: bytes) -> None:
         close(fd)
 
 
-# Entered when a file replaces another; raises on entry if that is not allowed any more.
+# A context for the rename that replaces a file; entering it raises if that is not allowed any more.
 Guard = Callable[[], AbstractContextManager[object]]
 
 
 def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None:
-    """Replace a small file whole: after a crash it is the old one or the new one (R4).
+    """Replace a small file as a whole: after a crash it is the old file or the new one.
 
-    Everything is opened before the rename: a process without descriptors changes nothing.
+    All descriptors are opened before the rename, so a process without descriptors changes nothing.
 
     Args:
-        guard: held during the rename. The sync before it may have hung for so long that another
-            thread has written a newer file: then the guard raises, and nothing is replaced.
+        guard: held during the rename. If the sync before the rename hung, another thread may have
+            written a newer file meanwhile. In that case the guard raises, and nothing is replaced.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
     try:
@@ -338,7 +337,7 @@ def write_atomically(path: str, data: bytes, guard: Guard = nullcontext) -> None
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file over another; a directory that has the other's name is set aside."""
+    """Rename a file to a name that may exist; a directory of that name is renamed before that."""
     try:
         rename(path, target)
     except IsADirectoryError:
@@ -350,7 +349,7 @@ def rename_over(path: str, target: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Check whether a name exists; only ENOENT means no, any other error is raised (R15)."""
+    """Check whether a name exists; only ENOENT means no, any other error is raised."""
     try:
         lstat(path)
     except FileNotFoundError:
@@ -389,12 +388,12 @@ def names(path: str) -> list[str]:
 
 
 def make_dir(path: str) -> None:
-    """Make a directory whose name survives a power cut (R3)."""
+    """Make a directory durably: its name survives a power cut."""
     mkdir(path)
     sync_dir(os.path.dirname(path))
 
 
 def remove_if_there(path: str) -> None:
-    """Unlink a file; one that is gone already is ignored."""
+    """Unlink a file, if it exists."""
     with suppress(FileNotFoundError):
         unlink(path)

@@ -1,8 +1,8 @@
 """Keep the state of one log dir, with its reason and time; each change is logged once.
 
-Threads: conditions change under a lock of their own that is never held during a disk call. The
-booleans made from them are plain attributes, which hot paths read without a lock. The reason is
-written before them, so that a thread that sees a dir refuse can read the reason.
+Threads: conditions change under a lock of their own, which is never held during a disk call. The
+booleans made from the conditions are plain attributes, which hot paths read without a lock. The
+reason is written before the booleans. So a thread that sees a dir refuse can read the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NOTHING: Conditions = frozenset()
 
 
 class Health:
-    """What a log dir is able to do.
+    """The conditions of a log dir, and its state.
 
     Attributes:
-        is_refusing: offline or suspect: every call raises.
-        is_refusing_appends: the same, or full.
-        since_ms: when the state that is shown began, ms since the epoch.
-        on_change: is called with the conditions before and after each change, and its reason, in
-            the order of the changes: the lock is held, so it must neither wait nor raise.
+        is_refusing: the dir is OFFLINE or SUSPECT, so every call raises.
+        is_refusing_appends: the dir is OFFLINE, SUSPECT or full, so every append raises.
+        since_ms: when the current state began, in ms since the epoch.
+        on_change: called after each change, in the order of the changes, with the conditions before
+            and after it and with its reason. The lock is held, so this must neither wait nor raise.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,24 +52,24 @@ class Health:
 
     @property
     def state(self) -> LogDirState:
-        """The gravest condition that holds."""
+        """The gravest of the current conditions."""
         return state_of(self.conditions)
 
     @property
     def reason(self) -> str | None:
-        """Why it is in the state that is shown; None when it is online."""
+        """Why the dir is in its state; None if it is online."""
         return self._reasons.get(self.state)
 
     @property
     def offline_reason(self) -> str | None:
-        """Why it is offline; None when it is not."""
+        """Why the dir is offline; None if it is not offline."""
         return self._reasons.get(LogDirState.OFFLINE) if self.is_offline else None
 
     def change(self, event: Event, reason: str = "", *, has_remedy: bool = False) -> bool:
-        """Apply an event to the dir; returns whether that changed anything.
+        """Apply an event to the dir; returns whether a condition changed.
 
         Args:
-            has_remedy: the reason says what to do, so the log does not add the general advice.
+            has_remedy: the reason says what to do, so no general advice is added to it in the log.
         """
         with self._changing:
             before, conditions = self.conditions, after(self.conditions, event)
@@ -87,11 +87,11 @@ class Health:
         return True
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Check whether another part has logged this already."""
+        """Check whether a change need not be logged; `LogDir` overrides this."""
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Publish the conditions to other threads; the grave ones first."""
+        """Publish the conditions to other threads, those that refuse calls first."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
@@ -105,7 +105,7 @@ class Health:
     def _tell(
         self, before: Conditions, conditions: Conditions, reason: str, *, has_remedy: bool
     ) -> None:
-        """Log one change, with what to do about it."""
+        """Log one change, with a remedy."""
         import logging
 
         warn = logging.getLogger("logstore").warning
@@ -120,12 +120,12 @@ class Health:
     # --- errors for callers -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise LogDirOfflineError or LogDirSuspectError if the dir serves nothing."""
+        """Raise LogDirOfflineError or LogDirSuspectError if the dir does not serve."""
         if self.is_refusing:
             raise self.refusal()
 
     def refusal(self) -> LogDirError:
-        """Make the error for callers of a dir that serves nothing."""
+        """Make the error for callers of a dir that does not serve."""
         if self.is_offline:
             return self.offline_error()
         return self.suspect_error()
@@ -135,11 +135,11 @@ class Health:
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
     def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
-        """Make the error for callers of a suspect dir.
+        """Make the error for callers of a SUSPECT dir.
 
         Args:
-            retriable: whether the call left nothing behind; records that may be in the log are not
-                sent again.
+            retriable: False if the call may have written something: records that may be in the log
+                must not be sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

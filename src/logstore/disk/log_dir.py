@@ -1,8 +1,8 @@
 """Follow the life of one log dir: identity, lock, probe, failure, checkpoints, free space.
 
-`failed` is the one place where an `OSError` of a log dir becomes an error of this library, and
-`take_offline` the one place where a log dir goes offline; it never comes back by itself. `health`
-keeps its other states, with their reasons.
+Only `failed` converts an `OSError` of a log dir into an error of this library. Only `take_offline`
+takes a log dir offline, and a log dir never comes back by itself. `health` keeps the other states
+of a log dir, with their reasons.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again once this part of it is free, so that the state does not flutter.
+# A full disk takes records again only after this part of it is free: the state must not flutter.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -78,9 +78,9 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # False once anything in the dir could not be opened whole: then it is not closed as clean.
+        # False if a replica was not opened or is damaged: then a close does not mark the dir clean.
         self.is_fully_loaded = True
-        # Served by this process before: data in memory may differ from the disk's.
+        # The dir was served by this process before: the page cache may differ from the disk.
         self.is_back = False
         self.usage = DiskUsage(0, 0)
         self.warnings: list[str] = []
@@ -91,15 +91,15 @@ class LogDir(Health):
         self.generation = DirGeneration(path, self.check, self.replacing)
         self.settings = DirSettings()
         self.facts: object = None  # see `documents/facts`
-        # Probes in a row that returned in time; the keeper counts, the watchdog reads.
+        # How many probes in a row returned in time; the keeper counts, the watchdog reads.
         self.good_probes = 0
-        # How long the last probes took; the same few calls on every disk, so disks compare by it.
+        # How long the last probes took. Probes are the same calls on all disks, to compare disks.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
-        # Syncs of segments that returned, and how long they took in all; under `_changing`.
+        # How many syncs of segments returned, and how long they took in all; under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that an older identity is never written last
+        self._writing_meta = threading.Lock()  # keeps the order of identities: the newest is last
         self._is_let_go = False
 
     def __repr__(self) -> str:
@@ -119,10 +119,10 @@ class LogDir(Health):
         self.generation.directory_id = directory_id
 
     def _is_told_already(self, conditions: Conditions) -> bool:
-        """Check whether this is no news about a store's log dir.
+        """Check whether a change need not be logged.
 
-        The owner has logged it; a reader reports only failures of its own reads. A caller that
-        brings a dir in gets an error.
+        The change to OFFLINE is logged only for the log dir of a store: a caller that brings a dir
+        in gets an error instead. Other changes are logged only by the owner, not by readers.
         """
         if LogDirState.OFFLINE in conditions:
             return self._on_failure is None
@@ -137,11 +137,11 @@ class LogDir(Health):
     # --- failure ----------------------------------------------------------------------------------
 
     def report_to(self, on_failure: Callable[[LogDir], None]) -> None:
-        """Report failures to a callback from now on."""
+        """Call a function from now on if the log dir fails."""
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; the failure callback is called exactly once."""
+        """Take the dir offline for good; only the first call calls the failure callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -181,9 +181,9 @@ class LogDir(Health):
         return self.take_offline(reason)
 
     def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
-        """Take the dir offline after a failed sync, whatever the errno: it is never retried (R6).
+        """Take the dir offline after a failed sync, whatever the errno. No sync is ever retried.
 
-        The kernel has dropped the pages that it could not write, and the next sync reports success.
+        The kernel drops pages that it could not write, and the next sync reports success.
         """
         return self.take_offline(f"a flush failed: {self._reason(error, path)}")
 
@@ -192,7 +192,7 @@ class LogDir(Health):
         return reason if path is None or error.filename else f"{reason} ({path})"
 
     def _ask_probe(self) -> str | None:
-        """Probe the disk; returns why it is bad, or None."""
+        """Probe the disk; returns why the disk is bad, or None."""
         try:
             self.probe()
         except OSError as error:
@@ -202,8 +202,8 @@ class LogDir(Health):
     def check_place(self) -> None:
         """Check that the path still leads to the same directory; raises OSError.
 
-        If a disk is unmounted during use, its empty mount point appears: nothing may be written
-        there, and nothing may be concluded from files that are missing in it.
+        If a disk is unmounted during use, its empty mount point appears at the path. Nothing may be
+        written there, and the absence of files there means nothing.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
@@ -214,9 +214,9 @@ class LogDir(Health):
             raise OSError(errno.ENODEV, reason, self.path)
 
     def probe(self) -> None:
-        """Prove that the disk accepts, keeps and returns a small file (R16).
+        """Prove that the disk accepts, keeps and returns a small file; raises OSError.
 
-        Listing alone passes on a dead disk. A full disk passes: it is not a broken one (R7).
+        A listing alone succeeds even on a dead disk. A full disk passes, because it is not broken.
         """
         self.check_place()
         if self.read_only:
@@ -241,12 +241,12 @@ class LogDir(Health):
     # --- identity and ownership -------------------------------------------------------------------
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Give the dir an identity, durably, if the dir still serves when it is written.
+        """Write the identity of the dir, durably, unless the dir stopped serving meanwhile.
 
         Raises:
             OSError: the disk failed.
-            LogDirOfflineError: it hung, and is no longer waited for; it keeps its old identity.
-            LogDirSuspectError: it hangs already.
+            LogDirOfflineError: the call hung until the dir was offline; the identity is unchanged.
+            LogDirSuspectError: the dir hangs already.
         """
         path = os.path.join(self.path, FILE_NAME)
         with call(self.path, SYNCING), self._writing_meta:
@@ -254,10 +254,10 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Start owning the locked dir; sets `was_clean`. A full disk affects only the next start.
+        """Record this start in the locked dir, and set `was_clean`; raises OSError.
 
-        A new dir's lock file is no witness of its identity yet: the identity is still to be
-        written.
+        A full disk is only a warning: the next start recovers. The lock file of a new dir does not
+        name its identity yet, because that is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -266,16 +266,16 @@ class LogDir(Health):
             self.ballast.keep()
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL or self.lock.may_be_marked:
-                raise  # with the old marker there, a crash would look like an orderly close
+                raise  # if the old marker stayed, a crash would look like an orderly close
             self.warnings.append(
                 f"{self.path}: the disk is full: the lock file names no owner, and the next "
                 "start recovers"
             )
 
     def release(self) -> None:
-        """Release the dir; the lock is given back once nothing in this process can change it.
+        """Release the dir; its lock is freed as soon as no call of this process can change it.
 
-        Never waits. If a call that changes the disk is under way, that call gives the lock back.
+        Never waits. If calls that change the disk are running, the last of them frees the lock.
         """
         self._is_let_go = True
         self.spare.empty()
@@ -283,21 +283,21 @@ class LogDir(Health):
             import logging
 
             logging.getLogger("logstore").warning(
-                "log dir %s stays locked until a call to its disk that is under way returns",
+                "log dir %s stays locked until a running call to its disk returns",
                 self.path,
             )
 
     def leave(self) -> None:
-        """Record that the dir belongs to no store of this process any more."""
+        """Record that no store of this process has this log dir any more."""
         self.lock.leave()
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """Guard a rename that replaces a file of the dir: the dir stays owned until it ends.
+        """Guard a rename that replaces a file of the dir: until its end the dir stays locked.
 
         Raises:
-            LogDirOfflineError: it is offline, or was released: the new content may be older than
-                the file.
+            LogDirOfflineError: the dir is offline, or was released. So another owner may have
+                written a newer file, which must not be replaced.
         """
         try:
             with Change(self.lock.gate):
@@ -320,7 +320,7 @@ class LogDir(Health):
     # --- the user's settings ----------------------------------------------------------------------
 
     def load_settings(self) -> None:
-        """Read the settings; a file that cannot be trusted is a warning. Raises OSError."""
+        """Read the settings; a damaged file only gives a warning. Raises OSError."""
         self.settings, warning = read_settings(self.path, self.directory_id)
         if warning:
             path = os.path.join(self.path, SETTINGS_NAME)
@@ -329,7 +329,7 @@ class LogDir(Health):
             self.change(Event.CORDON, "its user cordoned it")
 
     def change_settings(self, settings: DirSettings) -> None:
-        """Replace the settings durably, then follow them; raises LogStoreError."""
+        """Replace the settings durably, then apply them; raises LogStoreError."""
         write = partial(write_settings, self.path, self.directory_id, settings)
         self.change_file(SETTINGS_NAME, write)
         self.settings = settings
@@ -339,9 +339,9 @@ class LogDir(Health):
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Read the disk's free space; every other reader uses the cached answer.
+        """Read the disk's free space into `usage`, which all others read; raises OSError.
 
-        A full disk that has room again accepts records after this. Raises OSError.
+        If a full disk has room again, it accepts records after this call.
         """
         if not self.read_only:
             self.ballast.keep()
@@ -349,11 +349,11 @@ class LogDir(Health):
         if self.is_full and has_room:
             self.change(Event.ROOM)
         elif not has_room and not self.usage.usable_bytes and self.usage.total_bytes:
-            self.change(Event.FULL, "not a byte of it is free")
+            self.change(Event.FULL, "it has no free byte")
         return self.usage
 
     def _look_for_room(self) -> bool:
-        """Read the disk's space; returns whether enough is free, of bytes and of names."""
+        """Read the disk's space; returns whether it has enough free bytes and free inodes."""
         facts = files.statvfs(self.path)
         self.usage = DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
         names_free, names = facts.f_favail, facts.f_files
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """The bytes that must be usable before a full disk takes records; the ballast is first."""
+        """The bytes that must be usable before a full disk takes records, ballast included."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 
@@ -371,9 +371,9 @@ class LogDir(Health):
         return f"appends resume by themselves at {format_size(self.return_bytes)} free"
 
     def _full(self, reason: str) -> LogStoreError:
-        """Make the error of a write that found no room; the disk's free space decides its state.
+        """Make the error of a write that found no room; if the disk is full, the dir gets FULL.
 
-        An append that is too large for the rest of the disk, or a quota, does not affect others.
+        If there is room, and only this append was too large or met a quota, others continue.
         """
         try:
             if not self._look_for_room():
@@ -387,7 +387,7 @@ class LogDir(Health):
         self._full(reason_of(error))
 
     def check_appendable(self) -> None:
-        """Raise if the dir accepts no records; a full disk's space is checked again (R7)."""
+        """Raise if the dir accepts no records; the space of a full disk is read again first."""
         self.check()
         if not self.is_full:
             return

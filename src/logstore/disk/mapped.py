@@ -2,11 +2,11 @@
 
 A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
 kills the process with SIGBUS. So a range is *populated* first: `madvise(MADV_POPULATE_READ)` by
-ctypes releases the lock and turns an unreadable page into EFAULT. The range is read only after
-that, and at once. Nothing keeps a view after the read unless the caller asked for zero-copy.
+ctypes releases the lock and turns an unreadable page into EFAULT. The range is read right after
+that. Nothing keeps a view after the read unless the caller asked for zero-copy.
 
-Kernels before 5.14 answer EINVAL and some file systems have no maps: such a range is read with
-`pread`. So is a range that gives EFAULT, because `pread` reports the real error.
+In three cases a range is read with `pread` instead: the kernel is older than 5.14 and answers
+EINVAL, the file system has no maps, or the page is unreadable (`pread` reports the real error).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ populate = _populate
 
 
 def _map(fd: int, size_bytes: int, position: int) -> memoryview:
-    """Map and populate a range; the view keeps the map alive and ends with it."""
+    """Map and populate a range; the map lives as long as the view."""
     start = position - position % _PAGE_BYTES
     length = position + size_bytes - start
     mapped = map_file(fd, length, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=start)
@@ -52,9 +52,10 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Give `size_bytes` at `position` to read now: a populated map, or bytes where maps fail.
+    """Give `size_bytes` at `position` to read now: a populated map, or bytes if a map fails.
 
-    Fewer bytes only if the file ends first. The caller ensures that the file is not shortened.
+    There are fewer bytes only if the file ends before. The caller ensures that no one shortens the
+    file.
 
     Raises:
         OSError: the disk could not give the bytes.

@@ -3,11 +3,11 @@
     /etc/fstab           what the administrator wants mounted, and where
     /proc/self/mounts    what this process has mounted
 
-Both have a line per file system with fields separated by blanks, the second one the mount point;
-blanks in a name are written in octal. The nearest mount point in fstab at or above a directory is
-where it belongs, unless something is mounted nearer still, by hand or by a unit. `noauto` makes no
-difference: a log dir there is meant for that disk, however it is mounted. A mount that fstab does
-not list (a mount unit, a container) cannot be recognised.
+Both have a line per file system, with fields separated by blanks. The second field is the mount
+point; blanks in a name are written in octal. A directory belongs to the nearest mount point in
+fstab at or above it, unless something that fstab does not list is mounted nearer. `noauto` makes no
+difference: a log dir below such a mount point is meant for that disk. If fstab does not list a
+mount (a mount unit, a container), its absence cannot be recognised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 def mount_points(table: bytes) -> list[str]:
-    """Name the mount points of a table; lines that name none (swap, comments) are left out."""
+    """List the mount points of a table; lines without one (swap, comments) are left out."""
     found = []
     for line in table.splitlines():
         fields = line.split()
@@ -37,14 +37,14 @@ def mount_points(table: bytes) -> list[str]:
 
 
 def unmounted_point(path: str) -> str | None:
-    """Give the fstab mount point that a resolved path belongs below, if nothing is mounted there.
+    """Give the fstab mount point that a resolved path belongs to, if nothing is mounted there.
 
     Raises:
-        OSError: the tables exist and cannot be read.
+        OSError: a table exists and cannot be read.
     """
     named = mount_points(_read(FSTAB))
     mounted = set(mount_points(_read(MOUNTS))) if named else set()
-    if not mounted:  # it is unknown what is mounted, or nothing ought to be
+    if not mounted:  # fstab names nothing, or it is unknown what is mounted
         return None
     resolved = [point if point in mounted else files.real_path(point) for point in named]
     nearest = _nearest(path, resolved)
@@ -52,20 +52,20 @@ def unmounted_point(path: str) -> str | None:
 
 
 def _nearest(path: str, points: Iterable[str]) -> str:
-    """Give the last mount point on the way to a path; "" if there is only the root."""
+    """Give the nearest mount point at or above a path; "" if only the root is above it."""
     above = (point for point in points if path == point or path.startswith(f"{point}/"))
     return max(above, key=len, default="")
 
 
 def _read(path: str) -> bytes:
-    """Read a table, if it exists; the kernel's table reports no size."""
+    """Read a table, by a bound because the kernel's table reports no size; "" if it is missing."""
     try:
         fd = files.open_file(path, files.READ)
     except (FileNotFoundError, PermissionError):
         return b""
     try:
         return files.read_up_to(fd, TABLE_BYTES_MAX, 0)
-    except IsADirectoryError:  # a container was given a file that its host does not have
+    except IsADirectoryError:  # a container mounts a file that its host does not have: a directory
         return b""
     finally:
         files.close(fd)

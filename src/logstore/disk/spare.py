@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when the process has none left.
 
-The logs themselves hold descriptors until they are flushed. If a flush needed one more and could
-not get it, nothing would ever be flushed and no descriptor would become free.
+Logs hold descriptors until they are flushed. If a flush needed one more descriptor and could not
+get it, no log could be flushed, and no descriptor would become free.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 
 
 class Spare:
-    """One descriptor of a log dir that is closed when another is needed, and reopened afterwards.
+    """A descriptor of a log dir that is closed when work needs one, and reopened after the work.
 
-    Threads: `_lock` is held while the spare is in use, so only during calls to this disk.
+    Threads: `_lock` is held only while the spare is in use, during calls to the log dir's own disk.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Spare:
             files.close_spare(fd)
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that opens one file; without a free descriptor, with the spare's."""
+        """Do work that opens one file; if no descriptor is free, the work gets the spare's."""
         try:
             return work()
         except files.SyncError:

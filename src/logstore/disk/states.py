@@ -1,7 +1,7 @@
-"""Define how the conditions of a log dir follow one another: a pure table, no I/O.
+"""Define which conditions of a log dir an event adds and ends: a pure table, no I/O.
 
-Several conditions may hold at once (a full dir may be cordoned and hang); *the* state of a dir is
-the gravest.
+Several conditions may hold at once: a full dir may be cordoned and hang. The *state* of a dir is
+its gravest condition.
 
     event      from                    adds        ends
     FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW
@@ -14,7 +14,8 @@ the gravest.
     SLOWED     any but offline         SLOW
     KEPT_UP    SLOW                                SLOW
 
-OFFLINE never ends: `reopen_dir` begins with a new `LogDir`, after identity, lock, probe, recovery.
+OFFLINE never ends. `reopen_dir` makes a new `LogDir` for the directory, and takes it through
+identity, lock, probe and recovery.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 
 class LogDirState(enum.Enum):
-    """The states of a log dir; ONLINE is the absence of all others."""
+    """The states of a log dir; it is ONLINE if it has no condition."""
 
     ONLINE = "online"
     READ_ONLY = "read-only"
@@ -54,9 +55,9 @@ class Event(enum.Enum):
     FULL = "its disk is full"
     ROOM = "its disk has room again"
     CORDON = "its user wants no new replicas on it"
-    UNCORDON = "its user lets new replicas on it again"
-    SLOWED = "probes take it far longer than the other log dirs"
-    KEPT_UP = "probes take it about as long as the others again"
+    UNCORDON = "its user allows new replicas on it again"
+    SLOWED = "its probes take far longer than those of the other log dirs"
+    KEPT_UP = "its probes take about as long as those of the others again"
 
 
 class Change(NamedTuple):
@@ -92,15 +93,15 @@ TABLE = {
 REMEDIES = {
     LogDirState.ONLINE: "",
     LogDirState.READ_ONLY: "free some space: it takes records again by itself",
-    LogDirState.SLOW: "new replicas go elsewhere; look after the disk, or move its replicas away",
-    LogDirState.CORDONED: "uncordon it to let new replicas on it",
-    LogDirState.SUSPECT: "look after the disk: it serves again by itself once it answers",
-    LogDirState.OFFLINE: "look after the disk and how it is mounted, then reopen the log dir",
+    LogDirState.SLOW: "new replicas go elsewhere; check the disk, or move its replicas away",
+    LogDirState.CORDONED: "uncordon it to allow new replicas on it",
+    LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when it answers",
+    LogDirState.OFFLINE: "check the disk and its mount, then reopen the log dir",
 }
 
 
 def after(conditions: Conditions, event: Event) -> Conditions:
-    """Give the conditions that hold after an event."""
+    """Give the conditions after an event."""
     change = TABLE[event]
     if LogDirState.OFFLINE in conditions and not change.is_while_offline:
         return conditions
@@ -108,7 +109,7 @@ def after(conditions: Conditions, event: Event) -> Conditions:
 
 
 def state_of(conditions: Conditions) -> LogDirState:
-    """Give the state that is shown: the gravest condition."""
+    """Give the state of a log dir: its gravest condition."""
     for state in GRAVEST_FIRST:
         if state in conditions:
             return state

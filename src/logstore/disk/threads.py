@@ -1,4 +1,4 @@
-"""Start a thread, or say what to do if this process can start no more."""
+"""Start a thread; if this process can start no more, the error says what to do."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread whose start fails, instead of hanging, if it has no memory for its first step.
+    """A thread whose `start` raises, and does not hang, if there is no memory for its first step.
 
-    `threading.Thread.start` waits until the new thread reports that it runs. A thread that ends
-    before that, with a MemoryError, never reports it, and the caller waits for good (CPython
-    gh-140746). Here the caller also sees the end: when the thread drops its target, `_ended` gets
-    an item, by one call in C that allocates nothing.
+    `threading.Thread.start` waits until the new thread reports that it runs. If the thread ends
+    before that, with a MemoryError, it never reports, and the caller waits for good (CPython
+    gh-140746). Here the caller also sees such an end: when the thread drops its target, `_ended`
+    gets an item, by one call in C that allocates nothing.
     """
 
     def start(self) -> None:
-        """Start it.
+        """Start the thread.
 
         Raises:
-            RuntimeError: the process has no room for another thread, or no memory for it.
+            RuntimeError: the process may have no more threads, or has no memory for one.
         """
         self._ended: deque[object] = deque()
         self._started = _Started(self._ended)
         try:
             super().start()
         except _NeverBeganError:
-            # where threads that are starting are listed
+            # the registry of threads that are starting
             getattr(threading, "_limbo", {}).pop(self, None)
             self._ident = None
             raise
 
     @property
     def _bootstrap(self) -> Callable[[], None]:
-        """Run in the new thread; no other code refers to it while it runs."""
+        """The function that the new thread runs; while it runs, no other code refers to it."""
         run: Any = vars(threading.Thread)["_bootstrap"]
         first_step: Callable[[], None] = partial(run, self)
         self._end: Any = ref(first_step, self._ended.append)
@@ -49,11 +49,11 @@ class Thread(threading.Thread):
 
 
 class _NeverBeganError(RuntimeError):
-    """Raised for a thread that was made and ended before it could run."""
+    """Raised if a new thread ended before it could run its target."""
 
 
 class _Started(threading.Event):
-    """Lets a caller wait until a thread runs, or learn that it will never run."""
+    """Lets a caller wait until a thread runs; raises if the thread has ended before that."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()
@@ -71,9 +71,9 @@ def start(thread: threading.Thread) -> None:
     """Start a thread.
 
     Raises:
-        RuntimeError: the process has as many threads as it is allowed.
-        KeyboardInterrupt: it came during the start; the thread may have started or not. (Inside a
-            Condition of Python's the interrupt turns into a RuntimeError about a lock.)
+        RuntimeError: the process may have no more threads.
+        KeyboardInterrupt: Ctrl-C came during the start; the thread may have started or not. (Inside
+            Python's Condition, the interrupt turns into a RuntimeError about a lock.)
     """
     try:
         thread.start()
@@ -88,7 +88,7 @@ def start_for(path: str, thread: threading.Thread) -> None:
     """Start a thread that the log dir at `path` needs.
 
     Raises:
-        LogDirError: retriable; the process has as many threads as it is allowed.
+        LogDirError: retriable; the process may have no more threads.
     """
     try:
         start(thread)

@@ -1,9 +1,9 @@
-"""Run work that Ctrl-C must not stop in the middle: in a thread, which no interrupt reaches.
+"""Run work that Ctrl-C must not stop in the middle, in a second thread.
 
-Python raises KeyboardInterrupt in the main thread only. An operation of several steps (a
-truncation, a close) therefore runs in a second thread when the main thread asks for it. The first
-interrupt is raised once the work is complete. The second one is raised at once, because the disk
-may hang: the work then completes by itself, unless it has not changed anything yet.
+Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
+several steps (a truncation, a close), the operation runs in a second thread. The first interrupt is
+raised after the work is complete. A second interrupt is raised at once, because the disk may hang.
+The work then continues to its end, unless it sees before its first change that the caller has left.
 
 Such an operation takes milliseconds on a disk. Starting the thread takes 0.05 ms.
 """
@@ -25,13 +25,14 @@ Arguments = ParamSpec("Arguments")
 
 
 class AbandonedError(LogStoreError):
-    """Raised if the caller left before the work had changed anything; no caller sees this error."""
+    """Raised in the work if its caller left before the first change; no caller sees this error."""
 
 
 class Work(Generic[Result]):
     """One piece of work, and its result.
 
-    Threads: the worker writes the outcome before it sets `_is_over`; the caller reads it after.
+    Threads: the worker writes the outcome and then sets `_is_over`. The caller reads the outcome
+    after it saw `_is_over`.
     """
 
     def __init__(self, work: Callable[[Callable[[], None]], Result]) -> None:
@@ -43,7 +44,7 @@ class Work(Generic[Result]):
         self._thread = Thread(target=self._run, name="logstore-whole", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; raises RuntimeError if the process can start no more."""
+        """Start the thread; raises RuntimeError if the process may have no more threads."""
         start(self._thread)
         self._is_wanted = True
         self._may_begin.ring()
@@ -51,26 +52,26 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        It waits in short steps: a signal that arrives just before a wait begins does not end that
+        It waits in short steps, because a signal that arrives just before a wait does not end that
         wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
-            if not self._thread.is_alive():  # without memory it may end before it begins
+            if not self._thread.is_alive():  # without memory the thread may end before the work
                 return
 
     def wait_after_interrupt(self) -> None:
-        """Wait for the end of work that has begun; work that has not begun never begins."""
+        """Wait for the end of the work if it has begun; otherwise it must never begin."""
         self._may_begin.ring()
         if self._is_wanted:
             self.wait()
 
     def leave(self) -> None:
-        """Record that the caller waits no more."""
+        """Record that the caller does not wait any more."""
         self._is_left = True
         self._may_begin.ring()  # unwanted work ends at once
 
     def outcome(self) -> Result:
-        """Give the result of the work, or raise its error."""
+        """Return the result of the work, or raise its error."""
         self._thread.join()
         error, self._error = self._error, None
         try:
@@ -83,7 +84,7 @@ class Work(Generic[Result]):
             del error  # its traceback holds this frame, and frames below it hold descriptors
 
     def _check(self) -> None:
-        """Raise AbandonedError if the caller left; work asks this before its first change."""
+        """Raise AbandonedError if the caller left; the work calls this before its first change."""
         if self._is_left:
             raise AbandonedError(reason="the caller was interrupted twice; nothing was changed")
 
@@ -99,11 +100,11 @@ class Work(Generic[Result]):
 
 
 def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
-    """Do work as a whole even if Ctrl-C comes; raises what the work raises.
+    """Do work as a whole even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: called with a function that it calls once, under its locks and before its first
-            change. The function raises if the caller has left.
+        work: called with a function. The work calls that function once, while it holds its locks
+            and before its first change. The function raises if the caller has left.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)
@@ -112,7 +113,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # no thread can be started: an interrupt may stop the work, which allows for that
+        # no thread can be started: an interrupt may stop the work, which is prepared for that
         except RuntimeError:
             return work(_go_on)
         except BaseException:
@@ -125,11 +126,11 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
 
 def _go_on() -> None:
-    """Replace the caller's check in a thread that no interrupt reaches."""
+    """Do nothing: the check of work in a thread that Ctrl-C does not reach."""
 
 
 def uninterruptible(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make each call of a method complete although Ctrl-C comes."""
+    """Make a method that Ctrl-C does not interrupt."""
 
     @functools.wraps(method)
     def whole(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:

@@ -1,12 +1,13 @@
-"""Read and write the catalog of a log dir: which replica is in which directory of the store.
+"""Read and write the catalog of a log dir: which replica of the store is in which log dir.
 
-    replica-catalog                 text, one line an entry, appended to
+    replica-catalog                 text; each change appends a line
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-Of the lines about one replica the highest sequence counts; `-` means that it was deleted. Every log
-dir carries the entries of the whole store, in the same bytes unless a dir was missing, so that a
-start reads them once. It is a hint: the directories are right.
+If several lines are about one replica, the highest sequence counts. `-` means that the replica was
+deleted. Every log dir has the entries of the whole store. Unless a dir was missing, the bytes are
+the same in all log dirs, so a start decodes them only once. The catalog is a hint: if it disagrees
+with the directories, the directories are right.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DELETED = "-"
 
 
 class Place(NamedTuple):
-    """The directory of a replica, and how recent that entry is."""
+    """The directory id of a replica, and how recent that entry is."""
 
     sequence: int
     directory_id: str
@@ -37,8 +38,9 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line's checksum holds; if not, the file is to be rewritten.
-        is_torn: only its end is not whole, as a crash during an append leaves it; no damage.
+        is_whole: every line has a right checksum. Otherwise the file is to be rewritten.
+        is_torn: only the end of the file is incomplete. A crash during an append leaves that; it is
+            no damage.
     """
 
     places: dict[TopicPartition, Place]
@@ -53,19 +55,19 @@ def _line(text: str) -> bytes:
 
 
 def line_of(key: TopicPartition, place: Place) -> bytes:
-    """Write one entry as its line."""
+    """Encode one entry as a line."""
     return _line(f"{place.sequence} {place.directory_id} {key.partition} {key.topic}")
 
 
 def encode_catalog(places: Mapping[TopicPartition, Place]) -> bytes:
-    """Write a whole catalog; the same entries give the same bytes."""
+    """Encode a whole catalog; the same entries give the same bytes."""
     lines = [_line(str(VERSION))]
     lines += [line_of(key, place) for key, place in sorted(places.items())]
     return b"".join(lines)
 
 
 def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> CatalogFile:
-    """Read a catalog as far as its lines are valid; a catalog of a later version gives nothing.
+    """Decode the valid lines of a catalog; a catalog of a later version gives no entries.
 
     Args:
         turn: called after each hundred lines, to let other threads run.
@@ -76,7 +78,8 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     is_end_whole = lines.pop() == b""
     if not lines or lines[0] + b"\n" != _line(str(VERSION)):
         return CatalogFile({}, 0, is_whole=False)
-    is_damaged = is_torn = False  # a line that is not whole was seen, and no whole one after it
+    # is_torn: an invalid line was seen. is_damaged: a valid line came after an invalid one.
+    is_damaged = is_torn = False
     for number, line in enumerate(lines[1:], 1):
         if number % 100 == 0:
             turn()
@@ -99,7 +102,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
 
 
 def read_catalog(dir_path: str) -> bytes | None:
-    """Read the bytes of a catalog; None if there is none, no bytes if it is no catalog.
+    """Read the bytes of a catalog; None if it is missing, b"" if not a regular file or too large.
 
     Raises OSError.
     """

@@ -1,12 +1,12 @@
-"""Read and write the small text files: one JSON document and its checksum, replaced whole.
+"""Read and write small text files: one JSON document and its checksum, replaced as a whole.
 
     {"version": 1, ...}
     xxh3-64 0123456789abcdef
 
-A document whose checksum fails is *unknown*, never zero and never empty: the reader raises
-`CorruptCheckpointError`, and its caller uses what the log itself says. An offsets checkpoint also
-names its kind and its log dir, so that a whole, valid file in the wrong place (copied between
-directories, or one kind over the other) is detected too.
+If the checksum of a document is wrong, its content is *unknown*, never zero and never empty: the
+reader raises `CorruptCheckpointError`, and its caller uses the log itself. An offsets checkpoint
+also names its kind and its log dir. So a valid file in the wrong place is detected too, for example
+one that was copied between log dirs, or over the file of the other kind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALGORITHM = "xxh3-64"
 
 
 def encode_document(document: Mapping[str, Any]) -> bytes:
-    """Write a document as bytes: the JSON line, then the line with its checksum."""
+    """Encode a document: the JSON line, then the line with its checksum."""
     import json
 
     line = json.dumps(document, separators=(", ", ": "), ensure_ascii=False).encode()
@@ -38,11 +38,11 @@ def encode_document(document: Mapping[str, Any]) -> bytes:
 
 
 def decode_document(data: bytes, path: str) -> dict[str, Any]:
-    """Read back what `encode_document` wrote.
+    """Decode the bytes of `encode_document`.
 
     Raises:
-        CorruptCheckpointError: its bytes are wrong anywhere.
-        UnsupportedFormatError: it is whole, and of a later version.
+        CorruptCheckpointError: a byte is wrong.
+        UnsupportedFormatError: the document is sound, and of a later version.
     """
     import json
 
@@ -64,14 +64,14 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
-    """Refuse `Infinity` and `NaN`: they are not JSON, and no field here may have them."""
+    """Refuse `Infinity` and `NaN`: they are not JSON, and no field may have such a value."""
     raise ValueError(name)
 
 
 def write_document(
     path: str, document: Mapping[str, Any], guard: files.Guard = nullcontext
 ) -> None:
-    """Replace a document durably: after a crash it is the old one or the new one."""
+    """Replace a document durably: after a crash it is the old document or the new one."""
     files.write_atomically(path, encode_document(document), guard)
 
 
@@ -79,8 +79,8 @@ def read_document(path: str, bytes_max: int = files.DOCUMENT_BYTES_MAX) -> dict[
     """Read a document; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: its checksum fails, it is no regular file, or it is too large.
-        OSError: the disk could not give it.
+        CorruptCheckpointError: the checksum is wrong, or the file is not regular or too large.
+        OSError: the disk could not read the file.
     """
     try:
         data = files.read_file(path, bytes_max)
@@ -95,8 +95,8 @@ class Offsets(NamedTuple):
     """The contents of an offsets checkpoint.
 
     Attributes:
-        topic_ids: of the replicas in the rows: an offset of an earlier topic of the same name is
-            not that of a later one. Earlier versions wrote none.
+        topic_ids: the topic ids of the replicas in the rows: a later topic of the same name must
+            not get the offsets of an earlier one. Earlier versions wrote no topic ids.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -113,7 +113,7 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # Beside the rows and in their order: earlier versions read the rows and ignore this.
+        # Not in the rows, but in their order: earlier versions read the rows and ignore this key.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)
@@ -123,8 +123,8 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
     """Read an offsets checkpoint; None if there is no such file.
 
     Raises:
-        CorruptCheckpointError: its checksum fails, or it belongs elsewhere.
-        OSError: the disk could not give it.
+        CorruptCheckpointError: the checksum is wrong, or the file belongs elsewhere.
+        OSError: the disk could not read the file.
     """
     document = read_document(path, files.LIST_BYTES_MAX)
     if document is None:
@@ -146,7 +146,7 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids beside the rows, "" if one is unknown; raises `fields.WRONG`."""
+    """Read the topic ids of the rows; an unknown id is left out. Raises one of `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
         raise ValueError("topic_ids is not a list with an id for each row")

@@ -1,10 +1,10 @@
-"""Keep small durable facts for the layers above the store: what they must remember of a log dir.
+"""Keep small durable facts about a log dir for programs above the store.
 
     log-dir-facts   {"version", "kind", "directory_id", "generation", "facts": {name: JSON}}
 
-The facts of one log are the value of the key `facts` of its `partition.metadata`, with the same
-`generation` and `facts` in it, so they travel with every move of the replica. The generation counts
-the changes. The store itself never reads a fact.
+A log has facts too: the key `facts` of its `partition.metadata` has an object with the same keys
+`generation` and `facts`. So the facts of a log move with its replica. The generation counts the
+changes. The store itself never reads a fact.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from logstore.errors import (
 )
 
 FACTS_NAME = "log-dir-facts"
-FACTS_BYTES_MAX = 64 << 10  # of all facts of a log dir, or of a log, as JSON
+FACTS_BYTES_MAX = 64 << 10  # the size as JSON of all facts of one log dir, or of one log
 NAME_CHARACTERS_MAX = 249
 DEPTH_MAX = 16
 
 
 class Noted(NamedTuple):
-    """Facts, how often they were changed, and why the file with them could not be used, or ""."""
+    """Facts, how often they were changed, and why their file cannot be used ("" if it can)."""
 
     generation: int = 0
-    facts: Mapping[str, Any] = {}  # never changed in place
+    facts: Mapping[str, Any] = {}  # replaced as a whole, never changed in place
     damage: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> Noted:
-        """Give the facts after some changes; None removes a fact.
+        """Return the facts after some changes; None removes a fact.
 
         Raises:
-            TypeError, ValueError: a change is no JSON, or all facts together would be too large.
+            TypeError, ValueError: a value is no JSON, or all facts together would be too large.
         """
         facts = dict(self.facts)
         for name, value in changes.items():
@@ -59,12 +59,12 @@ class Noted(NamedTuple):
         return Noted(self.generation + 1, facts)
 
     def to_document(self) -> dict[str, Any]:
-        """Give the part of a document that holds the facts."""
+        """Return the part of a document that has the facts."""
         return {"generation": self.generation, "facts": self.facts}
 
 
 def from_document(document: Mapping[str, Any]) -> Noted:
-    """Read what `Noted.to_document` gave; raises one of `fields.WRONG`."""
+    """Read the part of a document that `Noted.to_document` made; raises one of `fields.WRONG`."""
     facts = fields.mapping(document["facts"], "facts")
     if len(_written(facts)) > FACTS_BYTES_MAX:
         raise ValueError(f"the facts have more than {FACTS_BYTES_MAX} bytes")
@@ -73,7 +73,7 @@ def from_document(document: Mapping[str, Any]) -> Noted:
 
 
 def check_name(name: object) -> str:
-    """Give the name of a fact; raises TypeError or ValueError."""
+    """Check the name of a fact and return it; raises TypeError or ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a fact must be str, not {type(name).__name__}")
     if not 0 < len(name) <= NAME_CHARACTERS_MAX:
@@ -82,7 +82,7 @@ def check_name(name: object) -> str:
 
 
 def _checked(value: object, name: str, depth: int) -> Any:
-    """Copy a value of JSON; raises TypeError or ValueError for anything else."""
+    """Copy a JSON value; raises TypeError or ValueError if it is none."""
     if not depth:
         raise ValueError(f"the fact {name!r} is nested more than {DEPTH_MAX} deep")
     if isinstance(value, Mapping):
@@ -112,12 +112,12 @@ def _written(facts: Mapping[str, Any]) -> bytes:
 
 
 class Facts(MutableMapping[str, Any]):
-    """Small facts, by name, that are on the disk when a change returns.
+    """Small facts by name; every change is durable on return.
 
-    Values are JSON: numbers, text, true and false, lists, and mappings of text; None removes a
-    fact. All facts of one log dir, or of one log, have at most 64 KiB. Each change replaces one
-    file with a sync, so change several facts by one `update`. Threads: changes exclude one another;
-    a reader gets the facts of one moment.
+    Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. None
+    removes a fact. All facts of one log dir, or of one log, have at most 64 KiB together. Each
+    change replaces one file with a sync, so change several facts by one `update`. Threads: changes
+    run one after the other; a reader gets all facts as they were at one moment.
     """
 
     def __init__(
@@ -132,16 +132,16 @@ class Facts(MutableMapping[str, Any]):
 
     @property
     def generation(self) -> int:
-        """How often the facts were changed; 0 if there never was one."""
+        """How often the facts were changed; 0 if they never were."""
         return self._read().generation
 
     @property
     def damage(self) -> str:
-        """Why the file with the facts could not be used, until the next change; otherwise ""."""
+        """Why the file with the facts cannot be used; "" if it can, or after the next change."""
         return self._read().damage
 
     def __getitem__(self, name: str) -> Any:
-        """Give a copy of a fact; raises KeyError."""
+        """Return a copy of a fact; raises KeyError."""
         return deepcopy(self._read().facts[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -162,39 +162,39 @@ class Facts(MutableMapping[str, Any]):
         self._replace(without)
 
     def update(self, *changes: Any, **named: Any) -> None:
-        """Change several facts at once, durably; all of them or, after a crash, none.
+        """Change several facts durably; after a crash all of them are changed or none.
 
         Raises:
             TypeError, ValueError: a value is no JSON, or the facts would be too large.
-            LogStoreError: the log dir failed, or is full; the old facts hold.
+            LogStoreError: the log dir failed, or is full; the facts are unchanged.
         """
         wanted = dict(*changes, **named)
         self._replace(lambda noted: noted.changed(wanted))
 
 
 class Home(Protocol):
-    """The log dir whose facts are kept."""
+    """The log dir that has the facts."""
 
     path: str
     read_only: bool
-    facts: object  # its `DirFacts`, once they are asked for
+    facts: object  # its `DirFacts`, made by the first call of `facts_of`
 
     @property
     def directory_id(self) -> str:
-        """Its id; a file of another log dir counts as damaged."""
+        """The id of the log dir; a file with another id counts as damaged."""
 
     def check(self) -> None:
-        """Raise LogStoreError if it does not serve."""
+        """Raise LogStoreError if the log dir does not serve."""
 
     def failed(self, error: OSError, path: str | None = None) -> LogStoreError:
-        """Convert an error of its disk."""
+        """Convert an error of the disk into an error of this library."""
 
     def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
         """Replace a small file durably; raises LogStoreError."""
 
 
 class DirFacts:
-    """The facts of one log dir; the owner reads the file at the first use, a reader each time."""
+    """The facts of one log dir; an owner reads the file only once, a view reads it each time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -202,7 +202,7 @@ class DirFacts:
         self._noted: Noted | None = None
 
     def read(self) -> Noted:
-        """Give the facts; raises LogStoreError if the disk cannot give them."""
+        """Return the facts; raises LogStoreError if the disk cannot read them."""
         if self._noted is not None:
             return self._noted
         home = self._home
@@ -212,19 +212,20 @@ class DirFacts:
                 noted = read_facts(home.path, home.directory_id)
         except OSError as error:
             raise home.failed(error, os.path.join(home.path, FACTS_NAME)) from error
-        home.check()  # an empty mount point has no file either
+        home.check()  # if the dir is offline, an empty mount point may be the reason for no file
         if not home.read_only:
             self._noted = noted
         return noted
 
     def replace(self, change: Callable[[Noted], Noted]) -> None:
-        """Change the facts durably; raises what `change` raises, and LogStoreError."""
+        """Change the facts durably; raises the errors of `change`, and LogStoreError."""
         home = self._home
         if home.read_only:
             raise ReadOnlyStoreError(path=home.path)
         with self._changing:
             noted = change(self.read())
-            before, self._noted = self._noted, None  # after an interrupt the file is read again
+            # If Ctrl-C interrupts the change, the next use reads the file again.
+            before, self._noted = self._noted, None
             write = partial(write_facts, home.path, home.directory_id, noted)
             try:
                 home.change_file(FACTS_NAME, write)
@@ -238,7 +239,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Give the facts of a log dir; made at the first use, since few programs need them."""
+    """Return the facts of a log dir; the first call makes them, since few programs need them."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)
@@ -255,7 +256,7 @@ def write_facts(
 
 
 def read_facts(dir_path: str, directory_id: str) -> Noted:
-    """Read the facts of a log dir; if the file cannot be used, there are none, and it says why.
+    """Read the facts of a log dir; if the file cannot be used, the result is empty and says why.
 
     Raises:
         OSError: the disk failed.

@@ -1,7 +1,7 @@
-"""Read the fields of small files: each has a type and a range, and other values are refused.
+"""Read the fields of small files: each field has a type and a range; other values are refused.
 
-A checksum shows only that a file is as it was written. So its fields are checked one by one before
-they are used, and a file that names its kind, or its log dir, must match.
+A checksum shows only that a file is as it was written. So each field is checked before it is used.
+If a file names its kind or its log dir, these must be the expected ones.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from logstore.names import TopicPartition
 
 OFFSET_MAX = 2**62  # no offset of a log is larger
 EPOCH_MAX = PARTITION_MAX = 2**31 - 1
-NUMBER_MAX = 2**53  # for numbers that count starts, steps or generations
+NUMBER_MAX = 2**53  # the bound for numbers of starts, steps and generations
 TOPIC_ID_DIGITS = 32
 SHOWN_CHARACTERS = 40
 
-# What a missing or wrong field raises while a document is read.
+# The errors that a missing or wrong field raises while a document is read.
 WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def number(value: object, what: str, high: int = NUMBER_MAX, low: int = 0) -> int:
-    """Give a whole number that is in its range; raises ValueError."""
+    """Check that a value is a whole number in its range, and return it; raises ValueError."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{what} is {_shown(value)}, not a whole number from {low} to {high}")
     return value
 
 
 def text(value: object, what: str) -> str:
-    """Give a text; raises ValueError."""
+    """Check that a value is text, and return it; raises ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"{what} is {_shown(value)}, not text")
     return value
 
 
 def flag(value: object, what: str) -> bool:
-    """Give true or false; raises ValueError."""
+    """Check that a value is true or false, and return it; raises ValueError."""
     if not isinstance(value, bool):
         raise ValueError(f"{what} is {_shown(value)}, not true or false")
     return value
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """Give an object of JSON; raises ValueError."""
+    """Check that a value is a JSON object, and return it; raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} is {_shown(value)}, not an object")
     return value
 
 
 def id_bytes(value: object, what: str) -> bytes:
-    """Give an id of 32 hex digits as its 16 bytes; raises ValueError."""
+    """Convert an id of 32 hex digits into its 16 bytes; raises ValueError."""
     if not isinstance(value, str) or len(value) != TOPIC_ID_DIGITS:
         raise ValueError(f"{what} is {_shown(value)}, not {TOPIC_ID_DIGITS} hex digits")
     return bytes.fromhex(value)
 
 
 def rows(value: object, what: str, width: int) -> list[list[Any]]:
-    """Give a list of rows that each have `width` fields; raises ValueError."""
+    """Check that a value is a list of rows of `width` fields, and return it; raises ValueError."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is {_shown(value)}, not a list")
     for row in value:
@@ -67,14 +67,14 @@ def rows(value: object, what: str, width: int) -> list[list[Any]]:
 
 
 def partition_key(topic: object, partition: object) -> TopicPartition:
-    """Give the replica that a row names; raises ValueError."""
+    """Make a key of the topic and partition in a row; raises ValueError."""
     return TopicPartition(text(topic, "a topic"), number(partition, "a partition", PARTITION_MAX))
 
 
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
-    """Raise ValueError for a document of another kind or log dir.
+    """Raise ValueError if a document is of another kind or log dir.
 
-    Older versions gave some files no kind: such a file is used if its fields are right.
+    Older versions wrote no kind into some files. Such a file is used if its fields are right.
     """
     found = document.get("kind", kind)
     whose = document.get("directory_id") if directory_id is not None else None

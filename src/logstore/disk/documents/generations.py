@@ -8,18 +8,19 @@
                                                    recovery_point], ...] or null]},
                            "paths": {directory_id: path}, "unsure": [directory_id, ...]}
 
-A log dir's *generation* is the number and the random id of the start that owns it, and a step that
-grows with each checkpoint that changes something and with an orderly close. A log dir writes its
-own generation first, durably; then the other log dirs record that they have seen it. So whenever a
-crash comes, the others have never seen more than the log dir itself holds, and a log dir whose file
-is older than what others have seen is an old copy.
+A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
+of that start, and a step. The step grows with each checkpoint that changes something, and with an
+orderly close. A log dir first writes its own generation, durably. Only then do the other log dirs
+record that they have seen it. So after a crash at any moment, the others have not seen a later
+generation than the log dir itself holds. If they have seen a later one, the log dir is an old copy.
 
-`paths` has the last path of each other log dir, so that a missing one can be named by its path.
-Nothing else depends on it, and a file without it is read. `unsure` has the log dirs that are away
-and may hold replicas that no catalog names, because the store was killed while they served.
+`paths` has the last path of each other log dir, so that a user can name a missing one by its path.
+Nothing else depends on it, and files without it can be read. `unsure` has the missing log dirs that
+may hold replicas which no catalog names, because the store was killed while these log dirs served.
 
 `doubts` names the replicas of an old copy that are open for reading only until each is promoted.
-While there are any, the generation does not change: the right disk is still recognised.
+While there are doubts, the generation does not change. So the right disk is still recognised if it
+comes back.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# The starts that a log dir remembers of itself; they show a fork of its own history.
+# How many of its own starts a log dir remembers. They show whether its history forked.
 STARTS_KEPT = 16
 NUMBER_MAX = fields.NUMBER_MAX
 
@@ -56,10 +57,10 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one log dir knows of another: its generation, and its recovery points if they are kept.
+    """What one log dir has recorded about another: its generation, and perhaps its recovery points.
 
     Attributes:
-        offsets: None if only the generation is kept.
+        offsets: the recovery points; None if only the generation is recorded.
     """
 
     generation: Generation
@@ -67,22 +68,22 @@ class Seen(NamedTuple):
 
 
 class DirGeneration:
-    """The generation of one log dir, and what that log dir has seen of the others.
+    """The generation of one log dir, and the generations of others that it has seen.
 
-    Threads: its keeper, or the thread that opens or closes the log dir, writes; changes exclude
-    each other. All threads read the tuples and dicts, which are replaced whole.
+    Threads: the keeper, or the thread that opens or closes the log dir, writes under a lock. All
+    threads read the tuples and dicts, which are replaced as a whole.
 
     Attributes:
-        starts: as on the disk, the oldest first.
-        doubts: the replicas that must not be written, and the known end of each; -1: unknown.
-        doubted_at: the generation that had been seen when they were recorded.
-        old: why it is an old copy, or "".
+        starts: the starts in the file, the oldest first.
+        doubts: the replicas that must not be written, with the known end of each (-1: unknown).
+        doubted_at: the generation that others had seen when the doubts were recorded.
+        old: why the log dir is an old copy; "" if it is none.
         found: the replicas in doubt that the loading of the log dir has found.
-        held: the generation that it had in this process before it went offline.
-        is_known_to_process: this very log dir was open in this process before.
-        is_readable: False if its own file is missing or damaged, so that nothing can be concluded.
-        offsets: the recovery points that were on its disk when its generation was written.
-        paths: the last paths of the other log dirs, by their directory ids.
+        held: the generation that this process knows from before the log dir went offline.
+        is_known_to_process: this log dir was open in this process before.
+        is_readable: False if the file is missing or damaged, so that nothing can be concluded.
+        offsets: the recovery points on the disk when the generation was written.
+        paths: the last paths of the other log dirs, by directory id.
         unsure: the ids of log dirs that may hold replicas which no catalog names.
     """
 
@@ -112,16 +113,16 @@ class DirGeneration:
 
     @property
     def current(self) -> Generation | None:
-        """The generation on the disk; None if there is none, or it is unknown."""
+        """The generation on the disk; None if the file has none, or is damaged."""
         return self.starts[-1] if self.starts else None
 
     @property
     def is_frozen(self) -> bool:
-        """Check whether the generation is fixed: it is an old copy that is not settled yet."""
+        """Check whether the generation must not change: the dir is an old copy with open doubts."""
         return bool(self.old or self.doubts)
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether others have seen a later generation than this log dir holds, or another."""
+        """Check whether a generation that others have seen is later than this dir's, or forked."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -129,10 +130,10 @@ class DirGeneration:
         for start in self.starts:
             if start.number == seen.number:
                 return start.start_id != seen.start_id or start.step < seen.step
-        return False  # older than what is remembered
+        return False  # older than the starts that this log dir remembers
 
     def hold(self, before: DirGeneration) -> None:
-        """Keep what this process knows of the log dir from before it went offline."""
+        """Keep the generation that the log dir had in this process before it went offline."""
         if before.current is not None and not before.is_frozen:
             self.held = Seen(before.current, before.offsets)
         self.is_known_to_process = True
@@ -140,7 +141,7 @@ class DirGeneration:
     # --- the files --------------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Read both files; returns a warning for each that cannot be used. Raises OSError."""
+        """Read both files; returns a warning for each unusable file. Raises OSError."""
         warnings = []
         try:
             document = self._read(self._path, GENERATION_NAME)
@@ -169,15 +170,15 @@ class DirGeneration:
         if document is None:
             return None
         if "kind" not in document:
-            raise ValueError("it does not say of which kind it is")
+            raise ValueError("it does not name its kind")
         fields.check_kind(document, kind, self.directory_id)
         return document
 
     def begin(self, above: Generation | None, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the generation of a new start, durably; nothing is in doubt. Raises OSError.
+        """Write the generation of a new start, durably, without doubts; raises OSError.
 
         Args:
-            above: the last one that others have seen; the new one is later.
+            above: the last generation that others have seen; the new one is later.
         """
         with self._lock:
             self._write(self._with_next(above), {})
@@ -188,10 +189,10 @@ class DirGeneration:
         return (*self.starts, Generation(last + 1, new_id(), 0))
 
     def step(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Record durably that the log dir has changed; it holds these recovery points now.
+        """Advance the step, durably, after the recovery points of the log dir changed.
 
         Raises:
-            OSError: the disk failed; the generation on it is this one or the previous one.
+            OSError: the disk failed; the generation on the disk is the new or the previous one.
         """
         with self._lock:
             if self.is_frozen:
@@ -215,14 +216,14 @@ class DirGeneration:
         """Remove one doubt, durably; after the last one a new generation begins.
 
         Raises:
-            OSError: the disk failed; the doubt is still on record.
+            OSError: the disk failed; the doubt is still recorded.
         """
         with self._lock:
             if key not in self.doubts:
                 return
             doubts = {**self.doubts}
             del doubts[key]
-            # The last promotion ends all doubts: generations before it no longer count.
+            # After the last doubt, earlier generations do not count any more.
             self._write(self.starts if doubts else self._with_next(above)[-1:], doubts)
             self.found.pop(key, None)
             if not doubts:
@@ -248,11 +249,11 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Record what was seen of other log dirs, durably, if that is new; raises OSError.
+        """Record durably what was seen of other log dirs, unless it is recorded; raises OSError.
 
         Args:
-            paths: their paths, by their directory ids.
-            unsure: those that may hold replicas which no catalog names.
+            paths: the paths of other log dirs, by directory id.
+            unsure: the ids of log dirs that may hold replicas which no catalog names.
         """
         with self._lock:
             if (seen, paths, unsure) == (self.seen, self.paths, self.unsure):
@@ -288,13 +289,13 @@ def last_paths(dir_path: str) -> dict[str, str]:
 
 
 def _paths(document: Mapping[str, Any]) -> dict[str, str]:
-    """Read the paths of a witness, which version 0.1.0 did not write; raises `fields.WRONG`."""
+    """Read `paths` of a witness file, which version 0.1.0 did not write; raises `fields.WRONG`."""
     paths = document.get("paths", {})
     return {_id(id_): fields.text(path, "a path") for id_, path in paths.items()}
 
 
 def _ids(document: Mapping[str, Any]) -> frozenset[str]:
-    """Read the unsure ids of a witness, which version 0.1.0 did not write."""
+    """Read `unsure` of a witness file, which version 0.1.0 did not write."""
     written = document.get("unsure", [])
     if not isinstance(written, list):
         raise ValueError("unsure is not a list")
@@ -308,7 +309,7 @@ def _told(error: Exception) -> str:
 
 
 def _id(key: str) -> str:
-    """Give the key of a witness's row, which is the id of a log dir; raises ValueError."""
+    """Check that a key in a witness file is the id of a log dir; return it or raise ValueError."""
     if not is_id(key):
         raise ValueError(f"{key[:40]!r} is not the id of a log dir")
     return key

@@ -1,8 +1,8 @@
 """Read and write `meta.properties`: the store that a log dir belongs to, and its id there.
 
-Kafka's form, `key=value` lines, closed by a line with the checksum of those before it. Every log
-dir carries the *roster*, the ids of all log dirs of the store, so that a missing or foreign one is
-recognised; the roster with the highest epoch wins.
+The file has Kafka's form, `key=value` lines. The last line is the checksum of the lines before it.
+Every log dir holds the *roster*: the ids of all log dirs of the store. The roster shows whether a
+log dir is missing or foreign. If rosters differ, the one with the highest epoch counts.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class MetaProperties(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """What is left of an identity whose checksum fails: used if it matches the other log dirs."""
+    """The rest of a damaged identity: it is used if it matches the other log dirs."""
 
     cluster_id: str | None
     directory_id: str | None
 
 
 def new_id() -> str:
-    """Draw an id for a store, a log dir or the start of a process."""
+    """Make a random id for a store, a log dir or the start of a process."""
     return os.urandom(16).hex()
 
 
 def encode_meta(meta: MetaProperties) -> bytes:
-    """Write an identity as the bytes of its file."""
+    """Encode an identity as the bytes of its file."""
     lines = (
         f"version={VERSION}\n"
         f"cluster.id={meta.cluster_id}\n"
@@ -65,7 +65,7 @@ def encode_meta(meta: MetaProperties) -> bytes:
 
 
 def _pairs(data: bytes) -> dict[str, str]:
-    """Read `key=value` lines, as far as there are any."""
+    """Read the `key=value` lines, and skip other lines."""
     pairs = {}
     for line in data.decode("utf-8", "replace").splitlines():
         key, equals, value = line.partition("=")
@@ -75,17 +75,17 @@ def _pairs(data: bytes) -> dict[str, str]:
 
 
 def is_id(text: object) -> bool:
-    """Tell whether a text has the form of an id."""
+    """Check whether a text has the form of an id."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def decode_meta(data: bytes, path: str) -> MetaProperties:
-    """Read an identity.
+    """Decode an identity.
 
     Raises:
-        CorruptCheckpointError: its checksum does not hold.
-        UnsupportedFormatError: it is whole, and of a later version.
-        LogDirIdentityError: it is the file of another program (for example a Kafka broker).
+        CorruptCheckpointError: the checksum is wrong.
+        UnsupportedFormatError: the file is sound, and of a later version.
+        LogDirIdentityError: the file belongs to another program, such as a Kafka broker.
     """
     lines, mark, checksum = data.rpartition(b"checksum=")
     pairs = _pairs(data)
@@ -118,12 +118,12 @@ def _checked(pairs: dict[str, str]) -> MetaProperties:
         {"true": True, "false": False}[pairs["roster.forming"]],
     )
     if not all(map(is_id, (meta.cluster_id, meta.directory_id, *meta.roster))):
-        raise ValueError("one of its ids is no id")
+        raise ValueError("one of its ids is malformed")
     return meta
 
 
 def hint_of(data: bytes) -> Hint:
-    """Read what a damaged file still says."""
+    """Read the ids that a damaged file still has."""
     pairs = _pairs(data)
     cluster_id, directory_id = pairs.get("cluster.id"), pairs.get("directory.id")
     return Hint(

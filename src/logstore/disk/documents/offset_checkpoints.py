@@ -1,8 +1,9 @@
 """Keep the two offsets checkpoints of a log dir: recovery points and log start offsets.
 
-A recovery point in a checkpoint means "durable below this". So it is written after the flush (R5),
-and removed from the disk *before* another log takes the name of a deleted one. If a checkpoint
-cannot be rewritten for that (a full disk), it is removed: unknown is always safe.
+A recovery point in a checkpoint means that all records below it are durable. So it is written only
+after the flush. If a log is deleted, its recovery point is removed from the disk *before* another
+log takes the same name. If the disk is too full to rewrite the checkpoint for that, the whole file
+is removed: an unknown recovery point is always safe.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NOTHING = Offsets({}, {})
 
 
 class OffsetCheckpoints:
-    """The offsets of one log dir as they are on its disk."""
+    """The offsets checkpoints of one log dir, as they are on the disk."""
 
     def __init__(
         self,
@@ -38,14 +39,14 @@ class OffsetCheckpoints:
             kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
         }
         self._lock = threading.Lock()
-        # Written under the lock; the contents on disk, so that an unchanged file is not rewritten.
+        # The contents on disk, so that an unchanged file is not rewritten; changed under the lock.
         self._on_disk: dict[str, Offsets | None] = {
             RECOVERY_POINTS: None,
             LOG_START_OFFSETS: None,
         }
 
     def load(self) -> list[str]:
-        """Read both from disk; returns a warning for each that cannot be used.
+        """Read both checkpoints from disk; returns a warning for each unusable file.
 
         Raises:
             OSError: the disk failed.
@@ -69,7 +70,7 @@ class OffsetCheckpoints:
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
-        """Give the topics that the two belong to; None if that is unknown."""
+        """Give the topic ids of a replica's recovery point and log start; None if unknown."""
         points, starts = (
             (self._on_disk[kind] or NOTHING).topic_ids.get(topic_partition)
             for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
@@ -82,13 +83,12 @@ class OffsetCheckpoints:
         collect: Callable[[], Mapping[TopicPartition, int]],
         topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
     ) -> bool:
-        """Replace one durably, if anything in it changed; returns whether it was written.
-
-        The offsets are collected under the lock, so an offset that was just forgotten is not
-        written.
+        """Replace one checkpoint durably, if it changed; returns whether it was written.
 
         Args:
-            topic_ids: gives the topics that they belong to.
+            collect: gives the offsets. It is called under the lock, so an offset that was just
+                forgotten is not written again.
+            topic_ids: gives the topic ids of the replicas.
         """
         with self._lock:
             found = Offsets(collect(), topic_ids())
@@ -104,7 +104,7 @@ class OffsetCheckpoints:
             self._drop_all(topic_partition)
 
     def lower(self, topic_partition: TopicPartition, recovery_point: int) -> None:
-        """Durably lower a recovery point that is higher, before the records above it are dropped.
+        """Lower a recovery point durably, before a truncation drops records; never raise it.
 
         Raises:
             OSError: the disk failed, or is full.
@@ -117,7 +117,7 @@ class OffsetCheckpoints:
                 self._replace(RECOVERY_POINTS, found._replace(offsets=offsets))
 
     def _wait_for_writer(self) -> None:
-        """Wait until no thread writes; raises LogStoreError if one hangs in the disk."""
+        """Wait until no thread writes; raises LogStoreError if the writing thread hangs."""
         while not self._lock.acquire(timeout=WAIT_SECONDS):
             self._check()
         self._lock.release()
@@ -128,7 +128,10 @@ class OffsetCheckpoints:
                 self._drop(kind, topic_partition)
 
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
-        """Write the file without one replica, or remove the file: the caller holds the lock."""
+        """Write the file without one replica; if the disk is full, remove the file.
+
+        The caller holds the lock.
+        """
         found = self._on_disk[kind] or NOTHING
         offsets, topic_ids = dict(found.offsets), dict(found.topic_ids)
         offsets.pop(topic_partition, None)

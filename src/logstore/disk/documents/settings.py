@@ -3,7 +3,7 @@
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
 
-A file whose checksum fails, or that belongs to another directory, counts as missing.
+If the checksum of the file is wrong, or if it belongs to another log dir, it counts as missing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class DirSettings(NamedTuple):
     """The user's settings.
 
     Attributes:
-        preferred: partitions that are to be created here, and when that was requested (ms).
+        preferred: partitions that are to be created here, and when the user requested that (ms).
     """
 
     is_cordoned: bool = False
     preferred: Mapping[TopicPartition, int] = NO_WISHES
 
     def without(self, key: TopicPartition) -> DirSettings:
-        """Give the same settings without the preference for one partition."""
+        """Return the same settings without the preference for one partition."""
         rest = {other: ms for other, ms in self.preferred.items() if other != key}
         return self._replace(preferred=rest)
 
@@ -58,7 +58,7 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir, or the reason why they cannot be used.
+    """Read the settings of a log dir; returns them with "", or defaults with a reason.
 
     Raises:
         OSError: the disk failed.
