@@ -162,7 +162,7 @@ def test_the_delete_horizon_is_where_the_document_says() -> None:
     """The field of section 4, in seconds, and the bit of section 8, whose time is in ms."""
     (row,) = [row for row in table(4) if row[3] == "delete_horizon"]
     assert row[:3] == (subset.HORIZON_AT, 4, "u32") and subset.HORIZON_UNIT_MS == 1000
-    assert "from then on a compaction may remove" in section(4)
+    assert "from which a compaction may remove" in section(4)
     assert kafka_header.DELETE_HORIZON == 1 << 6
     assert "6 `base_timestamp` is the delete horizon" in section(8)
 
