@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,7 +232,6 @@ def test_regression_a_mover_that_is_interrupted_as_it_begins_has_begun(
 
     def resume(moves: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.05)
         begun.append(moves)
 
     monkeypatch.setattr("mover.mover.resume_left", resume)
