@@ -149,5 +149,5 @@ def test_exported_partitions_are_a_brokers(run: Run, tmp_path: Path) -> None:
 def test_regression_nothing_is_exported_into_a_log_dir_of_ours(run: Run, orders: list[str]) -> None:
     """The partition was there twice then, and offline."""
     result = run("kafka", "export", "orders", "--to", orders[1])
-    assert (result.exit_code, "of a store of this library" in result.stderr) == (1, True)
+    assert (result.exit_code, "belongs to a store of this library" in result.stderr) == (1, True)
     assert not os.path.exists(os.path.join(orders[1], "orders-0"))

@@ -31,7 +31,7 @@ BARE: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "rename": lambda hang: gates.changing_two_names(hang(os.rename)),
     "unlink": lambda hang: gates.changing_name(hang(os.unlink)),
     "mkdir": lambda hang: gates.changing_name(hang(os.mkdir)),
-    "open_file": lambda hang: gates.opening(hang(os.open), files.FILE_MODE),
+    "open_file": lambda hang: gates.opening(hang(os.open), os.close, files.FILE_MODE),
     "fsync": lambda hang: gates.syncing(hang(os.fsync)),
 }
 TRY = """
@@ -153,7 +153,7 @@ def test_regression_a_change_that_hangs_keeps_the_lock(
         assert asked_by_another_process(bad) == str(os.getpid())
         give_up(store, bad)
         assert asked_by_another_process(bad) == str(os.getpid())
-        with pytest.raises(LogDirLockedError, match="still under way"):
+        with pytest.raises(LogDirLockedError, match="still running"):
             DirLock(bad).acquire()
         assert store["orders", 0].append(b"x") == 10
     finally:
@@ -177,7 +177,7 @@ def test_regression_a_close_leaves_a_hanging_dir_locked(
         give_up(store, bad)
         assert store.close() == (bad,)
         assert is_free(dirs[0])
-        with pytest.raises(LogDirLockedError, match="still under way"):
+        with pytest.raises(LogDirLockedError, match="still running"):
             LogStore.open(dirs, config=QUIET, admin_socket=False)
     finally:
         kernel.released.set()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogConfig, LogDirOfflineError, LogStore, LogStoreError
-from logstore.disk import files
+from logstore.disk import files, gates
 from logstore.disk.calls import call as registered
 from logstore.disk.gates import Change, LetGoError, gate_of
 from support.bad_disk import failing
@@ -142,3 +142,21 @@ def test_a_call_under_way_keeps_the_gate_shut(
         assert not let_in(dirs[1])
     assert let_in(dirs[1])
     store.close()
+
+
+def test_regression_a_descriptor_without_memory_to_record_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed open for good."""
+
+    class Full(dict[int, object]):
+        def __setitem__(self, fd: int, opened: object) -> None:
+            raise MemoryError
+
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        path = str(Path(store.create("orders", 0).directory) / "new")
+        with monkeypatch.context() as patch:
+            patch.setattr(gates, "_of_fd", Full(gates._of_fd))
+            with pytest.raises(MemoryError):
+                files.open_file(path, files.REPLACE)
+        assert path not in held(str(tmp_path))

@@ -39,7 +39,7 @@ Buffer = bytes | memoryview
 
 # --- the bare calls -------------------------------------------------------------------------------
 
-open_file = gates.opening(os.open, FILE_MODE)
+open_file = gates.opening(os.open, os.close, FILE_MODE)
 lseek = os.lseek
 close = gates.closing(os.close)
 pread = os.pread

@@ -277,10 +277,13 @@ def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str],
     return change
 
 
-def opening(call: Callable[[str, int, int], int], mode: int) -> Callable[..., int]:
+def opening(
+    call: Callable[[str, int, int], int], close: Callable[[int], object], mode: int
+) -> Callable[..., int]:
     """Wrap an open: it records the gate of the descriptor.
 
-    If the call makes or empties a file, it passes the gate.
+    If the call makes or empties a file, it passes the gate. The descriptor is closed if it cannot
+    be recorded, for want of memory.
     """
 
     def open_file(path: str, flags: int, mode: int = mode) -> int:
@@ -289,12 +292,19 @@ def opening(call: Callable[[str, int, int], int], mode: int) -> Callable[..., in
             fd = call(path, flags, mode)
             _of_fd.pop(fd, None)
             return fd
-        if flags & _CHANGING:
-            with Change(gate):
+        opened, fd = Opened(gate), -1
+        try:
+            if flags & _CHANGING:
+                with Change(gate):
+                    fd = call(path, flags, mode)
+            else:
                 fd = call(path, flags, mode)
-        else:
-            fd = call(path, flags, mode)
-        _of_fd[fd] = Opened(gate)
+            _of_fd[fd] = opened
+        except BaseException:
+            if fd >= 0:
+                _of_fd.pop(fd, None)
+                close(fd)
+            raise
         return fd
 
     return open_file
