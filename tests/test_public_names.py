@@ -26,6 +26,7 @@ LAZY_MODULES = {
 }  # fmt: skip
 
 OBJECTS = {
+    "AppendInfo",
     "Clock",
     "Facts",
     "Log",
@@ -67,8 +68,8 @@ LOG_METHODS = {
     "appender": "linger max_bytes",
     "read": "offset * max_records max_bytes isolation_level",
     "read_batches": "offset * end_offset zero_copy",
-    "append_as_follower": "raw",
-    "append_encoded": "raw",
+    "append_as_follower": "raw * leader_epoch durable",
+    "append_encoded": "raw * leader_epoch durable",
     "read_raw": "offset max_bytes",
     "tail": "offset timeout",
     "offset_for_timestamp": "timestamp",

@@ -24,6 +24,8 @@ from logstore.errors import (
     CorruptionError,
     CorruptRecordBatchError,
     DuplicateLogError,
+    FencedLeaderEpochError,
+    InvalidTimestampError,
     InvalidTransactionStateError,
     LogClosedError,
     LogDirError,
@@ -54,12 +56,14 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
     from logstore.log.subscription import LogEvent, Subscription
+    from logstore.log.write.outcome import AppendInfo
     from logstore.store.store import LogStore
     from logstore.store.upkeep.events import StoreEvent, StoreEventKind
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AppendInfo",
     "Clock",
     "CoordinatorFencedError",
     "CorruptCheckpointError",
@@ -68,6 +72,8 @@ __all__ = [
     "CorruptionError",
     "DuplicateLogError",
     "Facts",
+    "FencedLeaderEpochError",
+    "InvalidTimestampError",
     "InvalidTransactionStateError",
     "Log",
     "LogClosedError",
@@ -103,6 +109,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "AppendInfo": "logstore.log.write.outcome",
     "Clock": "logstore.log.environment",
     "Facts": "logstore.disk.documents.facts",
     "Log": "logstore.log.log",

@@ -146,6 +146,9 @@ class LogConfig(_Config):
         retention_ms: drop sealed segments whose last record is older than this; None keeps them.
         retention_bytes: drop the oldest sealed segments while the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
+        message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in
+            encoded batches may be from the time of their append (`append_encoded`); not used with
+            LogAppendTime.
         message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
         record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is Kafka's own
             record batches. A change begins a new segment.
@@ -159,6 +162,8 @@ class LogConfig(_Config):
         "flush_ms",
         "index_interval_bytes",
         "max_message_bytes",
+        "message_timestamp_after_max_ms",
+        "message_timestamp_before_max_ms",
         "message_timestamp_type",
         "record_format",
         "retention_bytes",
@@ -178,6 +183,8 @@ class LogConfig(_Config):
         "retention_ms": _Key(0, MS_MAX, is_optional=True),
         "retention_bytes": _Key(0, BYTES_MAX, is_size=True, is_optional=True),
         "compression_type": _Key(choices=("none", "gzip", "snappy", "lz4", "zstd")),
+        "message_timestamp_before_max_ms": _Key(0, MS_MAX, is_optional=True),
+        "message_timestamp_after_max_ms": _Key(0, MS_MAX, is_optional=True),
         "message_timestamp_type": _Key(choices=("CreateTime", "LogAppendTime")),
         "record_format": _Key(choices=("columnar", "kafka")),
         "cleanup_policy": _Key(choices=("delete",)),
@@ -193,6 +200,8 @@ class LogConfig(_Config):
     retention_ms: int | None
     retention_bytes: int | None
     compression_type: str
+    message_timestamp_before_max_ms: int | None
+    message_timestamp_after_max_ms: int | None
     message_timestamp_type: str
     record_format: str
     cleanup_policy: str
@@ -210,6 +219,8 @@ class LogConfig(_Config):
         retention_ms: int | str | None = None,
         retention_bytes: int | str | None = None,
         compression_type: str = "none",
+        message_timestamp_before_max_ms: int | str | None = None,
+        message_timestamp_after_max_ms: int | str | None = 3600 * 1000,
         message_timestamp_type: str = "CreateTime",
         record_format: str = "columnar",
         cleanup_policy: str = "delete",

@@ -16,6 +16,7 @@
     │   ├── ReplicaOfflineError      concerns this replica only; its log dir is good
     │   └── ReplicaIncompleteError   readable, not writable, until promoted
     ├── UnsupportedFormatError(path, version)
+    ├── FencedLeaderEpochError(leader_epoch, current_epoch)
     ├── OutOfOrderSequenceError(producer_id, epoch, sequence, expected_sequence)
     ├── ProducerFencedError(producer_id, epoch, current_epoch)
     ├── InvalidTransactionStateError(producer_id, epoch, reason)
@@ -24,6 +25,7 @@
     ├── OffsetOutOfRangeError(offset, log_start_offset, log_end_offset, topic, partition)
     │                                                                     also a LookupError
     ├── RecordTooLargeError(size_bytes, max_message_bytes)                also a ValueError
+    ├── InvalidTimestampError(timestamp, timestamp_min, timestamp_max)    also a ValueError
     ├── UnknownPartitionError(topic, partition)                           also a LookupError
     ├── PartitionExistsError(topic, partition, differences)
     ├── ReadOnlyStoreError
@@ -43,6 +45,8 @@ __all__ = [
     "CorruptRecordBatchError",
     "CorruptionError",
     "DuplicateLogError",
+    "FencedLeaderEpochError",
+    "InvalidTimestampError",
     "InvalidTransactionStateError",
     "LogClosedError",
     "LogDirError",
@@ -72,9 +76,13 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
+        is_written: from an append of encoded batches: whether they are in the log, all or none.
+            None: unknown until the log is opened again. Other exceptions that leave such an append
+            have it too, KeyboardInterrupt and MemoryError among them.
     """
 
     retriable = False
+    is_written: bool | None = None
     _template = "{reason}"
     _defaults: ClassVar[dict[str, Any]] = {"reason": ""}
 
@@ -207,6 +215,15 @@ class UnsupportedFormatError(LogStoreError):
     _defaults: ClassVar[dict[str, Any]] = {"path": "", "version": None, "reason": ""}
 
 
+class FencedLeaderEpochError(LogStoreError):
+    """Report an append for a leader that a newer one has replaced; nothing was written."""
+
+    leader_epoch: int
+    current_epoch: int
+    _template = "leader epoch {leader_epoch} is fenced: the log has leader epoch {current_epoch}"
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+
 class OutOfOrderSequenceError(LogStoreError):
     """Report a batch that does not follow its producer's last batch: a batch between is missing."""
 
@@ -306,6 +323,24 @@ class RecordTooLargeError(LogStoreError, ValueError):
         "append fewer at once, or raise the limit in the partition's LogConfig"
     )
     _defaults: ClassVar[dict[str, Any]] = {}
+
+
+class InvalidTimestampError(LogStoreError, ValueError):
+    """Report a record whose timestamp is too far from the time of its append."""
+
+    timestamp: int
+    timestamp_min: int | None
+    timestamp_max: int | None
+    _defaults: ClassVar[dict[str, Any]] = {"timestamp_min": None, "timestamp_max": None}
+
+    def _text(self) -> str:
+        least = "any" if self.timestamp_min is None else self.timestamp_min
+        most = "any" if self.timestamp_max is None else self.timestamp_max
+        return (
+            f"timestamp {self.timestamp} is not between {least} and {most}: correct the producer's "
+            "clock, or raise message_timestamp_before_max_ms or message_timestamp_after_max_ms in "
+            "the partition's LogConfig"
+        )
 
 
 class UnknownPartitionError(LogStoreError, LookupError):

@@ -51,7 +51,7 @@ READS: dict[str, Callable[[Log, int], object]] = {
 }
 
 
-def append_kinds(log: Log) -> list[Callable[[bytes], range]]:
+def append_kinds(log: Log) -> list[Callable[[bytes], object]]:
     """Give both ways in for encoded batches."""
     return [log.append_encoded, log.append_as_follower]
 

@@ -146,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
     def append_encoded(self, fraction: float) -> None:
         raw = self.log.read_raw(min(self.place(fraction), self.end - 1), 600)
         rows = [tuple(r)[1:] for batch in batches(raw) for r in batch.records]
-        self.add(self.log.append_encoded(raw), rows)
+        self.add(self.log.append_encoded(raw).offsets, rows)
 
     @rule(rows=ROWS)
     def append_as_follower_in_a_new_epoch(self, rows: list[Row]) -> None:

@@ -6,7 +6,7 @@ finds them on the disk. A further append follows it: what is not there then is g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from logstore import Log, LogStoreError
@@ -98,14 +98,15 @@ class Appends(World):
         log: Log,
         state: State,
         values: list[bytes],
-        append: Callable[[bytes], range],
+        append: Callable[[bytes], Iterable[int]],
         raw: bytes,
     ) -> Step:
         done: list[range] = []
         marker = self.value()
 
         def work() -> None:
-            done.append(append(raw))
+            offsets = list(append(raw))
+            done.append(range(offsets[0], offsets[-1] + 1))
             assert done == [range(state.end, state.end + len(values))]
 
         def settle() -> None:

@@ -18,7 +18,7 @@ from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.payload import LOG_APPEND_TIME
 from logstore.format.kafka import record_batch as kafka
-from logstore.log.write import batch_group, raw_batches
+from logstore.log.write import batch_group, leader_appends
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.hostile import column, columnar_batch, kafka_batch, row
@@ -158,7 +158,7 @@ def test_regression_an_interrupt_leaves_all_or_nothing(count: int) -> None:
                 before = state(log)
                 with (
                     suppress(KeyboardInterrupt),
-                    InterruptAt(number, batch_group, raw_batches, *WRITING) as it,
+                    InterruptAt(number, batch_group, leader_appends, *WRITING) as it,
                 ):
                     log.append_encoded(batches(count, 3))
                 was_hit = it.was_hit

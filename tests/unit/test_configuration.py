@@ -31,6 +31,8 @@ OTHER: dict[str, Any] = {
     "retention_ms": "7d",
     "retention_bytes": "1GiB",
     "compression_type": "zstd",
+    "message_timestamp_after_max_ms": 77_000,
+    "message_timestamp_before_max_ms": 78_000,
     "message_timestamp_type": "LogAppendTime",
     "record_format": "kafka",
     "cleanup_policy": "delete",

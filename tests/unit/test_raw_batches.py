@@ -15,7 +15,7 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.format import layouts
-from logstore.log.write import raw_batches
+from logstore.log.write import follower_appends, raw_batches
 from logstore.log.write.raw_batches import parse
 from support.hanging import QUIET
 from support.inside import abandon
@@ -23,7 +23,7 @@ from support.interrupts import WRITING, InterruptAt
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes=1024)
-WORKING = (raw_batches, *WRITING)  # the modules that do an append
+WORKING = (follower_appends, raw_batches, *WRITING)  # the modules that do an append
 
 
 @pytest.fixture

@@ -86,8 +86,12 @@ CALLS = [
         "batch": "", "durable": FLAG,
     }),
     Call("log", "appender", {}, {"durable": FLAG, "linger": "number float", "max_bytes": SIZE}),
-    Call("log", "append_as_follower", {}, {"raw": "bytes buffer"}),
-    Call("log", "append_encoded", {}, {"raw": "bytes buffer"}),
+    Call("log", "append_as_follower", {"raw": b""}, {
+        "raw": "bytes buffer", "leader_epoch": "none number", "durable": FLAG,
+    }),
+    Call("log", "append_encoded", {"raw": b""}, {
+        "raw": "bytes buffer", "leader_epoch": "none number", "durable": FLAG,
+    }),
     Call("log", "read", {"offset": 0}, {
         "offset": OFFSET, "max_records": RATE, "max_bytes": SIZE, "isolation_level": "",
     }),

@@ -24,7 +24,7 @@ from logstore.log.read import split as splitting
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
-from logstore.log.write import flush
+from logstore.log.write import flush, leader_appends
 from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
 
@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from logstore.log.read.transactions import Decided
     from logstore.log.reader import ReadableLog
     from logstore.log.recovery.verification import SegmentCheck, SegmentDamage
+
+# --- appending ----------------------------------------------------------------------------------
+
+
+def append_staged(log: Log, raw: bytes) -> None:
+    """Append encoded batches as `append_encoded` does, but with any timestamps.
+
+    The Spark source decided to append them when it staged them; later nothing may refuse them.
+    """
+    leader_appends.append_encoded(log._state, raw, checks_timestamps=False)
+
 
 # --- its state ----------------------------------------------------------------------------------
 

@@ -16,14 +16,24 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.log.reader import ReadableLog
 from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
-from logstore.log.write import appending, encode, flush, raw_batches, roll, seal
+from logstore.log.write import (
+    appending,
+    encode,
+    flush,
+    follower_appends,
+    leader_appends,
+    roll,
+    seal,
+)
 
 if TYPE_CHECKING:
+    from logstore.format.columnar.columns import Buffer
     from logstore.log.recovery.repair import RepairReport
     from logstore.log.recovery.report import Problem
     from logstore.log.small_files import Checkpointed
     from logstore.log.write.appender import Appender
     from logstore.log.write.group_commit import GroupCommit
+    from logstore.log.write.outcome import AppendInfo
 
 
 class Log(ReadableLog):
@@ -120,12 +130,8 @@ class Log(ReadableLog):
 
     @leader_epoch.setter
     def leader_epoch(self, epoch: int) -> None:
-        replication = self._state.replication
         with self._state.lock:
-            epoch = whole(epoch, "leader_epoch")
-            if not replication.leader_epoch <= epoch < 2**31:
-                raise ValueError(f"leader epoch {epoch} is not after {replication.leader_epoch}")
-            replication.leader_epoch = epoch
+            self._state.replication.raise_to(epoch)
 
     def append(
         self,
@@ -224,34 +230,54 @@ class Log(ReadableLog):
 
         return Appender(self._state, linger, parse_size(max_bytes, "max_bytes"), durable)
 
-    def append_as_follower(self, raw: bytes) -> range:
+    def append_as_follower(
+        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
+    ) -> range:
         """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
 
-        All or none are appended; their records are checked as in `append_encoded`.
+        All or none are appended; their records are checked as in `append_encoded`. Every exception
+        says by `is_written` whether they are in the log.
+
+        Args:
+            leader_epoch: of the leader that sent them; no batch may have a larger one. None: no
+                batch may have a smaller one than the log's.
+            durable: return only once they are on the disk.
 
         Raises:
             ValueError: the bytes are no whole, sound batches.
             RecordExpansionError: one needs more memory than the store allows for a batch.
             OffsetOutOfRangeError: they do not begin at the log end offset (an empty log accepts
                 any).
+            FencedLeaderEpochError: the log knows a newer leader.
         """
         with self._state.telling():
-            return raw_batches.append_as_follower(self._state, raw)
+            return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)
 
-    def append_encoded(self, raw: bytes) -> range:
-        """Append whole encoded batches with this log's next offsets and its epoch.
+    def append_encoded(
+        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
+    ) -> AppendInfo:
+        """Append whole encoded batches with this log's next offsets and its leader epoch.
 
-        All or none are appended, whatever fails. Their records are decoded and checked first, so
-        every reader can read an accepted batch. With `message_timestamp_type="LogAppendTime"` they
-        get the time of this call.
+        All or none are appended, whatever fails; every exception says by `is_written` which. Their
+        records are decoded and checked first, so every reader can read an accepted batch. With
+        `message_timestamp_type="LogAppendTime"` they get the time of this call.
+
+        Args:
+            leader_epoch: the epoch in which this log leads. It becomes the log's if it is larger.
+            durable: return only once they are on the disk.
 
         Raises:
             ValueError: the bytes are no whole, sound batches.
             RecordExpansionError: one needs more memory than the store allows for a batch.
             RecordTooLargeError: one is larger than `max_message_bytes`.
+            InvalidTimestampError: a record is too far from now (`message_timestamp_after_max_ms`).
+            FencedLeaderEpochError: the log knows a newer leader.
         """
-        with self._state.telling():
-            return raw_batches.append_encoded(self._state, raw)
+        try:
+            return leader_appends.append_encoded(self._state, raw, leader_epoch, durable)
+        except BaseException:
+            self._state.tell_end()
+            raise
 
     # --- making durable -------------------------------------------------------------------------
 

@@ -1,11 +1,16 @@
 """Hold what a log knows of its leaders: the epoch that it appends with, and where each one began.
 
-Invariant: the leader epoch only grows. Where it begins is noted with its first batch.
+Invariant: the leader epoch only grows. Where it begins is noted with its first batch. It is never
+less than the epoch of a batch.
 """
 
 from __future__ import annotations
 
+from logstore.arguments import whole
+from logstore.errors import FencedLeaderEpochError
 from logstore.log.epochs import LeaderEpochs
+
+EPOCH_MAX = 2**31 - 1
 
 
 class Replication:
@@ -28,7 +33,31 @@ class Replication:
         self.epochs_changed = 0
         self.confirmed_start: int | None = log_start_offset
 
+    def fence(self, leader_epoch: int | None) -> None:
+        """Take the epoch of the leader that an append is for; `lock` is held.
+
+        Raises:
+            FencedLeaderEpochError: a newer leader is known.
+            TypeError, ValueError: it is no epoch.
+        """
+        if leader_epoch is None:
+            return
+        leader_epoch = whole(leader_epoch, "leader_epoch", 0)
+        if leader_epoch > EPOCH_MAX:
+            raise ValueError(f"leader_epoch={leader_epoch} is not in 0..{EPOCH_MAX}")
+        if leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(leader_epoch=leader_epoch, current_epoch=self.leader_epoch)
+        self.leader_epoch = leader_epoch
+
+    def raise_to(self, leader_epoch: int) -> None:
+        """Set the epoch for later appends; `lock` is held. Raises TypeError or ValueError."""
+        leader_epoch = whole(leader_epoch, "leader_epoch")
+        if not self.leader_epoch <= leader_epoch <= EPOCH_MAX:
+            raise ValueError(f"leader epoch {leader_epoch} is not after {self.leader_epoch}")
+        self.leader_epoch = leader_epoch
+
     def note(self, epoch: int, base_offset: int) -> None:
         """Record that the batches from an offset on carry an epoch; `lock` is held."""
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
+        self.leader_epoch = max(self.leader_epoch, epoch)

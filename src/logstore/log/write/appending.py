@@ -19,6 +19,7 @@ from logstore.log.state import RELATIVE_OFFSET_MAX, LogState
 from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import batch_group, encode, flush, roll
 from logstore.log.write.hung_locks import NOT_WRITING, reclaim
+from logstore.log.write.outcome import mark
 from logstore.log.write.rules import NEVER
 
 if TYPE_CHECKING:
@@ -200,9 +201,10 @@ def write_batch(
             raise (roll.undo_write(state, position) or failure) from error
         finally:
             del failure  # its traceback holds this frame, and the frame holds a descriptor
-    except BaseException:  # interrupted: readers must not find what was not published
+    except BaseException as error:  # interrupted: readers must not find what was not published
         state.half_made, state.room_bytes = roll.TORN, 0  # this line calls nothing
-        roll.undo_write(state, position)
+        if state.log_dir.is_offline or roll.undo_write(state, position) is not None:
+            mark(error, None)
         raise
     finally:
         state.writing = NOT_WRITING

@@ -12,7 +12,7 @@ more, and an interrupt waits until all is published.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 from logstore.disk import files
 from logstore.errors import LogStoreError, ReplicaOfflineError
@@ -27,6 +27,7 @@ from logstore.log.state import (
 )
 from logstore.log.write import roll
 from logstore.log.write.hung_locks import NOT_WRITING, reclaim
+from logstore.log.write.outcome import mark
 
 SHORTAGES_MAX, SHORTAGE_SECONDS = 20, 0.05
 
@@ -144,23 +145,14 @@ def _write(state: LogState, batches: Group) -> None:
             reclaim(state, ("lock",))
         _publish_surely(state, active, position, first, fresh)
     except OSError as error:
-        failure = state.failed(error)
-        try:
-            raise (_undo(state, position, paths) or failure) from error
-        finally:
-            del failure  # its traceback holds this frame, and the frame holds descriptors
-    except BaseException:  # interrupted, before anything was published or after everything was
-        is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
+        _fail(state, error, position, paths)
+    except BaseException as error:  # before anything was published, or after everything was
         if state.active.end_offset <= batches[-1].last_offset:
+            is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
             if is_half_shown:  # memory for the rest was lacking too long
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
-            _undo(state, position, paths)
-            if is_half_shown:
-                reason = "no memory for its index: open the store again to use it"
-                state.detach(
-                    ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
-                )
+            _take_back(state, error, position, paths, is_half_shown=is_half_shown)
         raise
     finally:
         state.writing = NOT_WRITING
@@ -172,6 +164,34 @@ def _write_group(handle: Handle, group: Group, position: int) -> None:
     parts = [part for batch in group for part in batch.buffers]
     written = files.write_fully(handle.fd, parts, position)
     assert written == sum(batch.size_bytes for batch in group)
+
+
+def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> Never:
+    """Raise what an error of the disk means.
+
+    First what was written is cut off: nothing changes a log dir once it is OFFLINE.
+    """
+    was_offline = state.log_dir.is_offline
+    left = _undo(state, position, paths)
+    failure = left or state.failed(error)
+    mark(failure, None if was_offline or left is not None else False)
+    try:
+        raise failure from error
+    finally:
+        del failure, left  # its traceback holds this frame, and so it would hold itself
+
+
+def _take_back(
+    state: LogState, error: BaseException, position: int, paths: list[str], *, is_half_shown: bool
+) -> None:
+    """Remove what was written before an interrupt; a log that shows a part of it is closed."""
+    if state.log_dir.is_offline or _undo(state, position, paths) is not None:
+        mark(error, None)
+    if is_half_shown:
+        reason = "no memory for its index: open the store again to use it"
+        state.detach(
+            ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
+        )
 
 
 def _undo(state: LogState, position: int, paths: list[str]) -> LogStoreError | None:

@@ -20,6 +20,7 @@ from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
+from logstore.log.write.outcome import mark
 from logstore.log.write.seal import seal
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ def flush_appended(state: LogState, offset: int) -> None:
         flush_to(state, offset)
     except LogStoreError as error:
         if not error.retriable:
+            mark(error, None)
             raise
         if isinstance(error, LogDirSuspectError):
             more = f"; appended up to offset {offset}, which may be in the log or not: flush later"
-            raise state.log_dir.suspect_error(more, retriable=False) from error
+            suspect = state.log_dir.suspect_error(more, retriable=False)
+            mark(suspect, None)
+            raise suspect from error
         reason = f"appended up to offset {offset}, not flushed: flush again ({error})"
         raise LogDirError(path=state.log_dir.path, reason=reason) from error
     if timing is not None:

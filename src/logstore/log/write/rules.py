@@ -39,6 +39,8 @@ class AppendRules:
         encoding, magic, is_log_append_time: how records are encoded.
         is_plain: records are encoded in the one way that `Log.append` does by itself.
         flush_messages: how many records may be unflushed, or NEVER.
+        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now; None:
+            as far as it likes, also with LogAppendTime.
         max_message_bytes, expansion_bytes_max: how large a batch may be, stored and in memory.
         gathered_bytes_max: how much of small appends goes into one batch. Each record adds at least
             a sixteenth of the memory that it needs once it is decoded (`encode.size_max`), so no
@@ -49,6 +51,8 @@ class AppendRules:
     """
 
     __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
         "encoding",
         "expansion_bytes_max",
         "flush_messages",
@@ -72,6 +76,10 @@ class AppendRules:
         codec_id = compression.CODEC_IDS[config.compression_type]
         self.magic = layouts.MAGICS[config.record_format]
         self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.before_max_ms = self.after_max_ms = None
+        if not self.is_log_append_time:
+            self.before_max_ms = config.message_timestamp_before_max_ms
+            self.after_max_ms = config.message_timestamp_after_max_ms
         self.encoding = Encoding(codec_id, self.is_log_append_time, self.magic)
         self.is_plain = self.encoding == (0, False, columnar.MAGIC)
         self.flush_messages = config.flush_messages or NEVER

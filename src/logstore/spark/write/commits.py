@@ -32,6 +32,7 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.producers import producer_of, stamp
+from logstore.log.host import append_staged
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
@@ -337,10 +338,10 @@ def append_part(log: Log, part: Part, producer_id: int) -> None:
         sequence += run.record_count
         size += run.size_bytes
         if size >= APPEND_BYTES:
-            log.append_encoded(b"".join(group))
+            append_staged(log, b"".join(group))
             group, size = [], 0
     if group:
-        log.append_encoded(b"".join(group))
+        append_staged(log, b"".join(group))
 
 
 def read_run(log: Log, run: Run) -> bytes:

@@ -14,7 +14,7 @@ from logstore.log import view  # noqa: F401
 from logstore.log.read import raw, time_search, transactions  # noqa: F401
 from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401
-from logstore.log.write import appender, configuration, group_commit, raw_batches  # noqa: F401
+from logstore.log.write import appender, configuration, group_commit  # noqa: F401
 from logstore.store import creation, describe, recovery_report  # noqa: F401
 from logstore.store.admin import server  # noqa: F401
 from logstore.store.dirs import closing, dir_return, shutdown  # noqa: F401

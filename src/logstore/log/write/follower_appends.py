@@ -1,0 +1,146 @@
+"""Append a leader's batches unchanged, with the offsets and leader epochs that they carry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.arguments import flag
+from logstore.errors import LogStoreError, OffsetOutOfRangeError
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.log.write import appending, batch_group, flush, roll
+from logstore.log.write.batch_group import PlacedBatch
+from logstore.log.write.flush import set_metadata
+from logstore.log.write.hung_locks import held, keeping
+from logstore.log.write.outcome import Attempt, mark
+from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
+
+if TYPE_CHECKING:
+    from logstore.log.segments.segment import Segment
+    from logstore.log.state import LogState
+
+
+def append_as_follower(
+    state: LogState, raw: Buffer, leader_epoch: int | None = None, durable: bool = False
+) -> range:
+    """Append batches unchanged; see `Log.append_as_follower`."""
+    with Attempt() as attempt:
+        is_durable = flag(durable, "durable")
+        batches = parse(raw, state.rules.expansion_bytes_max)
+        if batches and batches[0][1].base_offset > state.log_end_offset:
+            # The log start and the files may change.
+            with state.flush_lock, held(state, "flush_lock"):
+                offsets = _append(state, attempt, batches, leader_epoch, may_begin=True)
+        else:
+            offsets = _append(state, attempt, batches, leader_epoch, may_begin=False)
+        if offsets:
+            appending.after_append(state, offsets.stop - 1)
+            if is_durable:
+                flush.flush_appended(state, offsets.stop)
+        return offsets
+
+
+def _append(
+    state: LogState, attempt: Attempt, batches: Found, leader_epoch: int | None, *, may_begin: bool
+) -> range:
+    """Check batches against the log, and write them.
+
+    Args:
+        may_begin: an empty log may begin at the first batch; the flush lock is held then.
+    """
+    with state.lock, keeping(state, "lock"):
+        state.check_appendable()
+        state.replication.fence(leader_epoch)
+        end = state.log_end_offset
+        if not batches:
+            return range(end, end)
+        first = batches[0][1].base_offset
+        is_empty = end == state.log_start_offset and not state.active.size_bytes
+        _check_order(state, batches, first if is_empty and may_begin and first > end else end)
+        _check_epochs(state, batches, leader_epoch)
+        last_offset = batches[-1][1].last_offset
+        try:
+            attempt.is_begun = True
+            if first > end:
+                _start_empty_at(state, first)
+            batch_group.write(state, [_verbatim(*batch) for batch in batches])
+        except BaseException as error:
+            mark(error, state.active.end_offset > last_offset)
+            raise
+    return range(first, last_offset + 1)
+
+
+def _verbatim(data: Buffer, header: BatchHeader) -> PlacedBatch:
+    return placed([data], header, header.base_offset, header.last_offset, header.leader_epoch)
+
+
+def _check_order(state: LogState, batches: Found, expected: int) -> None:
+    """Refuse batches that do not follow one another, the first one from `expected` on."""
+    for _, header in batches:
+        if header.base_offset != expected:
+            raise OffsetOutOfRangeError(
+                offset=header.base_offset,
+                log_start_offset=state.log_start_offset,
+                log_end_offset=expected,
+            )
+        if header.last_offset >= OFFSETS_MAX:
+            raise ValueError(
+                f"offset {header.last_offset} is after the last one that a log can hold"
+            )
+        expected = header.last_offset + 1
+
+
+def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
+    """Refuse batches whose epochs fall, or are above that of the leader who has them.
+
+    A leader sends batches of its predecessors, too. If its own epoch is not given, a batch of an
+    older epoch than the log's may be from a leader that was replaced.
+    """
+    replication = state.replication
+    epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
+    for _, header in batches:
+        if header.leader_epoch < epoch:
+            raise ValueError(f"leader epoch {header.leader_epoch} comes after {epoch}")
+        epoch = header.leader_epoch
+    if leader_epoch is not None and epoch > leader_epoch:
+        raise ValueError(f"a leader of epoch {leader_epoch} has no batch of epoch {epoch}")
+
+
+def _start_empty_at(state: LogState, offset: int) -> None:
+    """Let an empty log begin at the offset where its leader's begins; the lock is held.
+
+    If its new segment cannot be begun, the log start goes back to its old value. Otherwise records
+    that are appended before it would count as deleted at the next start. If this is interrupted
+    after that, the remaining steps still run: a segment with nothing before it would look damaged.
+    """
+    old, start = state.active, state.log_start_offset
+    try:
+        set_metadata(state, log_start_offset=offset)
+        roll.roll(state, offset)
+        _leave(state, old, offset)
+    except BaseException:
+        if state.active is not old:
+            _leave(state, old, offset)
+        elif not state.log_dir.is_offline:
+            _start_again_at(state, start)
+        raise
+
+
+def _leave(state: LogState, old: Segment, offset: int) -> None:
+    """Keep only the new segment, and remove the empty one; repeating it does no harm."""
+    from logstore.log.removal.retention import _remove_files
+
+    state.activate([state.active])
+    state.unflushed = []  # after a recovery it names the empty segment too, whose file goes now
+    state.log_start_offset = offset
+    state.note_flushed(offset)
+    old.is_dropped = True
+    _remove_files(state, (old,))
+
+
+def _start_again_at(state: LogState, offset: int) -> None:
+    """Write an earlier log start; if that fails, the log refuses appends until it is reopened."""
+    try:
+        set_metadata(state, log_start_offset=offset)
+    except LogStoreError as error:
+        state.detach(error)

@@ -1,0 +1,138 @@
+"""Append batches that a client encoded, with this log's next offsets and its leader epoch.
+
+check    the bytes, without the log's lock: frames, checksums, records, timestamps
+fence    under the lock: a leader that was replaced appends nothing
+write    with one call, if the batches fit into one segment
+answer   where they are, or an exception that says whether they are in the log
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.arguments import flag
+from logstore.errors import InvalidTimestampError
+from logstore.format import layouts
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.columnar.columns import Buffer
+from logstore.log.state import RELATIVE_OFFSET_MAX
+from logstore.log.write import appending, batch_group, flush, roll
+from logstore.log.write.batch_group import PlacedBatch
+from logstore.log.write.outcome import NO_TIMESTAMP, AppendInfo, Attempt, mark
+from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+    from logstore.log.write.rules import AppendRules
+
+
+def append_encoded(
+    state: LogState,
+    raw: Buffer,
+    leader_epoch: int | None = None,
+    durable: bool = False,
+    *,
+    checks_timestamps: bool = True,
+) -> AppendInfo:
+    """Append batches with new offsets; see `Log.append_encoded`.
+
+    Args:
+        checks_timestamps: refuse timestamps that the configuration does not allow.
+    """
+    with Attempt() as attempt:
+        rules, append_time = state.rules, NO_TIMESTAMP
+        is_durable = durable is not False and flag(durable, "durable")
+        batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
+        if rules.is_log_append_time:
+            append_time = state.now_ms()
+            batches = [_stamped(data, header, append_time) for data, header in batches]
+        elif checks_timestamps and (rules.after_max_ms, rules.before_max_ms) != (None, None):
+            _check_timestamps(batches, rules, state.now_ms())
+        with state.lock:
+            state.check_appendable()
+            state.replication.fence(leader_epoch)
+            # A producer's batches are checked here, and recorded after the write (ADR 19).
+            group = _place(state, batches)
+            base_offset = state.active.end_offset
+            if group:
+                last_offset = group[-1].last_offset
+                try:
+                    attempt.is_begun = True
+                    _write(state, group)
+                except BaseException as error:
+                    mark(error, state.active.end_offset > last_offset)
+                    raise
+            else:
+                base_offset = state.log_end_offset
+                last_offset = base_offset - 1
+        if group:
+            appending.after_append(state, last_offset)
+            if is_durable:
+                flush.flush_appended(state, last_offset + 1)
+        latest = max([batch.max_timestamp for batch in group], default=NO_TIMESTAMP)
+        return AppendInfo(base_offset, last_offset, append_time, state.log_start_offset, latest)
+
+
+def _place(state: LogState, batches: Found) -> list[PlacedBatch]:
+    """Give batches the log's next offsets and its leader epoch; the lock is held."""
+    end, epoch = state.active.end_offset, state.replication.leader_epoch
+    group = []
+    for data, header in batches:
+        last_offset = end + header.last_offset - header.base_offset
+        buffers = layouts.reframe(data, header.magic, end, epoch)
+        group.append(placed(buffers, header, end, last_offset, epoch))
+        end = last_offset + 1
+    if end > OFFSETS_MAX:
+        raise ValueError(f"offset {end - 1} is after the last one that a log can hold")
+    return group
+
+
+def _write(state: LogState, group: list[PlacedBatch]) -> None:
+    """Write batches after the last one; the lock is held. One batch, the usual case, is faster."""
+    batch = group[0]
+    if (
+        len(group) > 1
+        or batch.magic != state.rules.magic
+        or batch.last_offset - state.active.base_offset > RELATIVE_OFFSET_MAX
+    ):
+        batch_group.write(state, group)
+        return
+    active, now_ms = state.active, state.now_ms()
+    if active.size_bytes + batch.size_bytes > state.room_bytes or now_ms >= state.roll_at_ms:
+        active = roll.make_room(state, batch.size_bytes, now_ms >= state.roll_at_ms)
+    delta = batch.last_offset - batch.base_offset
+    appending.write_batch(
+        state, active, batch.buffers, batch.base_offset, delta, batch.max_timestamp,
+        batch.leader_epoch,
+    )  # fmt: skip
+
+
+def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
+    """Give a batch the time of its append, as LogAppendTime requires."""
+    if not header.record_count:
+        return data, header
+    stamped = layouts.with_append_time(data, header, now_ms)
+    return stamped, layouts.read_header(stamped, 0)
+
+
+def _check_timestamps(batches: Found, rules: AppendRules, now_ms: int) -> None:
+    """Refuse a record that is too far from now, as Kafka does; -1 is no timestamp."""
+    before, after = rules.before_max_ms, rules.after_max_ms
+    least = None if before is None else now_ms - before
+    most = None if after is None else now_ms + after
+    for data, header in batches:
+        if not header.record_count:
+            continue
+        if most is not None and header.max_timestamp > most:
+            raise InvalidTimestampError(
+                timestamp=header.max_timestamp, timestamp_min=least, timestamp_max=most
+            )
+        if least is None:
+            continue
+        batch = layouts.decoder_of(data, 0, "", rules.expansion_bytes_max)(data, 0, header)
+        times = batch.timestamps
+        is_early = (times < least) & (times != NO_TIMESTAMP)
+        if is_early.any():
+            raise InvalidTimestampError(
+                timestamp=int(times[is_early].min()), timestamp_min=least, timestamp_max=most
+            )

@@ -1,0 +1,129 @@
+"""Say what came of an append of encoded batches: where they are, or whether they are in the log.
+
+Each exception that leaves such an append has `is_written` (see `LogStoreError`), so that a caller
+knows whether it may append the batches again. Code that knows more sets it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from logstore.errors import LogStoreError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+NO_TIMESTAMP = -1
+
+
+class AppendInfo:
+    """Say where appended batches are. It is equal to `range(base_offset, last_offset + 1)`.
+
+    Attributes:
+        base_offset, last_offset: of all batches together; if there were none, `last_offset` is one
+            less than `base_offset`.
+        log_append_time: the time that the records got, in ms; -1 if they keep their own.
+        log_start_offset: of the log, after the append.
+        max_timestamp: the largest of the records; -1 if there is none.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "last_offset",
+        "log_append_time",
+        "log_start_offset",
+        "max_timestamp",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time: int,
+        log_start_offset: int,
+        max_timestamp: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.max_timestamp = max_timestamp
+
+    @property
+    def offsets(self) -> range:
+        """The offsets of the batches; some may have no record."""
+        return range(self.base_offset, self.last_offset + 1)
+
+    @property
+    def start(self) -> int:
+        """The first offset, as of a range."""
+        return self.base_offset
+
+    @property
+    def stop(self) -> int:
+        """The offset after the last one, as of a range."""
+        return self.last_offset + 1
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.offsets)
+
+    def __len__(self) -> int:
+        return self.last_offset + 1 - self.base_offset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.offsets[index]
+
+    def __contains__(self, offset: object) -> bool:
+        return offset in self.offsets
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, range):
+            return self.offsets == other
+        if not isinstance(other, AppendInfo):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash(self.offsets)
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"AppendInfo({facts})"
+
+
+def mark(error: BaseException, is_written: bool | None) -> None:
+    """Set `is_written` of an exception, unless it is set already."""
+    facts = vars(error)
+    if "is_written" in facts:
+        return
+    facts["is_written"] = is_written
+    if is_written:
+        error.add_note("all batches are in the log: do not append them again")
+    elif is_written is None:
+        error.add_note("the batches may be in the log or not: open it again and look")
+    elif not isinstance(error, LogStoreError | ValueError | TypeError):
+        error.add_note("no batch was appended")
+
+
+class Attempt:
+    """One append; a context manager that marks whatever exception leaves it.
+
+    Attributes:
+        is_begun: a write was begun. What fails in it is marked there, under the log's lock, so an
+            exception without a mark came after all batches were in the log.
+    """
+
+    __slots__ = ("is_begun",)
+
+    def __init__(self) -> None:
+        self.is_begun = False
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is not None:
+            mark(error, self.is_begun)

@@ -1,0 +1,41 @@
+"""What came of an append of encoded batches: an answer like a range, or an error that says it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from logstore.errors import LogDirFullError
+from logstore.log.write.outcome import AppendInfo, Attempt, mark
+
+
+def test_it_stands_for_a_range() -> None:
+    """Callers iterate, count, compare and look into it as into the range of its offsets."""
+    info = AppendInfo(5, 7, -1, 0, 9)
+    assert info == range(5, 8) and info != range(5, 9) and hash(info) == hash(range(5, 8))
+    assert (info.start, info.stop, info[0], info[-1], len(info)) == (5, 8, 5, 7, 3)
+    assert 7 in info and 8 not in info and info and not AppendInfo(5, 4, -1, 0, -1)
+    assert info == AppendInfo(5, 7, -1, 0, 9) != AppendInfo(5, 7, 3, 0, 9)
+    assert info != "5..7"
+
+
+@pytest.mark.parametrize(("is_written", "note"), [(True, "do not"), (None, "may be"), (False, "")])
+def test_an_error_keeps_its_first_mark(is_written: bool | None, note: str) -> None:
+    """What is known nearest to the write holds; it travels with the error."""
+    error = LogDirFullError(path="/d", reason="ENOSPC")
+    mark(error, is_written)
+    mark(error, not is_written)
+    assert error.is_written is is_written
+    assert pickle.loads(pickle.dumps(error)).is_written is is_written
+    assert note in "".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_exception_without_a_mark_came_before_or_after_the_write(is_begun: bool) -> None:
+    """An interrupt is marked as an error is, and says it to a reader of the traceback."""
+    with pytest.raises(KeyboardInterrupt) as caught, Attempt() as attempt:
+        attempt.is_begun = is_begun
+        raise KeyboardInterrupt
+    assert vars(caught.value)["is_written"] is is_begun
+    assert caught.value.__notes__
