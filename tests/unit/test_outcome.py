@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from logstore.errors import LogDirFullError
-from logstore.log.write.outcome import AppendInfo, Attempt, mark
+from logstore.log.write.outcome import AppendInfo, mark
 
 
 def test_it_stands_for_a_range() -> None:
@@ -31,11 +31,9 @@ def test_an_error_keeps_its_first_mark(is_written: bool | None, note: str) -> No
     assert note in "".join(getattr(error, "__notes__", []))
 
 
-@pytest.mark.parametrize("is_begun", [False, True])
-def test_an_exception_without_a_mark_came_before_or_after_the_write(is_begun: bool) -> None:
-    """An interrupt is marked as an error is, and says it to a reader of the traceback."""
-    with pytest.raises(KeyboardInterrupt) as caught, Attempt() as attempt:
-        attempt.is_begun = is_begun
-        raise KeyboardInterrupt
-    assert vars(caught.value)["is_written"] is is_begun
-    assert caught.value.__notes__
+def test_an_interrupt_says_it_too() -> None:
+    """By the attribute, and by a note to a reader of the traceback."""
+    for is_written in (True, False, None):
+        interrupt = KeyboardInterrupt()
+        mark(interrupt, is_written)
+        assert vars(interrupt)["is_written"] is is_written and interrupt.__notes__

@@ -33,6 +33,7 @@ from logstore.format.kafka.header import (
     MAGIC,
     RECORD_BYTES_MIN,
 )
+from logstore.format.kafka.regular import is_regular
 from logstore.format.kafka.sound import sound_header, sound_headers, sound_run
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES
 
@@ -53,6 +54,7 @@ __all__ = [
     "frame",
     "header_fault",
     "hole",
+    "is_regular",
     "part_until",
     "read_header",
     "reframe",
@@ -71,6 +73,7 @@ GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
 MARKER_KEY_BYTES = 4  # the key of a control record has a version and a type
 ALIGNMENT = 1
+NOT_PLAIN = CODEC_MASK | CONTROL | 0xFFFF & ~ATTRIBUTES_KNOWN
 CODECS = frozenset(range(5))
 
 _unpack_header = HEADER.unpack_from
@@ -287,9 +290,14 @@ def check_run(
             key = decode_all(look, position, header, expansion_bytes_max).keys[0]
             if len(key or b"") < MARKER_KEY_BYTES:
                 raise ValueError("a control batch does not say how its transaction ended")
-        parts.append(records_of(look, position, header, expansion_bytes_max))
+        part = records_of(look, position, header, expansion_bytes_max)
+        if header.attributes & CODEC_MASK and is_regular(
+            memoryview(part), 0, len(part), header, expansion_bytes_max
+        ):
+            continue
+        parts.append(part)
         headers.append(header)
-        size_bytes += len(parts[-1])
+        size_bytes += len(part)
         if size_bytes >= GROUP_BYTES:
             check_many(parts, headers, expansion_bytes_max, checks_claims=checks_claims)
             headers, parts, size_bytes = [], [], 0

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logstore.format.columnar.columns import Buffer
+
 VARINT_BYTES_MAX = 10
 # Zero padding after the last record lets a reader overrun it safely. A short key is read as 16
 # bytes.
@@ -19,7 +21,7 @@ PADDING = bytes(16)
 Numbers = NDArray[np.int64]
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: Buffer, position: int) -> tuple[int, int]:
     """Read a zigzag varint; return the number and the position after it."""
     shift = number = 0
     for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):

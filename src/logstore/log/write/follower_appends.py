@@ -12,7 +12,7 @@ from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held, keeping
-from logstore.log.write.outcome import Attempt, mark
+from logstore.log.write.outcome import mark
 from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
 
 if TYPE_CHECKING:
@@ -24,28 +24,33 @@ def append_as_follower(
     state: LogState, raw: Buffer, leader_epoch: int | None = None, durable: bool = False
 ) -> range:
     """Append batches unchanged; see `Log.append_as_follower`."""
-    with Attempt() as attempt:
+    begun: list[bool] = []
+    try:
         is_durable = flag(durable, "durable")
         batches = parse(raw, state.rules.expansion_bytes_max)
         if batches and batches[0][1].base_offset > state.log_end_offset:
             # The log start and the files may change.
             with state.flush_lock, held(state, "flush_lock"):
-                offsets = _append(state, attempt, batches, leader_epoch, may_begin=True)
+                offsets = _append(state, begun, batches, leader_epoch, may_begin=True)
         else:
-            offsets = _append(state, attempt, batches, leader_epoch, may_begin=False)
+            offsets = _append(state, begun, batches, leader_epoch, may_begin=False)
         if offsets:
             appending.after_append(state, offsets.stop - 1)
             if is_durable:
                 flush.flush_appended(state, offsets.stop)
         return offsets
+    except BaseException as error:
+        mark(error, bool(begun))  # if it is not marked yet, it came before the write or after it
+        raise
 
 
 def _append(
-    state: LogState, attempt: Attempt, batches: Found, leader_epoch: int | None, *, may_begin: bool
+    state: LogState, begun: list[bool], batches: Found, leader_epoch: int | None, *, may_begin: bool
 ) -> range:
     """Check batches against the log, and write them.
 
     Args:
+        begun: gets an item when the write begins.
         may_begin: an empty log may begin at the first batch; the flush lock is held then.
     """
     with state.lock, keeping(state, "lock"):
@@ -60,7 +65,7 @@ def _append(
         _check_epochs(state, batches, leader_epoch)
         last_offset = batches[-1][1].last_offset
         try:
-            attempt.is_begun = True
+            begun.append(True)
             if first > end:
                 _start_empty_at(state, first)
             batch_group.write(state, [_verbatim(*batch) for batch in batches])

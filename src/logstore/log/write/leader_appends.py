@@ -18,7 +18,7 @@ from logstore.format.columnar.columns import Buffer
 from logstore.log.state import RELATIVE_OFFSET_MAX
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
-from logstore.log.write.outcome import NO_TIMESTAMP, AppendInfo, Attempt, mark
+from logstore.log.write.outcome import NO_TIMESTAMP, AppendInfo, mark
 from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def append_encoded(
     Args:
         checks_timestamps: refuse timestamps that the configuration does not allow.
     """
-    with Attempt() as attempt:
+    is_begun = False
+    try:
         rules, append_time = state.rules, NO_TIMESTAMP
         is_durable = durable is not False and flag(durable, "durable")
         batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
@@ -49,62 +50,69 @@ def append_encoded(
         elif checks_timestamps and (rules.after_max_ms, rules.before_max_ms) != (None, None):
             _check_timestamps(batches, rules, state.now_ms())
         with state.lock:
-            state.check_appendable()
-            state.replication.fence(leader_epoch)
+            if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
+                state.check_appendable()
+            if leader_epoch is not None:
+                state.replication.fence(leader_epoch)
             # A producer's batches are checked here, and recorded after the write (ADR 19).
-            group = _place(state, batches)
-            base_offset = state.active.end_offset
-            if group:
-                last_offset = group[-1].last_offset
+            base_offset = end = state.log_end_offset
+            if batches:
+                base_offset = state.active.end_offset
+                end = _end_of(batches, base_offset)
                 try:
-                    attempt.is_begun = True
-                    _write(state, group)
+                    is_begun = True
+                    _write(state, batches)
                 except BaseException as error:
-                    mark(error, state.active.end_offset > last_offset)
+                    mark(error, state.active.end_offset >= end)
                     raise
-            else:
-                base_offset = state.log_end_offset
-                last_offset = base_offset - 1
-        if group:
-            appending.after_append(state, last_offset)
+        if batches:
+            appending.after_append(state, end - 1)
             if is_durable:
-                flush.flush_appended(state, last_offset + 1)
-        latest = max([batch.max_timestamp for batch in group], default=NO_TIMESTAMP)
-        return AppendInfo(base_offset, last_offset, append_time, state.log_start_offset, latest)
+                flush.flush_appended(state, end)
+        latest = max([header.max_timestamp for _, header in batches], default=NO_TIMESTAMP)
+        return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
+    except BaseException as error:
+        mark(error, is_begun)  # if it is not marked yet, it came before the write or after it
+        raise
 
 
-def _place(state: LogState, batches: Found) -> list[PlacedBatch]:
-    """Give batches the log's next offsets and its leader epoch; the lock is held."""
-    end, epoch = state.active.end_offset, state.replication.leader_epoch
+def _end_of(batches: Found, base_offset: int) -> int:
+    """Give the offset after batches that get their offsets from `base_offset` on."""
+    for _, header in batches:
+        base_offset += header.last_offset + 1 - header.base_offset
+    if base_offset > OFFSETS_MAX:
+        raise ValueError(f"offset {base_offset - 1} is after the last one that a log can hold")
+    return base_offset
+
+
+def _write(state: LogState, batches: Found) -> None:
+    """Write batches after the last one; the lock is held. One batch, the usual case, is faster."""
+    data, header = batches[0]
+    active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
+    offset, delta = active.end_offset, header.last_offset - header.base_offset
+    if (
+        len(batches) > 1
+        or header.magic != state.rules.magic
+        or offset + delta - active.base_offset > RELATIVE_OFFSET_MAX
+    ):
+        batch_group.write(state, _placed(batches, offset, epoch))
+        return
+    now_ms = state.now_ms()
+    if active.size_bytes + size > state.room_bytes or now_ms >= state.roll_at_ms:
+        active = roll.make_room(state, size, now_ms >= state.roll_at_ms)
+    buffers = layouts.reframe(data, header.magic, offset, epoch)
+    appending.write_batch(state, active, buffers, offset, delta, header.max_timestamp, epoch)
+
+
+def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
+    """Give batches the log's next offsets, from `offset` on, and its leader epoch."""
     group = []
     for data, header in batches:
-        last_offset = end + header.last_offset - header.base_offset
-        buffers = layouts.reframe(data, header.magic, end, epoch)
-        group.append(placed(buffers, header, end, last_offset, epoch))
-        end = last_offset + 1
-    if end > OFFSETS_MAX:
-        raise ValueError(f"offset {end - 1} is after the last one that a log can hold")
+        last_offset = offset + header.last_offset - header.base_offset
+        buffers = layouts.reframe(data, header.magic, offset, epoch)
+        group.append(placed(buffers, header, offset, last_offset, epoch))
+        offset = last_offset + 1
     return group
-
-
-def _write(state: LogState, group: list[PlacedBatch]) -> None:
-    """Write batches after the last one; the lock is held. One batch, the usual case, is faster."""
-    batch = group[0]
-    if (
-        len(group) > 1
-        or batch.magic != state.rules.magic
-        or batch.last_offset - state.active.base_offset > RELATIVE_OFFSET_MAX
-    ):
-        batch_group.write(state, group)
-        return
-    active, now_ms = state.active, state.now_ms()
-    if active.size_bytes + batch.size_bytes > state.room_bytes or now_ms >= state.roll_at_ms:
-        active = roll.make_room(state, batch.size_bytes, now_ms >= state.roll_at_ms)
-    delta = batch.last_offset - batch.base_offset
-    appending.write_batch(
-        state, active, batch.buffers, batch.base_offset, delta, batch.max_timestamp,
-        batch.leader_epoch,
-    )  # fmt: skip
 
 
 def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:

@@ -7,12 +7,9 @@ knows whether it may append the batches again. Code that knows more sets it firs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logstore.errors import LogStoreError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 NO_TIMESTAMP = -1
 
@@ -104,26 +101,3 @@ def mark(error: BaseException, is_written: bool | None) -> None:
         error.add_note("the batches may be in the log or not: open it again and look")
     elif not isinstance(error, LogStoreError | ValueError | TypeError):
         error.add_note("no batch was appended")
-
-
-class Attempt:
-    """One append; a context manager that marks whatever exception leaves it.
-
-    Attributes:
-        is_begun: a write was begun. What fails in it is marked there, under the log's lock, so an
-            exception without a mark came after all batches were in the log.
-    """
-
-    __slots__ = ("is_begun",)
-
-    def __init__(self) -> None:
-        self.is_begun = False
-
-    def __enter__(self) -> Attempt:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if error is not None:
-            mark(error, self.is_begun)

@@ -1,0 +1,285 @@
+"""Recognise the records of a batch as sound in a few steps, if they look like most records.
+
+    length | attributes | timestamp delta | offset delta | key | value | no headers
+
+A client's records are dense, have no headers, and often have one size. This module accepts a part
+of what `decode.check_many` accepts and refuses nothing: for any other batch it gives no answer.
+NumPy takes longer to check a small batch than the system takes to write it. So records are read
+one by one here, and runs of records of one size at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logstore.format.batch_parts import BatchHeader
+from logstore.format.expansion import RECORD_BYTES
+from logstore.format.kafka.header import LOG_APPEND_TIME
+from logstore.format.kafka.varints import varint
+
+# Shorter runs are read faster one by one.
+RUN_RECORDS_MIN = 4
+# After this many records of different sizes, `decode.check_many` is faster for all of them.
+SINGLES_MAX = 32
+# Limits of offset deltas with one, two and three bytes; for those of three, the table ends early.
+DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
+ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
+# Of the shapes that are remembered.
+SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
+WORD_BYTES, WORD_MAX = 8, 2**64 - 1
+
+Times = tuple[int, int]
+Run = tuple["Places", int]  # the first record, and how many records there are up to the last one
+Words = NDArray[np.uint64]
+_word = struct.Struct("<Q").unpack_from
+
+
+class Places(NamedTuple):
+    """Where the fields of one record are; in a record of the same size they are at the same places.
+
+    Attributes:
+        head_end, value_end: after the size of the key, and after that of the value.
+        time: the timestamp delta.
+    """
+
+    start: int
+    time_at: int
+    delta_at: int
+    head_end: int
+    value_at: int
+    value_end: int
+    stop: int
+    time: int
+
+
+class Window(NamedTuple):
+    """Some bytes of each of some records that are alike.
+
+    Attributes:
+        offset: of these bytes in the first record, from where the batch's records begin.
+        kind: a NumPy type of as many bytes.
+        expected: what they are, one record after the other.
+    """
+
+    offset: int
+    stride: int
+    rows: int
+    kind: str
+    expected: bytes
+
+
+class Shape(NamedTuple):
+    """The bytes of a batch's records that are not in keys and values, and the times they say."""
+
+    windows: tuple[Window, ...]
+    times: Times
+
+
+# By the count and the size of the records: a client's next batch often looks like an earlier one.
+_shapes: dict[tuple[int, int], Shape] = {}
+
+
+def is_regular(
+    data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
+) -> bool:
+    """Recognise the uncompressed records of a batch as sound; False if that is not known.
+
+    Args:
+        data: has the records from `start` to `end`; the batch's header is before them, or nothing
+            if they were compressed.
+        header: of their batch; the largest timestamp in it is checked, too.
+    """
+    count, base = header.record_count, header.base_timestamp
+    size_bytes = end - start
+    if size_bytes + RECORD_BYTES * count > expansion_bytes_max:
+        return False
+    shape = _shapes.get((count, size_bytes))
+    if shape is not None and start and _matches(data, start, end, shape.windows):
+        times: Times | None = shape.times
+    else:
+        runs: list[Run] = []
+        times = times_of(data, start, end, count, runs)
+        if (
+            times is not None
+            and start
+            and count <= SHAPE_RECORDS_MAX
+            and len(runs) <= SHAPE_RUNS_MAX
+        ):
+            _keep_shape(data, start, end, count, runs, times)
+    if times is None:
+        return False
+    least, most = base + times[0], base + times[1]
+    if least < -(2**63) or most >= 2**63:
+        return False
+    return most == header.max_timestamp or header.attributes & LOG_APPEND_TIME > 0
+
+
+def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]) -> Times | None:
+    """Return the smallest and largest timestamp delta of sound records; None if that is unknown.
+
+    Args:
+        data: has the uncompressed records of one batch from `start` to `end`.
+        count: of the records.
+        runs: gets the runs of records that are alike.
+    """
+    if not 0 < count <= RECORDS_MAX:
+        return None
+    number, singles, position = 0, 0, start
+    least, most = 2**63, -(2**63)
+    try:
+        while number < count:
+            places = places_of(data, position, number)
+            if places is None or places.stop > end:
+                return None
+            least, most = min(least, places.time), max(most, places.time)
+            number, singles, stop = number + 1, singles + 1, places.stop
+            rows = min(count - number, (end - stop) // (stop - position))
+            if rows >= RUN_RECORDS_MIN and data[stop] == data[position]:
+                rows = min(rows, _rows_alike(number))
+                times = _run_of(data, places, number, rows)
+                if times is not None:
+                    least, most = min(least, times[0]), max(most, times[1])
+                    stop, number, singles = stop + rows * (stop - position), number + rows, 0
+            runs.append((places, number))
+            if singles > SINGLES_MAX:
+                return None
+            position = stop
+    except (IndexError, ValueError):  # past the end of the data, or a number that does not end
+        return None
+    return (least, most) if position == end else None
+
+
+def _matches(data: memoryview, start: int, end: int, windows: tuple[Window, ...]) -> bool:
+    for offset, stride, rows, kind, expected in windows:
+        found = np.ndarray((rows,), kind, data, start + offset, (stride,))
+        if found.tobytes() != expected:
+            return False
+    return not data[end - 1]
+
+
+def _keep_shape(
+    data: memoryview, start: int, end: int, count: int, runs: list[Run], times: Times
+) -> None:
+    """Remember how the sound records of a batch look: others with the same bytes are sound, too.
+
+    The count of headers, which ends a record, is read together with the head of the next record.
+    Before the first record is the end of the batch's header: the count of records.
+    """
+    windows, number = [], 0
+    for places, last in runs:
+        stride, rows = places.stop - places.start, last - number
+        parts = [(places.start - 1, places.value_end)]
+        if places.value_at > places.head_end:
+            parts = [(places.start - 1, places.head_end), (places.value_at, places.value_end)]
+        for begin, stop in parts:
+            kind = f"V{stop - begin}"
+            found = np.ndarray((rows,), kind, data, begin, (stride,))
+            windows.append(Window(begin - start, stride, rows, kind, found.tobytes()))
+        number = last
+    if len(_shapes) >= SHAPES_MAX:
+        _shapes.clear()
+    _shapes[count, end - start] = Shape(tuple(windows), times)
+
+
+def places_of(data: memoryview, start: int, number: int) -> Places | None:
+    """Read one record; None if it has headers, another offset delta, or anything is wrong."""
+    length, place = varint(data, start)
+    stop, time_at = place + length, place + 1
+    time, delta_at = varint(data, time_at)
+    delta, key_at = varint(data, delta_at)
+    key, head_end = varint(data, key_at)
+    value_at = head_end + key if key > 0 else head_end
+    value, value_end = varint(data, value_at)
+    last = value_end + value if value > 0 else value_end
+    if length < 0 or delta != number or key < -1 or value < -1 or last + 1 != stop or data[last]:
+        return None
+    return Places(start, time_at, delta_at, head_end, value_at, value_end, stop, time)
+
+
+@cache
+def _deltas(shift: int) -> Words:
+    """Build a table of offset deltas as they are stored, each in one word, `shift` bits up."""
+    numbers = np.arange(RECORDS_MAX, dtype=np.uint64) << np.uint64(1)
+    low, middle = numbers & np.uint64(0x7F), numbers >> np.uint64(7) & np.uint64(0x7F)
+    words = numbers.copy()
+    one, two = DELTA_LIMITS[:2]
+    words[one:] = (low | np.uint64(0x80) | middle << np.uint64(8))[one:]
+    words[two:] |= (np.uint64(0x8000) | (numbers >> np.uint64(14)) << np.uint64(16))[two:]
+    return words << np.uint64(shift)
+
+
+def _rows_alike(number: int) -> int:
+    """Count the records from `number` on with offset deltas as long as that of the one before."""
+    for limit in DELTA_LIMITS:
+        if number <= limit:
+            return limit - number
+    return 0
+
+
+def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times | None:
+    """Check that the records after one are like it, but for timestamps and contents.
+
+    Args:
+        number: of the first of them. rows: how many there are.
+    """
+    start, first, stride = places.start, places.stop, places.stop - places.start
+    head_end = places.head_end
+    is_joined = places.value_at == head_end and places.value_end - start <= WORD_BYTES
+    if is_joined:
+        head_end = places.value_end
+    if stride < WORD_BYTES or head_end - start > WORD_BYTES or rows < 1:
+        return None
+    headers = np.ndarray((rows,), np.uint8, data, first + stride - 1, (stride,))
+    if headers.tobytes() != bytes(rows):  # comparing bytes is the fastest test of small arrays
+        return None
+    if not is_joined and not _same_sizes(data, places, rows):
+        return None
+    shift, mask = 8 * (places.delta_at - start), (1 << 8 * (head_end - start)) - 1
+    words = np.ndarray((rows,), "<u8", data, first, (stride,))
+    if mask < WORD_MAX:
+        words = words & np.uint64(mask)
+    (word,) = _word(data, start)
+    deltas = _deltas(shift)
+    expected = deltas[number : number + rows] | np.uint64((word & mask) ^ int(deltas[number - 1]))
+    if expected.tobytes() == words.tobytes():
+        return places.time, places.time
+    return _times_in(words, words ^ expected, places)
+
+
+def _same_sizes(data: memoryview, places: Places, rows: int) -> bool:
+    """Check that the values of the next records have the size of this one's value."""
+    width = places.value_end - places.value_at
+    if width > 4:
+        return False
+    kind = "u1" if width == 1 else "<u2" if width == 2 else "<u4"
+    stride, at = places.stop - places.start, places.value_at
+    sizes = np.ndarray((rows,), kind, data, at + stride, (stride,))
+    if width == 3:
+        sizes = sizes & np.uint32(0xFFFFFF)
+    return bool((sizes == int.from_bytes(data[at : places.value_end], "little")).all())
+
+
+def _times_in(words: Words, differing: Words, places: Places) -> Times | None:
+    """Read timestamp deltas of one or two bytes, if nothing else differs."""
+    width, shift = places.delta_at - places.time_at, 8 * (places.time_at - places.start)
+    if width > 2:
+        return None
+    mask = (1 << 8 * width) - 1 << shift
+    if (differing & ~np.uint64(mask)).any():
+        return None
+    octets = (words & np.uint64(mask)) >> np.uint64(shift)
+    low, high = octets & np.uint64(0xFF), octets >> np.uint64(8)
+    if width == 2:
+        if (low < 0x80).any() or (high >= 0x80).any():
+            return None
+        low = low & np.uint64(0x7F) | high << np.uint64(7)
+    elif (low >= 0x80).any():
+        return None
+    numbers = low.view(np.int64)
+    times = (numbers >> 1) ^ -(numbers & 1)
+    return int(times.min()), int(times.max())
