@@ -78,7 +78,7 @@ class LogStoreError(Exception):
         retriable: whether the same call may succeed later. If True, nothing was written.
         is_written: from an append of encoded batches: whether they are in the log, all or none.
             None: unknown until the log is opened again. Other exceptions that leave such an append
-            have it too, KeyboardInterrupt and MemoryError among them.
+            have it too. Only a KeyboardInterrupt that came before the append began has none.
     """
 
     retriable = False
