@@ -23,16 +23,12 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from logstore import (
     CorruptRecordBatchError,
     Log,
     LogConfig,
     LogStore,
-    Record,
     RecordExpansionError,
     UnsupportedFormatError,
 )
@@ -43,6 +39,16 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.format.kafka.header import CONTROL
 from logstore.log.write.raw_batches import parse
 from logstore.spark.read.columns import SPARK_TYPES, ArrowColumns
+from media.mutant_logs import (
+    REFUSALS,
+    Rows,
+    arrow_rows,
+    check_log,
+    followed_one_by_one,
+    moved,
+    one_by_one,
+    rows_of,
+)
 from support.hanging import QUIET
 from support.hostile import plant
 from support.mutants import mutant, seeds
@@ -57,7 +63,6 @@ STORE_STEP = 1  # of so many mutants one goes through a store
 READS = 20  # of planted batches of one layout that cannot be read, by offset
 SPAN_MAX = 2**20  # a hole on the disk is no longer, so that offsets do not run out
 US_MAX = 2**63 // 1000
-REFUSALS = (ValueError, UnsupportedFormatError)
 UNREADABLE = (CorruptRecordBatchError, RecordExpansionError, UnsupportedFormatError)
 GUARDED = {
     "PYTHONMALLOC": "debug",
@@ -65,24 +70,6 @@ GUARDED = {
     "MALLOC_CHECK_": "3",
     "MALLOC_MMAP_THRESHOLD_": "131072",  # else the C library keeps up to 32 MiB of each block freed
 }
-Rows = list[tuple[Any, ...]]
-
-
-def rows_of(records: list[Record]) -> Rows:
-    """Give what a record is, but for where it was read from."""
-    return [tuple(record[:5]) for record in records]
-
-
-def arrow_rows(batch: pa.RecordBatch) -> Rows:
-    """Give the rows of an Arrow batch in the form of records; all of it is validated."""
-    batch.validate(full=True)
-    names = ("offset", "timestamp", "key", "value", "headers")
-    rows = zip(
-        *(batch.column(batch.schema.names.index(name)).to_pylist() for name in names), strict=True
-    )
-    return [
-        (*row[:4], tuple((pair["key"], pair["value"]) for pair in row[4] or ())) for row in rows
-    ]
 
 
 def through_spark(batches: list[RecordBatch]) -> None:
@@ -208,7 +195,8 @@ def through_a_store(mutants: list[tuple[str, bytes, Rows]], rng: random.Random) 
         fast_directory() as path,
         LogStore.open(path, config=config, admin_socket=False) as store,
     ):
-        topic = LogConfig(segment_bytes=rng.choice((16 << 10, 1 << 20, 1 << 30)))
+        segment_bytes = rng.choice((16 << 10, 1 << 20, 1 << 30))
+        topic = LogConfig(segment_bytes=segment_bytes, message_timestamp_after_max_ms=None)
         accepted = [each for each in mutants if each[0] == "accepted"]
         log = store.create("accepted", 0, config=topic)
         raw = b"".join(data for _, data, _ in accepted)
@@ -225,39 +213,13 @@ def through_a_store(mutants: list[tuple[str, bytes, Rows]], rng: random.Random) 
             kept = [row for row in rows_of(list(iter(log))) if row[0] < cut]
             log.truncate_to(cut)
             assert rows_of(list(iter(log))) == kept and log.verify() == []
+        one_by_one(store.create("led", 0, config=topic), mutants, rng)
+        followed_one_by_one(store.create("followed", 0, config=topic), mutants, rng)
         # Behind each damage a scan begins a new window: small segments keep these short.
         small = LogConfig(segment_bytes=16 << 10)
         for magic in (layouts.KAFKA_MAGIC, layouts.MAGICS["columnar"]):
             planted = [each for each in mutants if each[1][layouts.MAGIC_AT] == magic]
             check_planted(store.create("planted", magic, config=small), planted, rng)
-
-
-def moved(batches: list[tuple[bytes, Rows]]) -> Rows:
-    """Give the rows of batches that are appended one after the other to an empty log."""
-    expected: Rows = []
-    end = 0
-    for data, rows in batches:
-        header = layouts.read_header(data, 0)
-        expected += [(row[0] - header.base_offset + end, *row[1:]) for row in rows]
-        end += header.last_offset - header.base_offset + 1
-    return expected
-
-
-def check_log(log: Log, expected: Rows, rng: random.Random) -> None:
-    """Read a log in every way."""
-    assert rows_of(list(iter(log))) == expected and log.verify() == []
-    offset, found = log.log_start_offset, []
-    while offset < log.log_end_offset and (records := log.read(offset)):
-        found += rows_of(records)
-        offset = records[-1].offset + 1
-    assert found == expected
-    for row in rng.sample(expected, min(len(expected), 50)):
-        assert tuple(log[row[0]][:5]) == row
-        first = log.offset_for_timestamp(row[1])
-        assert first is not None and first <= row[0]
-    assert log.offset_for_timestamp(2**63 - 1) in (None, *(row[0] for row in expected))
-    table = pa.table(log[:]).combine_chunks()
-    assert [row for batch in table.to_batches() for row in arrow_rows(batch)] == expected
 
 
 def check_planted(log: Log, mutants: list[tuple[str, bytes, Rows]], rng: random.Random) -> None:

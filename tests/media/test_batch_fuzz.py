@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from logstore import LogStore
 from logstore.format.columnar import columns
+from logstore.log.write import follower_appends
 from media import batch_fuzz
-from support.hostile import UNREADABLE
+from media.mutant_logs import followed_one_by_one
+from support.hostile import UNREADABLE, column, columnar_batch
 from support.places import environment
 
 COUNT = os.environ.get("LOGSTORE_FUZZ_BATCHES", "400")
@@ -52,3 +56,25 @@ def test_the_fuzzer_sees_a_check_that_is_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("logstore.format.kafka.record_batch.check_many", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         batch_fuzz.look_at(data, random.Random(1))
+
+
+def test_the_fuzzer_sees_a_quick_look_that_is_too_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If any records count as regular, an append takes what cannot be read."""
+    data = UNREADABLE["Kafka: a delta past the last"]()
+    monkeypatch.setattr("logstore.format.kafka.record_batch.is_regular", lambda *_: True)
+    with pytest.raises(AssertionError):
+        batch_fuzz.look_at(data, random.Random(1))
+
+
+@pytest.mark.parametrize("check", ["_check_epochs", "_check_order"])
+def test_the_fuzzer_sees_a_follower_that_takes_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: str
+) -> None:
+    """Batches of deposed leaders, and batches that leave a gap."""
+    data = columnar_batch(column([b"v"]), 1)
+    mutants = [("accepted", data, batch_fuzz.look_at(data, random.Random(1))[1])] * 100
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        followed_one_by_one(store.create("t", 0), mutants, random.Random(1))
+        monkeypatch.setattr(follower_appends, check, lambda *_: None)
+        with pytest.raises((AssertionError, OverflowError, struct.error)):
+            followed_one_by_one(store.create("t", 1), mutants, random.Random(1))
