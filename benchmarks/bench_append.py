@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import peers
-from benchmarks.compare import MILLION_RECORDS, Side
+from benchmarks.compare import GIGABYTES, MILLION_RECORDS, Side
 from benchmarks.conftest import Ledger
 from benchmarks.engine import ONE_RECORD_BATCH_BYTES, Engine
 from benchmarks.report import Goal, at_least
 from benchmarks.workload import BATCH_RECORDS, RECORD_BYTES, Sizes, equal_values
+from logstore import LogConfig, StoreConfig
 
 NewDir = Callable[[], str]
+ENCODED_VALUE_BYTES = 1000
 
 
 def lmdb_extend(new_dir: NewDir, sizes: Sizes, goal: Goal | None) -> list[Side]:
@@ -234,3 +236,46 @@ def bench_appender_keyed(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
         one_by_one_peers(new_dir, sizes, at_least(2)), sizes.rounds,
         records=records, bytes=records * RECORD_BYTES,
     )  # fmt: skip
+
+
+def compare_encoded(
+    ledger: Ledger, sizes: Sizes, new_dir: NewDir, name: str, batch_bytes: int, goal: Goal
+) -> None:
+    """Compare a client's batches, in Kafka's layout, with the least that a broker has to do."""
+    if not peers.has("crc32c"):
+        return
+    from logstore.format.kafka import record_batch as kafka
+
+    values = [bytes(ENCODED_VALUE_BYTES)] * (batch_bytes // (ENCODED_VALUE_BYTES + 10))
+    raw = b"".join(kafka.frame(kafka.build_payload(values, None, 5, None), 0, 0))
+    batches = sizes.encoded_bytes // len(raw)
+    config = StoreConfig(log_config=LogConfig(record_format="kafka"))
+    bare = Side(
+        "CRC-32C and pwritev of the same bytes",
+        lambda file: file.checksum_and_write(raw, batches),
+        batches * len(raw),
+        prepare=lambda: peers.RawFile(new_dir()),
+        finish=peers.RawFile.drop,
+        goal=goal,
+    )
+    engine = Side(
+        "engine",
+        lambda engine: engine.append_encoded(raw, batches),
+        batches * len(raw),
+        prepare=lambda: Engine(new_dir(), config),
+        finish=Engine.drop,
+    )
+    ledger.compare(
+        f"append_encoded, batches of {name}", GIGABYTES, engine, [bare], sizes.rounds,
+        bytes=batches * len(raw),
+    )  # fmt: skip
+
+
+def bench_append_encoded_large(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
+    """Append batches of 1 MiB that a client encoded."""
+    compare_encoded(ledger, sizes, new_dir, "1 MiB", 1 << 20, at_least(0.9))
+
+
+def bench_append_encoded_small(ledger: Ledger, sizes: Sizes, new_dir: NewDir) -> None:
+    """Append batches of 16 KiB that a client encoded."""
+    compare_encoded(ledger, sizes, new_dir, "16 KiB", 16 << 10, at_least(0.55))

@@ -33,6 +33,12 @@ class Engine:
         for number in range(batches):
             append_arrow(pool[number % size])
 
+    def append_encoded(self, raw: bytes, batches: int) -> None:
+        """Append a client's batch again and again."""
+        append_encoded = self.log.append_encoded
+        for _ in range(batches):
+            append_encoded(raw)
+
     def append(self, value: bytes, records: int) -> None:
         """Append records one by one."""
         append = self.log.append

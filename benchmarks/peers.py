@@ -279,6 +279,16 @@ class RawFile:
         for position in range(0, writes * size, size):
             os.pwrite(fd, data, position)
 
+    def checksum_and_write(self, batch: bytes, writes: int) -> None:
+        """Check the CRC-32C of one of Kafka's batches and write it, again and again."""
+        from crc32c import crc32c
+
+        fd, size, crc = self._fd, len(batch), int.from_bytes(batch[17:21], "big")
+        for position in range(0, writes * size, size):
+            if crc32c(memoryview(batch)[21:]) != crc:
+                raise AssertionError("the checksum does not hold")
+            os.pwritev(fd, [batch], position)
+
     def write_and_sync(self, data: bytes, writes: int) -> None:
         """Write, then wait until the disk has it, each time."""
         fd, size = self._fd, len(data)

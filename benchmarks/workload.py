@@ -18,6 +18,7 @@ class Sizes:
     touch_bytes: int = 768 << 20
     extend_batches: int = 400
     single_appends: int = 20_000
+    encoded_bytes: int = 96 << 20
     slow_share: int = 4  # a slow peer does one part in this many: rates are compared
     durable_threads: int = 32
     durable_each: int = 60
@@ -49,6 +50,7 @@ TINY = Sizes(
     touch_bytes=1 << 20,
     extend_batches=3,
     single_appends=20,
+    encoded_bytes=2 << 20,
     slow_share=1,
     durable_threads=4,
     durable_each=2,

@@ -46,6 +46,8 @@ def test_every_question_is_answered(report: dict[str, Any]) -> None:
     for start in (
         "extend 1,000 from a list",
         "append one record",
+        "append_encoded, batches of 1 MiB",
+        "append_encoded, batches of 16 KiB",
         "Appender, values alone",
         "Appender, value + key + timestamp",
         "durable append, one thread",

@@ -41,14 +41,19 @@ def append_encoded(
     """
     is_begun = False
     try:
-        rules, append_time = state.rules, NO_TIMESTAMP
+        rules, append_time, now_ms = state.rules, NO_TIMESTAMP, state.now_ms()
         is_durable = durable is not False and flag(durable, "durable")
         batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
         if rules.is_log_append_time:
-            append_time = state.now_ms()
-            batches = [_stamped(data, header, append_time) for data, header in batches]
-        elif checks_timestamps and (rules.after_max_ms, rules.before_max_ms) != (None, None):
-            _check_timestamps(batches, rules, state.now_ms())
+            append_time = now_ms
+            batches = [_stamped(data, header, now_ms) for data, header in batches]
+        latest = max([header.max_timestamp for _, header in batches], default=NO_TIMESTAMP)
+        if checks_timestamps:
+            after_ms = rules.after_max_ms
+            if rules.before_max_ms is not None or (
+                after_ms is not None and latest > now_ms + after_ms
+            ):
+                _check_timestamps(batches, rules, now_ms)
         with state.lock:
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
@@ -61,7 +66,7 @@ def append_encoded(
                 end = _end_of(batches, base_offset)
                 try:
                     is_begun = True
-                    _write(state, batches)
+                    _write(state, batches, now_ms)
                 except BaseException as error:
                     mark(error, state.active.end_offset >= end)
                     raise
@@ -69,7 +74,6 @@ def append_encoded(
             appending.after_append(state, end - 1)
             if is_durable:
                 flush.flush_appended(state, end)
-        latest = max([header.max_timestamp for _, header in batches], default=NO_TIMESTAMP)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
         mark(error, is_begun)  # if it is not marked yet, it came before the write or after it
@@ -85,7 +89,7 @@ def _end_of(batches: Found, base_offset: int) -> int:
     return base_offset
 
 
-def _write(state: LogState, batches: Found) -> None:
+def _write(state: LogState, batches: Found, now_ms: int) -> None:
     """Write batches after the last one; the lock is held. One batch, the usual case, is faster."""
     data, header = batches[0]
     active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
@@ -97,7 +101,6 @@ def _write(state: LogState, batches: Found) -> None:
     ):
         batch_group.write(state, _placed(batches, offset, epoch))
         return
-    now_ms = state.now_ms()
     if active.size_bytes + size > state.room_bytes or now_ms >= state.roll_at_ms:
         active = roll.make_room(state, size, now_ms >= state.roll_at_ms)
     buffers = layouts.reframe(data, header.magic, offset, epoch)
