@@ -86,7 +86,9 @@ class Swap:
         self._metadata = relocation.metadata_of(self.log)
         if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
-        self._clean = target.mark_caught_up(self._metadata, self._follow())
+        copied = self._follow()
+        metadata = relocation.with_high_watermark(self.log, self._metadata, copied)
+        self._clean = target.mark_caught_up(metadata, copied)
         self._follow()
 
     def _follow(self) -> int:

@@ -13,6 +13,7 @@ import xxhash
 
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.meta_properties import encode_meta
+from logstore.disk.documents.offset_checkpoints import KINDS
 from logstore.format import prefix, producer_file
 from logstore.format.columnar import columns, subset
 from logstore.format.columnar import payload as payloads
@@ -195,7 +196,7 @@ def test_small_files_have_the_documented_form() -> None:
     data = checkpoint.encode_document({"version": 1, "offsets": [["orders", 0, 7]]})
     line, digest, rest = data.split(b"\n")
     assert digest == b"xxh3-64 " + xxhash.xxh3_64_hexdigest(line).encode() and rest == b""
-    for name in (checkpoint.RECOVERY_POINTS, checkpoint.LOG_START_OFFSETS):
+    for name in KINDS:
         assert f"`{name}`" in section(7)
 
 

@@ -24,7 +24,7 @@ RECORDS, START = 90, 33
 OF_A_DIR = (
     "meta.properties", ".lock", ".clean-shutdown", "recovery-point-offset-checkpoint",
     "log-start-offset-checkpoint", "replica-catalog", "log-dir-settings", "log-dir-generation",
-    "log-dir-witness",
+    "log-dir-witness", "replication-offset-checkpoint",
 )  # fmt: skip
 OF_A_LOG = ("partition.metadata", "leader-epoch-checkpoint")
 STATES = ("closed", "killed")
@@ -88,6 +88,7 @@ def make(root: Path) -> None:
             log = store.log("t", number)
             log.leader_epoch = 3
             fill(log, number, RECORDS)
+            log.advance_high_watermark(RECORDS - number)
             log.delete_records_before(START)
             log.flush()
         shutil.copytree(live, root / "killed")

@@ -71,6 +71,7 @@ def test_our_own_files_are_no_warnings(fs: FakeFilesystem) -> None:
         ".clean-shutdown",
         "recovery-point-offset-checkpoint",
         "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
     ):
         fs.create_file(f"/logs/{name}")
     assert list_log_dir(LogDir("/logs")) == ([], [], [], [])

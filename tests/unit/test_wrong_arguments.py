@@ -102,10 +102,13 @@ CALLS = [
     Call("log", "read_raw", {"offset": 0}, {"offset": OFFSET, "max_bytes": SIZE}),
     Call("log", "record_at", {}, {"offset": OFFSET}),
     Call("log", "__getitem__", {}, {"index": "number negative"}),
-    Call("log", "tail", {}, {"offset": "number negative", "timeout": TIMEOUT}),
-    Call("log", "wait_for", {"offset": 0, "timeout": 0}, {
-        "offset": "number negative huge", "timeout": TIMEOUT,
+    Call("log", "tail", {}, {
+        "offset": "number negative", "timeout": TIMEOUT, "isolation_level": "",
     }),
+    Call("log", "wait_for", {"offset": 0, "timeout": 0}, {
+        "offset": "number negative huge", "timeout": TIMEOUT, "isolation_level": "",
+    }),
+    Call("log", "advance_high_watermark", {}, {"offset": "number huge"}),
     Call("log", "offset_for_timestamp", {}, {"timestamp": "number negative huge"}),
     Call("log", "truncate_to", {}, {"offset": OFFSET}),
     Call("log", "delete_records_before", {}, {"offset": OFFSET}),

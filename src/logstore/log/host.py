@@ -85,6 +85,12 @@ def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
     return log._state.segments
 
 
+def replicated_to(log: Log) -> int | None:
+    """Give the high watermark of a log that is replicated; None if nobody replicates it."""
+    state = log._state
+    return None if state.replication.replicated_to is None else state.high_watermark
+
+
 def unflushed_paths(log: Log) -> list[str]:
     """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
     return flush.unflushed_paths(log._state)

@@ -13,6 +13,7 @@ from logstore.errors import LogClosedError
 from logstore.format.batch import Record
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.reader import ReadableLog
 from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
@@ -279,6 +280,27 @@ class Log(ReadableLog):
             self._state.tell_end()
             raise
 
+    # --- being replicated -----------------------------------------------------------------------
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """Say that all in-sync replicas have the records before `offset`; give the high watermark.
+
+        The first call bounds the log: until then its high watermark is its end, from now on it
+        rises by this method alone. It never falls, except by `truncate_to`, and stays between the
+        log start and the log end: an offset that is not past it changes nothing, and one after the
+        log end counts as the log end. Retention and `delete_records_before` keep records that are
+        not below it. Reads end at it if their `isolation_level` says so.
+
+        It survives a move and an orderly close. After a crash it may be an earlier one, at least
+        that of the last checkpoint (`log_flush_offset_checkpoint_interval_ms`).
+
+        Raises:
+            LogStoreError: the log does not serve, or, at the first call, its disk failed.
+        """
+        from logstore.log.write.high_watermark import advance
+
+        return advance(self._state, whole(offset, "offset", 0))
+
     # --- making durable -------------------------------------------------------------------------
 
     @property
@@ -306,15 +328,18 @@ class Log(ReadableLog):
         """Record what is flushed, so that an open after a crash need not scan it."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
-    def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` exists; False if the time ends first."""
+    def wait_for(
+        self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
+    ) -> bool:
+        """Wait until the record at `offset` can be read; False if the time ends first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         state = self._state
         state.arrivals.wait_for(
-            lambda: state.unavailable is not None or state.log_end_offset > offset, timeout
+            lambda: state.unavailable is not None or end_of(state, isolation_level) > offset,
+            timeout,
         )
         state.check()
-        return state.log_end_offset > offset
+        return end_of(state, isolation_level) > offset
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call back whenever the log changes, until the subscription is closed or dropped.

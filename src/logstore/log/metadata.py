@@ -30,6 +30,10 @@ VERSION = 1
 # After a truncation: a higher recovery point, from an older checkpoint, does not count.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
+# If the log is replicated: a high watermark below which everything is flushed. The checkpoint of
+# the log dir has a later one, unless a move or a damaged file lost that.
+HIGH_WATERMARK = "high_watermark"
+
 # When the log was made or last truncated: [directory id, number, step] of its log dir's generation.
 # What others have seen of the log dir up to then does not say where the log ends.
 END_LOWERED_AT = "end_lowered_at"
@@ -159,6 +163,10 @@ class PartitionMetadata(NamedTuple):
         whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
+    def with_high_watermark(self, offset: int) -> Self:
+        """Give the metadata of a log that is replicated up to an offset, and flushed up to it."""
+        return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
+
     def with_config(self, config: LogConfig) -> Self:
         """Give the metadata of a log whose user has decided what its configuration is."""
         extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
@@ -219,8 +227,8 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
     )
     _ = metadata.move_record, metadata.superseded_by  # if they are present, they are whole
     extra = metadata.extra
-    if RECOVERY_POINT_LIMIT in extra:
-        fields.number(extra[RECOVERY_POINT_LIMIT], RECOVERY_POINT_LIMIT, fields.OFFSET_MAX)
+    for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
+        fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)
     for name in (SPARSE_OFFSETS, CONFIG_LOST):
         fields.flag(extra.get(name, False), name)
     if END_LOWERED_AT in extra:

@@ -9,12 +9,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
-from logstore.arguments import flag, known_as, text, timeout_of, timestamp_of, whole
+from logstore.arguments import flag, known_as, timeout_of, timestamp_of, whole
 from logstore.config import LogConfig, size_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import CorruptRecordBatchError, LogStoreError, RecordExpansionError
 from logstore.format import layouts
 from logstore.format.batch import Record, RecordBatch, new_tuple
+from logstore.log.read.isolation import READ_COMMITTED, READ_UNCOMMITTED, end_of, isolated
 from logstore.log.read.records import batches_of, newest_first, record_from_disk, record_in
 from logstore.log.read.slice import LogSlice, bounds_of
 from logstore.log.replica import Replica
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from logstore.log.recovery.report import RecoveryEntry
 
 HELD_BYTES_MAX = 64 << 20
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
 @known_as("Log")  # users of both faces know this name
@@ -91,8 +91,16 @@ class ReadableLog:
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are on every replica; there is only one, so it is the log end offset."""
-        return self._state.log_end_offset
+        """Below it records are on all in-sync replicas; the log end, if nobody replicates the log.
+
+        Of a log that another process owns: as its owner last wrote it to the disk.
+        """
+        return self._state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it records are replicated, and their transactions are decided."""
+        return end_of(self._state, READ_COMMITTED)
 
     @property
     def size_bytes(self) -> int:
@@ -199,8 +207,9 @@ class ReadableLog:
         """Read records from an offset on; none at the log's end.
 
         Args:
-            isolation_level: "read_committed" leaves out the records of aborted transactions of
-                Kafka's producers, and ends where the first open transaction begins.
+            isolation_level: "read_uncommitted" ends at the log end; "read_replicated" at the high
+                watermark; "read_committed" at the last stable offset, where the first open
+                transaction of Kafka's producers begins, and leaves out aborted ones.
             max_bytes: stop before the batch that would exceed it; at least one batch is read.
                 Batches count as they are stored; of decompressed batches at most 64 MiB are
                 returned, or this.
@@ -222,7 +231,8 @@ class ReadableLog:
         if max_records is not None and max_records < 64:
             window = min(window, 16 * 1024)
         try:
-            for batch in self._isolated(isolation_level, offset, None, window_bytes=window):
+            batches = isolated(self._state, isolation_level, offset, None, window_bytes=window)
+            for batch in batches:
                 taken += batch.header.size_bytes
                 held += batch.held_bytes
                 expanded += batch.expansion_bytes
@@ -251,24 +261,14 @@ class ReadableLog:
 
         Args:
             offset: where to begin; the log start by default.
-            end_offset: where to stop, exclusive; the log end at the call by default.
+            end_offset: where to stop, exclusive; by default where the records of that isolation
+                level end at the call.
             zero_copy: give views of the mapped file instead of copies of its bytes. They stay valid
                 while the log grows; if the disk fails later, an access to them kills the process.
             isolation_level: as in `read`.
         """
         flag(zero_copy, "zero_copy")
-        return self._isolated(isolation_level, offset, end_offset, zero_copy=zero_copy)
-
-    def _isolated(
-        self, isolation_level: str, offset: int | None, end_offset: int | None, **options: Any
-    ) -> Iterator[RecordBatch]:
-        if text(isolation_level, "isolation_level") not in ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level {isolation_level!r} is none of {ISOLATION_LEVELS}")
-        if isolation_level == ISOLATION_LEVELS[0]:
-            return batches_of(self._state, offset, end_offset, **options)
-        from logstore.log.read.transactions import committed
-
-        return committed(self._state, offset, end_offset, options)
+        return isolated(self._state, isolation_level, offset, end_offset, zero_copy=zero_copy)
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
@@ -299,35 +299,44 @@ class ReadableLog:
 
         return read_raw(self._state, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
 
-    def tail(self, offset: int | str = "end", timeout: float | None = None) -> Iterator[Record]:
+    def tail(
+        self,
+        offset: int | str = "end",
+        timeout: float | None = None,
+        *,
+        isolation_level: str = READ_UNCOMMITTED,
+    ) -> Iterator[Record]:
         """Yield records as they come, from an offset, "start" or "end" on.
 
         Args:
+            isolation_level: as in `read`; records come once they are replicated, or decided.
             timeout: stop if no new record came for this many seconds; None waits without limit.
         """
         timeout = timeout_of(timeout)
         state = self._state
         state.check()
         state.refresh()
+        end = end_of(state, isolation_level)
         if isinstance(offset, str):
             if offset not in ("start", "end"):
                 raise ValueError(f'offset {offset!r} is neither a number, "start" nor "end"')
-            offset = self.log_start_offset if offset == "start" else self.log_end_offset
+            offset = self.log_start_offset if offset == "start" else end
         else:
             offset = whole(offset, "offset")
             if offset < 0:
                 offset += self.log_end_offset
             state.check_readable(offset, offset)
-        return self._follow(offset, timeout)
+        return self._follow(offset, timeout, isolation_level)
 
-    def _follow(self, offset: int, timeout: float | None) -> Iterator[Record]:
+    def _follow(self, offset: int, timeout: float | None, level: str) -> Iterator[Record]:
+        state = self._state
         while True:
-            self._state.refresh()
-            end = self.log_end_offset
-            for batch in batches_of(self._state, offset, end):
+            state.refresh()
+            end = max(offset, end_of(state, level))
+            for batch in isolated(state, level, offset, end):
                 yield from batch.records(self.topic, self.partition)
-            offset = max(offset, end)
-            if not self.wait_for(offset, timeout):
+            offset = end
+            if not self.wait_for(offset, timeout, level):
                 return
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
@@ -343,7 +352,9 @@ class ReadableLog:
         state.refresh()
         return first_offset_at(state, timestamp_of(timestamp, "timestamp"))
 
-    def wait_for(self, offset: int, timeout: float | None) -> bool:
+    def wait_for(
+        self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
+    ) -> bool:
         """Wait until the record at `offset` exists; False if the time ends first."""
         raise NotImplementedError
 

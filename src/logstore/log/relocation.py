@@ -64,6 +64,16 @@ def whose_epochs(log: Log) -> OfLog:
     return state.of_log(None if start is None else log.log_start_offset)
 
 
+def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
+    """Give the metadata of a copy that is durable up to an offset, with the high watermark.
+
+    The checkpoint of the target's log dir has none for this log until the keeper writes it.
+    """
+    if log._state.replication.replicated_to is None:
+        return metadata
+    return metadata.with_high_watermark(min(log._state.high_watermark, copied))
+
+
 # --- what it writes ---------------------------------------------------------------------------
 
 

@@ -125,6 +125,15 @@ class Replica:
         end, start = segments[-1].end_offset, self.log_start_offset
         return end if end > start else start
 
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are on all in-sync replicas; if nobody replicates the log: its end."""
+        return self.log_end_offset
+
+    def within(self, offset: int) -> int:
+        """Limit an offset to the range of the log."""
+        return max(self.log_start_offset, min(offset, self.log_end_offset))
+
     # --- whether it serves -----------------------------------------------------------------------
 
     def check(self) -> None:

@@ -1,7 +1,8 @@
-"""Hold what a log knows of its leaders: the epoch that it appends with, and where each one began.
+"""Hold what a log knows of its leaders and followers: leader epochs, and the high watermark.
 
-Invariant: the leader epoch only grows. Where it begins is noted with its first batch. It is never
-less than the epoch of a batch.
+Invariants: the leader epoch only grows. Where it begins is noted with its first batch. It is never
+less than the epoch of a batch. The high watermark only grows, except that a truncation lowers it to
+the new end.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ class Replication:
             `lock`; a flush subtracts nothing, it sets 0 only if it saw the last change.
         confirmed_start: the log start that the file of the epochs names besides; None: only
             `partition.metadata` has it. Written under `flush_lock`.
+        replicated_to: below it all in-sync replicas have the records; None: nobody replicates the
+            log. Written under `lock`. It may be before the log start, because what moves the log
+            start leaves it alone; `LogState.high_watermark` never is. A reader without the lock
+            sees at worst an earlier one.
     """
 
-    __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch")
+    __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch", "replicated_to")
 
     def __init__(self, directory: str, log_start_offset: int) -> None:
         self.leader_epoch = 0
         self.epochs = LeaderEpochs(directory)
         self.epochs_changed = 0
         self.confirmed_start: int | None = log_start_offset
+        self.replicated_to: int | None = None
 
     def fence(self, leader_epoch: int | None) -> None:
         """Take the epoch of the leader that an append is for; `lock` is held.
@@ -61,3 +67,8 @@ class Replication:
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
         self.leader_epoch = max(self.leader_epoch, epoch)
+
+    def lower_to(self, end_offset: int) -> None:
+        """Lower the high watermark to the end of a truncated log; `lock` is held."""
+        if self.replicated_to is not None:
+            self.replicated_to = min(self.replicated_to, end_offset)

@@ -77,7 +77,7 @@ class LogState(Replica):
         flush_at: the offset at which an append flushes. Read without a lock after an append: an
             append that sees the old value leaves the flush to the next one.
         checkpointed_bytes: how much of the active segment its index files describe.
-        replication: leader epochs; its own docstring names the lock of each field.
+        replication: leader epochs and high watermark; it names the lock of each field.
 
         Written under `flush_lock`:
         recovery_point: below it everything is flushed. It grows, but for a truncation. A reader
@@ -176,6 +176,12 @@ class LogState(Replica):
         self.flush_lock = threading.Lock()
         self.appended = threading.Lock()
         self.commit: Commits | None = None
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are on all in-sync replicas; if nobody replicates the log: its end."""
+        replicated_to = self.replication.replicated_to
+        return self.log_end_offset if replicated_to is None else self.within(replicated_to)
 
     # --- whether it takes records ----------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class LogEvent(enum.Enum):
     APPENDED = "records were appended"
     TRUNCATED = "records at its end were dropped, or a repair rewrote segments"
     START_MOVED = "its log start offset rose"
+    HIGH_WATERMARK_ROSE = "its high watermark rose"
     CLOSED = "it was closed or deleted, or its log dir went offline"
 
 

@@ -20,6 +20,7 @@ from logstore.log import small_files
 from logstore.log.environment import LogEnvironment
 from logstore.log.follow.followed_replica import FollowedReplica
 from logstore.log.follow.partition_files import PartitionFiles
+from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.reader import ReadableLog
 from logstore.log.recovery.report import Problem
 from logstore.log.replica import Replica
@@ -80,15 +81,17 @@ class LogView(ReadableLog):
         self._state.refresh()
         return super().record_at(offset)
 
-    def wait_for(self, offset: int, timeout: float | None) -> bool:
-        """Wait until the record at `offset` exists; False if the time ends first."""
+    def wait_for(
+        self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
+    ) -> bool:
+        """Wait until the record at `offset` can be read; False if the time ends first."""
         offset, timeout = whole(offset, "offset"), timeout_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS_MIN
         while True:
             self._state.check()
             self._state.refresh()
-            if self.log_end_offset > offset:
+            if end_of(self._state, isolation_level) > offset:
                 return True
             if deadline is not None:
                 pause = min(pause, deadline - time.monotonic())
@@ -112,6 +115,7 @@ class LogView(ReadableLog):
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
+    advance_high_watermark = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:
         """Raise ReadOnlyStoreError: only the owner knows when its log changes."""

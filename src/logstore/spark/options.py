@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logstore.log.reader import ISOLATION_LEVELS
+from logstore.log.read.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from logstore.names import TopicPartition, validate_topic
+
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)  # those that Kafka's consumers have
 
 EARLIEST, LATEST = -2, -1
 OFFSET_NAMES = {"earliest": EARLIEST, "latest": LATEST}
@@ -129,7 +131,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         raise ValueError(
             f'startingOffsetsByTimestampStrategy must be "error" or "latest", not {strategy!r}'
         )
-    isolation = options.get("kafka.isolation.level", ISOLATION_LEVELS[0]).lower()
+    isolation = options.get("kafka.isolation.level", READ_UNCOMMITTED).lower()
     if isolation not in ISOLATION_LEVELS:
         raise ValueError(f"kafka.isolation.level {isolation!r} is none of {ISOLATION_LEVELS}")
     most = _limit(options, "maxOffsetsPerTrigger")
@@ -153,7 +155,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         trigger_delay_ms_max=_duration_ms(options, "maxTriggerDelay", "15m"),
-        is_committed=isolation == ISOLATION_LEVELS[1],
+        is_committed=isolation == READ_COMMITTED,
     )
 
 

@@ -25,6 +25,7 @@ from logstore.names import TopicPartition
 VERSION = 1
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 _ALGORITHM = "xxh3-64"
 

@@ -1,9 +1,13 @@
-"""Keep the two offsets checkpoints of a log dir: recovery points and log start offsets.
+"""Keep the offsets checkpoints of a log dir: recovery points, log start offsets, high watermarks.
 
 A recovery point in a checkpoint means that all records below it are durable. So it is written only
 after the flush. If a log is deleted, its recovery point is removed from the disk *before* another
 log takes the same name. If the disk is too full to rewrite the checkpoint for that, the whole file
 is removed: an unknown recovery point is always safe.
+
+A high watermark in its checkpoint means that all in-sync replicas have the records below it. So it
+is lowered on the disk before the log gives the offsets above its end to other records: before a
+truncation, and after a start that found the log shorter. Only replicated logs have one.
 """
 
 from __future__ import annotations
@@ -15,13 +19,19 @@ from contextlib import nullcontext
 
 from logstore.disk import files
 from logstore.disk.documents import checkpoint
-from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, Offsets
+from logstore.disk.documents.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    Offsets,
+)
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
 
 WAIT_SECONDS = 0.25
 NOTHING = Offsets({}, {})
+KINDS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
 
 
 class OffsetCheckpoints:
@@ -35,18 +45,16 @@ class OffsetCheckpoints:
     ) -> None:
         self.directory_id = ""
         self._check, self._guard = check, guard
-        self._paths = {
-            kind: os.path.join(dir_path, kind) for kind in (RECOVERY_POINTS, LOG_START_OFFSETS)
-        }
+        self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
         # The contents on disk, so that an unchanged file is not rewritten; changed under the lock.
-        self._on_disk: dict[str, Offsets | None] = {
-            RECOVERY_POINTS: None,
-            LOG_START_OFFSETS: None,
-        }
+        self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
+        self._on_disk[HIGH_WATERMARKS] = NOTHING
+        # What a start is to lower, while it opens many logs; None: a change is written at once.
+        self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
-        """Read both checkpoints from disk; returns a warning for each unusable file.
+        """Read the checkpoints from disk; returns a warning for each unusable file.
 
         Raises:
             OSError: the disk failed.
@@ -56,6 +64,8 @@ class OffsetCheckpoints:
             found = None
             try:
                 found = checkpoint.read_offsets(path, kind, self.directory_id)
+                if found is None and kind == HIGH_WATERMARKS:  # made for the first replicated log
+                    found = NOTHING
             except (CorruptCheckpointError, UnsupportedFormatError, PermissionError) as error:
                 warnings.append(f"{path} is not used: {error}")
             self._on_disk[kind] = found
@@ -68,6 +78,13 @@ class OffsetCheckpoints:
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
         """Give the log start offset on disk; None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
+
+    def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
+        """Give the high watermark on disk of a log of this topic; None if there is none."""
+        found = self._on_disk[HIGH_WATERMARKS] or NOTHING
+        if found.topic_ids.get(topic_partition) != topic_id:
+            return None
+        return found.offsets.get(topic_partition)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
         """Give the topic ids of a replica's recovery point and log start; None if unknown."""
@@ -103,18 +120,53 @@ class OffsetCheckpoints:
         with self._lock:
             self._drop_all(topic_partition)
 
-    def lower(self, topic_partition: TopicPartition, recovery_point: int) -> None:
-        """Lower a recovery point durably, before a truncation drops records; never raise it.
+    def lower(self, kind: str, topic_partition: TopicPartition, offset: int) -> None:
+        """Durably lower an offset that is higher, before the records above it are dropped.
 
         Raises:
             OSError: the disk failed, or is full.
         """
         self._wait_for_writer()
         with self._lock:
-            found = self._on_disk[RECOVERY_POINTS] or NOTHING
-            if found.offsets.get(topic_partition, -1) > recovery_point:
-                offsets = {**found.offsets, topic_partition: recovery_point}
-                self._replace(RECOVERY_POINTS, found._replace(offsets=offsets))
+            found = self._on_disk[kind] or NOTHING
+            if found.offsets.get(topic_partition, -1) > offset:
+                self._replace(
+                    kind, found._replace(offsets={**found.offsets, topic_partition: offset})
+                )
+
+    def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Durably lower a high watermark: now, or with others by `lower_gathered`. Raises OSError.
+
+        If the disk is full, the file is removed: no offset is known to be replicated then.
+        """
+        self._wait_for_writer()
+        with self._lock:
+            if self._to_lower is not None:
+                self._to_lower[topic_partition] = offset
+            else:
+                self._lower_high_watermarks({topic_partition: offset})
+
+    def gather_lowered(self) -> None:
+        """Begin to open many logs, of which none is served before `lower_gathered`."""
+        with self._lock:
+            self._to_lower = {}
+
+    def lower_gathered(self) -> None:
+        """Durably lower the high watermarks that were gathered, by one write.
+
+        Raises:
+            OSError: the disk failed; none of the logs may be served.
+        """
+        with self._lock:
+            lowered, self._to_lower = self._to_lower, None
+            if lowered:
+                self._lower_high_watermarks(lowered)
+
+    def _lower_high_watermarks(self, lowered: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks with lower ones among them; the caller holds the lock."""
+        found = self._on_disk[HIGH_WATERMARKS] or NOTHING
+        offsets = {key: min(at, lowered.get(key, at)) for key, at in found.offsets.items()}
+        self._replace_or_remove(HIGH_WATERMARKS, found._replace(offsets=offsets))
 
     def _wait_for_writer(self) -> None:
         """Wait until no thread writes; raises LogStoreError if the writing thread hangs."""
@@ -136,8 +188,11 @@ class OffsetCheckpoints:
         offsets, topic_ids = dict(found.offsets), dict(found.topic_ids)
         offsets.pop(topic_partition, None)
         topic_ids.pop(topic_partition, None)
+        self._replace_or_remove(kind, Offsets(offsets, topic_ids))
+
+    def _replace_or_remove(self, kind: str, found: Offsets) -> None:
         try:
-            self._replace(kind, Offsets(offsets, topic_ids))
+            self._replace(kind, found)
         except OSError as error:
             if verdict_of(error) is not Verdict.FULL:
                 raise

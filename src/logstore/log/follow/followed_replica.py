@@ -31,12 +31,13 @@ from logstore.errors import (
 )
 from logstore.log.environment import LogEnvironment
 from logstore.log.follow.partition_files import PartitionFiles
-from logstore.log.metadata import PartitionMetadata
+from logstore.log.metadata import HIGH_WATERMARK, PartitionMetadata
 from logstore.log.replica import Replica, View, view_of
 from logstore.log.segments import trailer as trailers
 from logstore.log.segments.listing import SegmentFiles
 from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
+from logstore.names import TopicPartition
 
 # A directory that changed this recently may change again within the same tick of the clock.
 MTIME_DOUBT_NS = 20_000_000
@@ -98,6 +99,16 @@ class FollowedReplica(Replica):
     def renew_locks(self) -> None:
         """Replace the lock in a forked child: threads of the parent may hold it."""
         self._refreshing = threading.Lock()
+
+    @property
+    def high_watermark(self) -> int:
+        """The high watermark as the owner last wrote it; if nobody replicates the log: its end."""
+        key = TopicPartition(self.topic, self.partition)
+        known = self.log_dir.checkpoints.high_watermark(key, self.metadata.topic_id)
+        flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
+        if known is None and flushed is None:
+            return self.log_end_offset
+        return self.within(max(known or 0, flushed or 0))
 
     # --- following -------------------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ def decided(state: Replica) -> Decided:
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
     damage = None
-    end_offset = state.log_end_offset  # later records are ignored
+    end_offset = state.high_watermark  # later records and markers are ignored
     segments = state.segments
     for stale in set(state.transaction_events) - set(segments):
         state.transaction_events.pop(stale, None)
@@ -125,6 +125,8 @@ def decided(state: Replica) -> Decided:
             damage = (segment.base_offset, error)
             break
         for kind, producer_id, offset in events:
+            if offset >= end_offset:
+                break
             if kind == BEGIN:
                 begun.setdefault(producer_id, offset)
                 continue
@@ -151,7 +153,7 @@ def committed(
 ) -> Iterator[RecordBatch]:
     """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
     facts = decided_now(state)
-    wanted = state.log_end_offset if end_offset is None else end_offset
+    wanted = state.high_watermark if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)
     if facts.damage is not None:
         end = min(end, facts.damage[0])

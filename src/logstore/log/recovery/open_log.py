@@ -12,6 +12,7 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.epochs import FILE_NAME as EPOCHS_NAME
 from logstore.log.epochs import LeaderEpochs
 from logstore.log.metadata import (
+    HIGH_WATERMARK,
     RECOVERY_POINT_LIMIT,
     PartitionMetadata,
     without_recovery_point_limit,
@@ -27,7 +28,7 @@ from logstore.log.segments.segment import Segment
 from logstore.log.small_files import Checkpointed, SmallFiles, read_small_files
 from logstore.log.state import LogState
 from logstore.log.write import flush
-from logstore.names import dir_name, parse_dir_name
+from logstore.names import TopicPartition, dir_name, parse_dir_name
 
 
 def create(log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment) -> LogState:
@@ -189,7 +190,7 @@ def load(
             f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
             f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
         )
-    return is_wrong
+    return _take_high_watermark(state, is_known=small is None) or is_wrong
 
 
 def _epochs_of(
@@ -207,6 +208,35 @@ def _read_epochs(state: LogState) -> LeaderEpochs | None:
     if reason:
         state.recovery.warnings.append(f"{EPOCHS_NAME} is not used: {reason}")
     return epochs
+
+
+def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
+    """Take the high watermark of the small files; returns whether `partition.metadata` is wrong.
+
+    Records that were replicated may be lost here in a crash. Then a high watermark on the disk is
+    lowered, before others get their offsets.
+
+    Args:
+        is_known: the log is open, and its high watermark is in memory.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    key = TopicPartition(state.topic, state.partition)
+    checkpoints, metadata = state.log_dir.checkpoints, state.metadata
+    checkpointed = checkpoints.high_watermark(key, metadata.topic_id)
+    flushed: int | None = metadata.extra.get(HIGH_WATERMARK)
+    if not is_known and (checkpointed is not None or flushed is not None):
+        state.replication.replicated_to = max(checkpointed or 0, flushed or 0)
+    state.replication.lower_to(state.log_end_offset)
+    if state.replication.replicated_to is None:
+        return False
+    if checkpointed is not None and checkpointed > state.log_end_offset:
+        checkpoints.lower_high_watermark(key, state.log_end_offset)
+    if flushed is not None and flushed <= state.log_end_offset:
+        return False
+    state.metadata = metadata.with_high_watermark(min(state.high_watermark, state.recovery_point))
+    return True
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:

@@ -40,7 +40,7 @@ def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], Non
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
         state.check()
         go_on()
-        if offset > state.log_end_offset or offset < 0:
+        if offset > state.high_watermark or offset < 0:
             raise state.out_of_range(offset)
         if offset > state.log_start_offset:
             _start_at(state, offset)
@@ -63,7 +63,10 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
         oldest_ms = state.now_ms() - (config.retention_ms or 0)
         rest_bytes = sum(segment.size_bytes for segment in segments)
         dropped = 0
+        replicated_to = state.high_watermark
         for segment in segments[:-1]:
+            if segment.end_offset > replicated_to:
+                break
             is_old = config.retention_ms is not None and _newest_ms(state, segment) < oldest_ms
             is_over = (
                 config.retention_bytes is not None

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk import bulk, files
+from logstore.disk.documents.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.disk.uninterrupted import uninterrupted
 from logstore.errors import LogStoreError, ReplicaOfflineError
@@ -114,6 +115,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
     from logstore.log.recovery.open_log import reopen
 
     state.recovery_point = min(state.recovery_point, offset)
+    state.replication.lower_to(offset)
     try:
         reopen(state)
     except LogStoreError as error:
@@ -196,10 +198,12 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     kept, gone, new, magic, temporary, directory = replacement
     # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
+    state.replication.lower_to(offset)
     # `partition.metadata` limits the recovery point too; either file may be damaged alone.
-    lower = state.log_dir.checkpoints.lower
+    lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
-    state.log_dir.ballast.use(partial(lower, key, state.recovery_point))
+    use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
+    use(partial(lower, HIGH_WATERMARKS, key, offset))
     _replace(gone, new, temporary, directory.fd)
     dropped = {id(segment) for segment in gone}
     state.unflushed = [pair for pair in state.unflushed if id(pair[0]) not in dropped]

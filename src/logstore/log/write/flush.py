@@ -17,6 +17,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
+from logstore.log.metadata import RECOVERY_POINT_LIMIT, PartitionMetadata
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
@@ -243,12 +244,20 @@ def write_epochs(state: LogState) -> None:
         state.replication.epochs_changed += 1
 
 
+def _with_high_watermark(state: LogState, metadata: PartitionMetadata) -> PartitionMetadata:
+    """Note how far a replicated log is both replicated and flushed: a crash takes nothing of it."""
+    if state.replication.replicated_to is None:
+        return metadata
+    limit = metadata.extra.get(RECOVERY_POINT_LIMIT, state.recovery_point)
+    return metadata.with_high_watermark(min(state.high_watermark, state.recovery_point, limit))
+
+
 def set_metadata(state: LogState, **changes: Any) -> None:
     """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
 
     After a crash between the two the old start holds: no caller has seen the new one.
     """
-    metadata = state.metadata._replace(**changes)
+    metadata = _with_high_watermark(state, state.metadata._replace(**changes))
     start = changes.get("log_start_offset")
 
     def write() -> None:

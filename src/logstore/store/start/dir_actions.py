@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from logstore.disk import files
+from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.log import host
 from logstore.log.log import Log
@@ -75,3 +76,19 @@ def outrank(log: Log, generation: int) -> None:
             {"generation": generation + 1} if metadata.generation <= generation else None
         ),
     )
+
+
+def lower_high_watermarks(log_dir: LogDir) -> None:
+    """Lower what the disk has of high watermarks to the ends of logs that lost records.
+
+    Without that, the records that are appended next would count as replicated after a crash.
+    """
+    if log_dir.is_offline:
+        return
+    try:
+        with call(log_dir.path, SYNCING):
+            log_dir.ballast.use(log_dir.checkpoints.lower_gathered)
+    except OSError as error:
+        failure = log_dir.failed(error)
+        if not log_dir.is_offline:
+            log_dir.take_offline(f"its high watermarks cannot be lowered: {failure}")

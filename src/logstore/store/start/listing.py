@@ -16,7 +16,12 @@ from logstore.disk.ballast import BALLAST_NAME
 from logstore.disk.dir_lock import LOCK_NAME, MARKER_NAME
 from logstore.disk.documents import fields
 from logstore.disk.documents.catalog_file import CATALOG_NAME
-from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_document
+from logstore.disk.documents.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_document,
+)
 from logstore.disk.documents.facts import FACTS_NAME
 from logstore.disk.documents.generations import GENERATION_NAME, WITNESS_NAME
 from logstore.disk.documents.meta_properties import FILE_NAME
@@ -42,6 +47,7 @@ OUR_FILES = frozenset(
         FACTS_NAME,
         FILE_NAME,
         GENERATION_NAME,
+        HIGH_WATERMARKS,
         LOCK_NAME,
         MARKER_NAME,
         RECOVERY_POINTS,

@@ -33,7 +33,7 @@ from logstore.store.recovery_report import (
 )
 from logstore.store.replicas import IncompleteReplica, OfflineReplica, Replica, Replicas
 from logstore.store.reservations import Reservation
-from logstore.store.start.dir_actions import make_live
+from logstore.store.start.dir_actions import lower_high_watermarks, make_live
 from logstore.store.start.reconcile import Settled, settle, settle_returned
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 from logstore.store.upkeep.purge import doomed
@@ -231,6 +231,9 @@ class Loader:
             for _ in range(1 if log_dir.was_clean or self._is_serving else self.threads_per_dir)
             if queues[log_dir.path]
         ]
+        if not self._is_serving:
+            for log_dir in good:
+                log_dir.checkpoints.gather_lowered()
         outcomes = for_each(
             lanes,
             lambda log_dir: self._drain(log_dir, queues[log_dir.path]),
@@ -242,6 +245,9 @@ class Loader:
                 raise outcome.error
             if not outcome.is_finished:
                 self._leave_hanging(outcome.item, queues[outcome.item.path])
+        if not self._is_serving:
+            for log_dir in good:
+                lower_high_watermarks(log_dir)
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
         """Take a hanging log dir offline; record its logs that are not open yet as offline."""

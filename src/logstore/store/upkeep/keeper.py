@@ -17,13 +17,14 @@ from weakref import ref
 from logstore.config import StoreConfig
 from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
-from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS
+from logstore.disk.documents.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread, start_for
 from logstore.errors import LogClosedError, LogStoreError, UnknownPartitionError
 from logstore.log.environment import Clock
-from logstore.log.host import lift_recovery_point_limit, limited_metadata
+from logstore.log.host import lift_recovery_point_limit, limited_metadata, replicated_to
+from logstore.log.log import Log
 from logstore.store.dirs import old_copies
 from logstore.store.dirs.slow_disks import judge
 from logstore.store.replicas import Replicas, key_of
@@ -190,9 +191,19 @@ class DirKeeper:
             lambda: {key_of(log): log.log_start_offset for log in logs(self.log_dir)},
             lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
         )
+        write(
+            HIGH_WATERMARKS,
+            lambda: {key_of(log): at for log, at in self._replicated()},
+            lambda: {key_of(log): log.topic_id for log, _ in self._replicated()},
+        )
         self._replicas.catalog.write(self.log_dir)
         old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
         old_copies.witness(self._replicas, self.log_dir)
+
+    def _replicated(self) -> list[tuple[Log, int]]:
+        """List the logs that are replicated, with their high watermarks."""
+        found = [(log, replicated_to(log)) for log in self._replicas.on(self.log_dir)]
+        return [(log, at) for log, at in found if at is not None]
 
     def _write_catalog(self) -> None:
         """Bring the catalog file up to date; if the disk is full, a later checkpoint does it."""

@@ -1,0 +1,68 @@
+"""Say how far a reader sees: the three isolation levels, each with the offset at which it ends.
+
+read_uncommitted    the log end
+read_replicated     the high watermark; nobody replicates the log: its end
+read_committed      the last stable offset; records of aborted transactions are left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from logstore.arguments import text, whole
+from logstore.log.read import records
+
+if TYPE_CHECKING:
+    from logstore.format.batch import RecordBatch
+    from logstore.log.replica import Replica
+
+READ_UNCOMMITTED, READ_REPLICATED = "read_uncommitted", "read_replicated"
+READ_COMMITTED = "read_committed"
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_REPLICATED, READ_COMMITTED)
+
+
+def check_level(level: str) -> None:
+    """Refuse what is no isolation level; raises TypeError, ValueError."""
+    if type(level) is not str or level not in ISOLATION_LEVELS:
+        text(level, "isolation_level")
+        raise ValueError(f"isolation_level {level!r} is none of {ISOLATION_LEVELS}")
+
+
+def end_of(state: Replica, level: str) -> int:
+    """Give the offset at which a reader of an isolation level stops for now.
+
+    Raises:
+        TypeError, ValueError: there is no such level.
+        LogStoreError: the log does not serve; only if transactions have to be looked for.
+    """
+    check_level(level)
+    if level == READ_UNCOMMITTED:
+        return state.log_end_offset
+    if level == READ_REPLICATED:
+        return state.high_watermark
+    from logstore.log.read.transactions import decided_now
+
+    return decided_now(state).last_stable_offset
+
+
+def isolated(
+    state: Replica, level: str, offset: int | None, end_offset: int | None, **options: Any
+) -> Iterator[RecordBatch]:
+    """Yield the batches of `offset..end_offset` that a reader of an isolation level sees.
+
+    Args:
+        options: those of `records.batches_of`.
+    """
+    check_level(level)
+    if level == READ_COMMITTED:
+        from logstore.log.read.transactions import committed
+
+        return committed(state, offset, end_offset, options)
+    if level == READ_REPLICATED:
+        state.refresh()
+        start = state.log_start_offset if offset is None else offset
+        at = state.high_watermark
+        wanted = at if end_offset is None else whole(end_offset, "end_offset", 0)
+        end_offset = max(whole(start, "offset"), min(wanted, at))
+    return records.batches_of(state, offset, end_offset, **options)

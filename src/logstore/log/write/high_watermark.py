@@ -1,0 +1,50 @@
+"""Advance the high watermark of a log: how far all in-sync replicas have its records.
+
+The program that replicates a log says so. The first time, `partition.metadata` records durably that
+the log is replicated. After that it costs no call to the disk: the keeper of the log dir writes the
+high watermarks with its other checkpoints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.log.subscription import LogEvent, tell
+from logstore.log.write.flush import set_metadata
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+
+
+def advance(state: LogState, offset: int) -> int:
+    """Raise the high watermark, and give it; see `Log.advance_high_watermark`."""
+    if state.replication.replicated_to is None:
+        _begin(state, offset)
+    with state.lock:
+        state.check()
+        known = state.high_watermark
+        offset = state.within(offset)
+        if offset > known:
+            state.replication.replicated_to = offset
+    if offset <= known:
+        return known
+    if state.waiters:
+        state.arrivals.wake()
+    if state.subscriptions:
+        tell(state.subscriptions, LogEvent.HIGH_WATERMARK_ROSE)
+    return offset
+
+
+def _begin(state: LogState, offset: int) -> None:
+    """Record durably that the log is replicated, and bound it from now on."""
+    with state.flush_lock, held(state, "flush_lock"):
+        state.check()
+        if state.replication.replicated_to is not None:
+            return
+        at = state.within(offset)
+        set_metadata(
+            state, extra=state.metadata.with_high_watermark(min(at, state.recovery_point)).extra
+        )
+        with state.lock:
+            state.replication.replicated_to = at
