@@ -66,6 +66,8 @@ LOG_METHODS = {
     "extend": "values * keys timestamps headers durable",
     "append_arrow": "batch * durable",
     "appender": "linger max_bytes",
+    "advance_high_watermark": "offset",
+    "end_offset_for_epoch": "epoch",
     "read": "offset * max_records max_bytes isolation_level",
     "read_batches": "offset * end_offset zero_copy",
     "append_as_follower": "raw * leader_epoch durable",
@@ -80,7 +82,7 @@ LOG_METHODS = {
 }
 LOG_ATTRIBUTES = [
     "topic", "partition", "log_dir", "log_start_offset", "log_end_offset", "high_watermark",
-    "recovery_point", "size_bytes", "config",
+    "recovery_point", "size_bytes", "config", "last_stable_offset", "leader_epochs",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from crash.history_oracle import Key, Known, Oracle, State
 from crash.history_steps import CONFIGS
 from crash.power_cut import UNSEEN
 from logstore import CorruptionError, Log, LogStore, LogStoreError, OffsetOutOfRangeError
+from logstore.log.host import replicated_to
 from logstore.names import parse_dir_name
 from mover import MoveState, ReplicaMover
 from support.crash_model import CrashModel, Image, Op
@@ -48,8 +49,7 @@ def found_in(log: Log, *, is_ordered: bool) -> dict[int, tuple[bytes, int]]:
                 ) from None
             continue
         assert value is not None
-        known = log._state.replication.epochs.entries
-        entries = [epoch for epoch, start in known if start <= offset]
+        entries = [epoch for epoch, start in log.leader_epochs if start <= offset]
         found[offset] = (value, entries[-1] if entries else 0)
     return found
 
@@ -72,9 +72,40 @@ def check_log(log: Log, known: Known, *, is_ordered: bool) -> None:
         raise PowerCutViolation(f"{name}: {start} to {end}, start known {known.start}")
     if is_ordered and not any(is_prefix(found, start, state) for state in states):
         raise PowerCutViolation(f"{name}: {sorted(found)} is no prefix of any of its states")
-    epochs = log._state.replication.epochs.entries
+    check_epochs(log, found, is_ordered=is_ordered)
+    check_high_watermark(log, found, known)
+
+
+def check_epochs(log: Log, found: dict[int, tuple[bytes, int]], *, is_ordered: bool) -> None:
+    """Hold the history of epochs, and where each one ended, against those of the records."""
+    name, epochs, end = f"{log.topic}-{log.partition}", log.leader_epochs, log.log_end_offset
     if any(one[0] >= two[0] or one[1] >= two[1] for one, two in pairwise(epochs)):
         raise PowerCutViolation(f"{name}: epochs {epochs}")
+    if not (is_ordered and found):
+        return
+    of_records = {offset: epoch for offset, (_, epoch) in found.items()}
+    for epoch in range(max(of_records.values()) + 2):
+        below = [e for e in of_records.values() if e <= epoch]
+        above = [offset for offset, e in of_records.items() if e > epoch]
+        expected = (max(below), min(above, default=end)) if below else (-1, -1)
+        if log.end_offset_for_epoch(epoch) != expected:
+            told = log.end_offset_for_epoch(epoch)
+            raise PowerCutViolation(f"{name}: epoch {epoch} ended at {told}, not {expected}")
+
+
+def check_high_watermark(log: Log, found: dict[int, tuple[bytes, int]], known: Known) -> None:
+    """Check that only records that were replicated are below it, and that it is kept."""
+    name, at = f"{log.topic}-{log.partition}", replicated_to(log)
+    states = [state for state in known.possible() if state is not None]
+    if all((state.replicated_to is None) != (at is None) for state in states):
+        raise PowerCutViolation(f"{name}: its high watermark is {at}, not one of {states}")
+    if at is None:
+        return
+    for offset, record in found.items():
+        if offset < at and not any(state.has_replicated(offset, record) for state in states):
+            raise PowerCutViolation(f"{name}: {offset} is below {at}, and was not replicated")
+    if at < min(known.kept(), log.log_end_offset):
+        raise PowerCutViolation(f"{name}: its high watermark is {at}; {known.kept()} was kept")
 
 
 def is_prefix(found: dict[int, Any], start: int, state: State) -> bool:

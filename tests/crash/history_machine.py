@@ -19,6 +19,7 @@ from crash.history_steps import CONFIGS, KEYS, LogSteps
 from crash.power_cut import QUIET
 from logstore import LogDirError, LogStore
 from logstore.disk import bulk
+from logstore.log.host import replicated_to
 from logstore.store.upkeep.keeper import DirKeeper
 from mover import Move, MoveState, ReplicaMover
 from mover.move import Wanted
@@ -92,10 +93,17 @@ class Machine(LogSteps):
         self.gate = Gate(400)
         self.mover = ReplicaMover(self.store)
         self.mover._moves.throttle = self.gate  # type: ignore[assignment]
+        self.look_at_high_watermarks()
         # A move that was left is gone on with at once, and makes all durable.
         for move in self.mover.moves():
             if move.state is MoveState.DONE:
-                self.done(move.key, self.states[move.key], "durable")
+                self.moved(move.key)
+
+    def moved(self, key: Key) -> None:
+        """Note that a replica was moved: all of it is durable, and its high watermark is kept."""
+        state = self.states[key]
+        assert state is not None
+        self.done(key, state.keeping(), "durable")
 
     # --- steps: partitions ------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class Machine(LogSteps):
             self.is_moving.clear()
         assert move.state is not MoveState.FAILED, move.error
         if move.state is MoveState.DONE and move.source_dir != move.target_dir:
-            self.done(key, self.states[key], "durable")
+            self.moved(key)
 
     def step_end_move(self) -> None:
         """Go on with a move that is paused, or cancel it."""
@@ -169,7 +177,7 @@ class Machine(LogSteps):
         else:
             move.resume()
             assert move.state is MoveState.DONE, (move, move.error)
-            self.done(move.key, self.states[move.key], "durable")
+            self.moved(move.key)
 
     # --- steps: log dirs and processes ------------------------------------------------------------
 
@@ -178,6 +186,7 @@ class Machine(LogSteps):
         offline = self.offline()
         if offline:
             self.store.reopen_dir(offline[0])
+            self.look_at_high_watermarks()
             self.mover._look_again()
         elif not self.is_moving:
             log_dir = self.rng.choice(self.store.log_dirs)
@@ -240,7 +249,8 @@ class Machine(LogSteps):
         is_prefix = log.log_start_offset == before.start <= log.log_end_offset == after.end
         if is_prefix and found == {o: value for o, (value, _) in after.records.items()}:
             self.store.promote(*key)
-            self.done(key, after, "durable")
+            at = replicated_to(self.store.log(*key))
+            self.done(key, after._replace(replicated_to=at, kept=0), "durable")
         else:  # it was copied before a truncation or a deletion
             self.store.delete(*key)
             self.done(key, None, "durable")
@@ -292,10 +302,6 @@ class Machine(LogSteps):
         """Mark which log dirs belong to the store, and which is about to come or go."""
         self.recorder.mark(("dirs", dirs, name))
 
-    def where(self, key: Key) -> str | None:
-        replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
-        return None if replica is None else replica.log_dir.path
-
     def step_cordon(self) -> None:
         log_dir = self.rng.choice([d for d in self.store.log_dirs if d not in self.offline()])
         self.store.cordon(log_dir)
@@ -309,7 +315,8 @@ class Machine(LogSteps):
         for key, state in self.states.items():
             replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
             if replica is not None and replica.log_dir.path not in offline:
-                self.done(key, state, "durable")
+                assert state is not None
+                self.done(key, state.keeping(), "durable")
         self.open()
 
     def step_kill(self) -> None:
@@ -350,6 +357,7 @@ class Machine(LogSteps):
 
 WEIGHTS = {
     "append": 14, "extend": 12, "appender": 3, "encoded": 4, "follow": 4, "epoch": 3,
+    "replicated": 6,
     "flush": 5, "flush_store": 1, "truncate": 8, "delete_before": 5, "retain": 3, "time": 2,
     "keep_house": 4, "purge": 6, "verify": 3, "repair": 2, "create": 6, "prefer": 2, "delete": 5,
     "move": 8, "end_move": 3, "offline": 3, "cordon": 1, "close": 2, "kill": 3,
@@ -357,7 +365,7 @@ WEIGHTS = {
 }  # fmt: skip
 BESIDE_A_MOVE = (
     "append", "extend", "extend", "flush", "truncate", "delete_before", "retain", "time",
-    "keep_house", "purge", "create", "delete", "epoch", "encoded",
+    "keep_house", "purge", "create", "delete", "epoch", "encoded", "replicated",
 )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from unittest.mock import patch
 
 from logstore import Log
 from logstore.disk import bulk, files
+from logstore.disk.documents.checkpoint import RECOVERY_POINTS
+from logstore.disk.documents.offset_checkpoints import OffsetCheckpoints
 from logstore.log.removal import retention, truncation
-from logstore.log.write import flush
+from logstore.log.write import flush, high_watermark
 from logstore.store import creation
 from logstore.store.dirs.membership import Membership
 from logstore.store.upkeep import keeper
@@ -50,10 +52,23 @@ def lying_point(self: Log) -> int:
     return self.log_end_offset
 
 
+def only_points(self: OffsetCheckpoints, kind: str, key: Any, offset: int) -> None:
+    """Lower recovery points before a truncation, and leave high watermarks."""
+    if kind == RECOVERY_POINTS:
+        LOWER(self, kind, key, offset)
+
+
+def in_memory(state: Any, offset: int) -> None:
+    """Bound a log without a word on the disk."""
+    state.replication.replicated_to = state.within(offset)
+
+
 def untold(self: Membership, besides: object = None) -> None:
     """Tell no other log dir which of them belong to the store."""
     self.note_missing()
 
+
+LOWER = OffsetCheckpoints.lower
 
 # What is replaced, and by what.
 CHANGES: dict[str, tuple[Any, str, Any]] = {
@@ -68,6 +83,8 @@ CHANGES: dict[str, tuple[Any, str, Any]] = {
     "a checkpoint says more than is flushed": (Log, "recovery_point", property(lying_point)),
     "a deletion is not noted": (creation, "_note_deletion", lambda _: None),
     "a log dir leaves unsaid": (Membership, "_tell", untold),
+    "a truncation leaves the high watermark": (OffsetCheckpoints, "lower", only_points),
+    "a log is replicated in memory only": (high_watermark, "_begin", in_memory),
 }
 
 
@@ -133,6 +150,7 @@ CUTTING = {"create": 3, "append": 30, "extend": 10, "truncate": 9, "epoch": 4, "
 STARTING = {"create": 3, "append": 20, "extend": 8, "flush": 6, "delete_before": 10}
 KEEPING = {"create": 3, "append": 20, "extend": 10, "keep_house": 10, "flush": 2, "kill": 1}
 REMOVING = {"create": 6, "extend": 6, "move": 12, "purge": 14, "delete": 8, "end_move": 4}
+REPLICATING = {"create": 3, "extend": 12, "replicated": 14, "truncate": 9, "keep_house": 6}
 LIKELY = {
     "a truncation does not sync what it keeps": CUTTING,
     "the epochs outlive a truncation": CUTTING,
@@ -142,4 +160,6 @@ LIKELY = {
     "the removal of a directory is not synced": REMOVING,
     "a deletion takes no other copy along": REMOVING,
     "no sync of a directory's removal": REMOVING,
+    "a truncation leaves the high watermark": REPLICATING,
+    "a log is replicated in memory only": REPLICATING,
 }

@@ -20,10 +20,18 @@ Record = tuple[bytes, int]  # value, leader epoch
 
 
 class State(NamedTuple):
-    """What a log holds; a partition that does not exist has none."""
+    """What a log holds; a partition that does not exist has none.
+
+    Attributes:
+        replicated_to: its high watermark; None if nobody replicates it. What lies below the start
+            of an empty log that began late counts as replicated.
+        kept: a high watermark that a crash does not lower, unless it takes the records.
+    """
 
     start: int
     records: dict[int, Record]
+    replicated_to: int | None = None
+    kept: int = 0
 
     @property
     def end(self) -> int:
@@ -34,15 +42,32 @@ class State(NamedTuple):
         """Add records at an offset, which becomes the start of a log that holds none."""
         added = {offset + number: record for number, record in enumerate(records)}
         start = offset if not self.records and offset > self.start else self.start
-        return State(start, {**self.records, **added})
+        return self._replace(start=start, records={**self.records, **added})
 
     def until(self, offset: int) -> State:
         """Drop what lies at or behind an offset."""
-        return State(self.start, {o: r for o, r in self.records.items() if o < offset})
+        at = None if self.replicated_to is None else min(self.replicated_to, offset)
+        kept = {o: r for o, r in self.records.items() if o < offset}
+        return State(self.start, kept, at, min(self.kept, offset))
 
     def since(self, offset: int) -> State:
         """Drop what lies before an offset."""
-        return State(offset, {o: r for o, r in self.records.items() if o >= offset})
+        kept = {o: r for o, r in self.records.items() if o >= offset}
+        return self._replace(start=offset, records=kept)
+
+    def with_high_watermark(self, offset: int) -> State:
+        """Let it be replicated up to an offset, or as far as it was before."""
+        at = max(self.start, min(offset, self.end), self.replicated_to or 0)
+        return self._replace(replicated_to=at)
+
+    def keeping(self) -> State:
+        """Let no crash lower its high watermark."""
+        return self._replace(kept=self.replicated_to or 0)
+
+    def has_replicated(self, offset: int, record: Record) -> bool:
+        """Tell whether this very record was below the high watermark."""
+        at = self.replicated_to
+        return at is not None and offset < at and self.records.get(offset) == record
 
 
 class Known:
@@ -87,6 +112,11 @@ class Known:
         """Give the states that a power cut may leave, or parts of them."""
         return [*self.states, *self.pending]
 
+    def kept(self) -> int:
+        """Give the high watermark that no power cut may lower, but by taking records."""
+        states = [state for state in (self.states[-1], *self.pending) if state is not None]
+        return min((state.kept for state in states), default=0)
+
     def required(self) -> dict[int, Record]:
         """Give the records that no power cut may take."""
         if self.durable is None:
@@ -125,7 +155,7 @@ class Oracle:
         return hash(
             tuple(
                 (key, len(known.states), known.start, id(known.durable), len(known.pending))
-                + (known.is_left,)
+                + (known.is_left, known.kept(), known.states[-1] and known.states[-1].replicated_to)
                 for key, known in self.partitions.items()
             )
             + (self.dirs, self.changing)

@@ -11,6 +11,7 @@ from functools import partial
 
 from crash.history_oracle import Key, Record, State
 from logstore import Log, LogConfig, LogStore
+from logstore.log.host import replicated_to
 from logstore.log.write.appender import Appender
 from logstore.log.write.raw_batches import parse
 from support.clock import Clock
@@ -36,6 +37,7 @@ class LogSteps:
     """The steps on one log, or on those of one keeper."""
 
     store: LogStore
+    is_moving: set[Key]
 
     def __init__(self, recorder: Recorder, seed: int) -> None:
         self.recorder, self.rng = recorder, random.Random(seed)
@@ -68,6 +70,10 @@ class LogSteps:
     def serves(self, key: Key) -> bool:
         replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
         return replica is not None and not replica.log_dir.is_offline
+
+    def where(self, key: Key) -> str | None:
+        replica = self.store.host.replicas.opened.get(key)  # type: ignore[call-overload]
+        return None if replica is None else replica.log_dir.path
 
     def offline(self) -> list[str]:
         return [d.path for d in self.store.host.replicas.log_dirs if d.is_offline]
@@ -153,6 +159,27 @@ class LogSteps:
             return None
         return raw, offsets.start, [state.records[o] for o in offsets]
 
+    def step_replicated(self) -> None:
+        """Say that followers have some more of a log, the first time or once again."""
+        key, log, state = self.any_log()
+        offset = log.log_end_offset - self.rng.randint(-3, 12)
+        after = state.with_high_watermark(max(offset, 0))
+        self.does(key, after, "appended", lambda: log.advance_high_watermark(max(offset, 0)))
+        assert log.high_watermark == after.replicated_to
+
+    def look_at_high_watermarks(self) -> None:
+        """Take what logs that were opened again say, if it is not less than what was kept."""
+        for key, state in list(self.states.items()):
+            if state is None or not self.serves(key):
+                continue
+            found = replicated_to(self.store.log(*key))
+            if state.replicated_to is None:
+                assert found is None, (key, found)
+                continue
+            least, most = max(state.kept, state.start), max(state.replicated_to, state.start)
+            assert found is not None and least <= found <= most, (key, found, state)
+            self.done(key, state._replace(replicated_to=found), "appended")
+
     def step_epoch(self) -> None:
         """Begin a new leader epoch."""
         _, log, _ = self.any_log()
@@ -182,7 +209,7 @@ class LogSteps:
 
     def step_delete_before(self) -> None:
         key, log, state = self.any_log()
-        offset = max(log.log_end_offset - self.rng.randint(0, 40), log.log_start_offset)
+        offset = max(log.high_watermark - self.rng.randint(0, 40), log.log_start_offset)
         after = state.since(offset)
         self.does(key, after, "started", lambda: log.delete_records_before(offset))
 
@@ -211,8 +238,15 @@ class LogSteps:
     def step_keep_house(self) -> None:
         """Let a keeper do what it does every so often."""
         path, keeper = self.rng.choice(list(keepers_of(self.store).items()))
-        if path not in self.offline():
-            keeper.run_one(self.rng.choice(("flush", "checkpoint", "checkpoint", "probe", "usage")))
+        if path in self.offline():
+            return
+        duty = self.rng.choice(("flush", "checkpoint", "checkpoint", "probe", "usage"))
+        keeper.run_one(duty)
+        # During a move, what the copy says of it may be older than the checkpoint.
+        if duty == "checkpoint" and not self.is_moving:
+            for key, state in list(self.states.items()):
+                if state is not None and self.serves(key) and self.where(key) == path:
+                    self.done(key, state.keeping(), "appended")
 
     def step_purge(self) -> None:
         """Let one keeper remove what it was asked to remove by now."""

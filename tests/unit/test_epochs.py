@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from logstore import LogConfig, LogStore
+from logstore import LogClosedError, LogConfig, LogStore, ReadOnlyStoreError
 from logstore.log.epochs import FILE_NAME, LeaderEpochs, OfLog
+from logstore.log.removal import retention
+from mover import ReplicaMover
+from support.inside import abandon
 
 
 def test_epochs_are_noted_once_and_in_order() -> None:
@@ -74,3 +79,96 @@ def test_the_leader_epoch_outlives_the_records_that_carried_it(
             assert not log.verify() and not store.recovery_report.warnings
             epochs = {b.header.leader_epoch for b in log.read_batches()}
             assert epochs == {2}
+
+
+def test_the_history_is_public_and_true_whatever_becomes_of_the_log(tmp_path: Path) -> None:
+    """It follows truncation, deletion, a move, a kill and a close."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    store = LogStore.open(dirs, admin_socket=False)
+    log = store.create("t", 0, log_dir=dirs[0], config=LogConfig(segment_bytes=256))
+    assert list(log.leader_epochs) == [] and log.end_offset_for_epoch(0) == (-1, -1)
+    for epoch in (1, 4, 5, 9):
+        log.leader_epoch = epoch
+        for _ in range(3):
+            log.append(b"x")
+    assert log.leader_epochs == ((1, 0), (4, 3), (5, 6), (9, 9))
+    assert [log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 3, 4, 8, 9, 10)] == [
+        (-1, -1), (-1, -1), (1, 3), (1, 3), (4, 6), (5, 9), (9, 12), (9, 12),
+    ]  # fmt: skip
+    log.truncate_to(8)
+    assert log.leader_epochs == ((1, 0), (4, 3), (5, 6))
+    assert log.end_offset_for_epoch(9) == (5, 8)
+    log.delete_records_before(4)
+    expected = ((4, 4), (5, 6))
+    assert log.leader_epochs == expected and log.end_offset_for_epoch(3) == (-1, -1)
+    with ReplicaMover(store) as mover:
+        mover.move("t", 0, dirs[1]).wait(60)
+    assert log.log_dir == str(dirs[1]) and log.leader_epochs == expected
+    abandon(store)
+    for _ in range(2):
+        with LogStore.open(dirs, admin_socket=False) as store:
+            log = store.log("t", 0)
+            assert log.leader_epochs == expected and log.end_offset_for_epoch(4) == (4, 6)
+            with LogStore.open(dirs, read_only=True) as reader:
+                view = reader.log("t", 0)
+                with pytest.raises(ReadOnlyStoreError):
+                    assert view.leader_epochs
+                with pytest.raises(ReadOnlyStoreError):
+                    view.end_offset_for_epoch(4)
+    with pytest.raises(LogClosedError):
+        log.end_offset_for_epoch(4)
+
+
+def test_regression_epochs_before_the_log_start_are_gone_after_a_crash(tmp_path: Path) -> None:
+    """The file with the new start was written, and the process killed before the next step."""
+    store = LogStore.open(tmp_path, admin_socket=False)
+    log = store.create("t", 0)
+    log.append(b"x")
+    log.leader_epoch = 3
+    log.append(b"y")
+    log.flush()
+    with (
+        patch.object(retention, "_hide", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        log.delete_records_before(1)
+    abandon(store)
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.log("t", 0)
+        assert log.log_start_offset == 1 and log.leader_epochs == ((3, 1),)
+        assert log.end_offset_for_epoch(2) == (-1, -1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_replicas_agree_after_any_changes_of_leader(tmp_path: Path, seed: int) -> None:
+    """A follower that truncates as KIP-279 says, as often as it must, has its leader's log."""
+    rng = random.Random(seed)
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        logs = [store.create("t", number) for number in range(2)]
+        epoch = 0
+        for _ in range(30):
+            epoch += rng.randint(1, 2)
+            leader, follower = rng.sample(logs, 2)
+            leader.leader_epoch = epoch
+            for _ in range(rng.randint(0, 3)):
+                leader.append(b"%d" % rng.getrandbits(30))
+            if rng.random() < 0.4:
+                continue  # the follower hears nothing of this leader
+            while follower.leader_epochs:
+                last = follower.leader_epochs[-1][0]
+                told, end = leader.end_offset_for_epoch(last)
+                own = follower.end_offset_for_epoch(told)[1] if told >= 0 else 0
+                to = min(end, own) if told >= 0 else 0
+                if told == last and to == follower.log_end_offset:
+                    break
+                follower.truncate_to(min(to, follower.log_end_offset))
+                if told == last:
+                    break
+            raw = leader.read_raw(follower.log_end_offset)
+            if raw:  # perhaps of an earlier epoch than the one that the follower led
+                known = follower._state.replication
+                known.leader_epoch = max(known.epochs.latest, 0)
+                follower.append_as_follower(raw)
+            ours = [(record.offset, record.value) for record in leader]
+            assert [(record.offset, record.value) for record in follower] == ours
+            assert follower.leader_epochs == leader.leader_epochs

@@ -108,6 +108,7 @@ CALLS = [
     Call("log", "wait_for", {"offset": 0, "timeout": 0}, {
         "offset": "number negative huge", "timeout": TIMEOUT, "isolation_level": "",
     }),
+    Call("log", "end_offset_for_epoch", {}, {"epoch": "number negative huge"}),
     Call("log", "advance_high_watermark", {}, {"offset": "number huge"}),
     Call("log", "offset_for_timestamp", {}, {"timestamp": "number negative huge"}),
     Call("log", "truncate_to", {}, {"offset": OFFSET}),

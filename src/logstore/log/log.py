@@ -22,6 +22,7 @@ from logstore.log.write import (
     encode,
     flush,
     follower_appends,
+    high_watermark,
     leader_appends,
     roll,
     seal,
@@ -76,18 +77,8 @@ class Log(ReadableLog):
         """Open the log in the directory `name` of a log dir; raises LogStoreError."""
         from logstore.log.recovery.open_log import open_log
 
-        return cls(
-            open_log(
-                log_dir,
-                name,
-                environment,
-                recovery_point,
-                log_start_offset,
-                is_clean,
-                progress,
-                topic_ids,
-            )
-        )
+        offsets = recovery_point, log_start_offset
+        return cls(open_log(log_dir, name, environment, *offsets, is_clean, progress, topic_ids))
 
     @staticmethod
     def open_read_only(
@@ -282,24 +273,35 @@ class Log(ReadableLog):
 
     # --- being replicated -----------------------------------------------------------------------
 
+    @property
+    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Each leader epoch of the records, and its first offset; both rise."""
+        return tuple(self._state.replication.epochs.entries)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Give the largest epoch of the records that is not after `epoch`, and where it ended.
+
+        A follower truncates to it, or to its own end of that epoch (KIP-101, KIP-279). The last
+        epoch ends at the log end. (-1, -1): the log has no record of `epoch` or an earlier one, so
+        the follower begins anew at the log start.
+        """
+        state, epoch = self._state, whole(epoch, "epoch", -1)
+        with state.lock:  # a batch of a new epoch, or a truncation, changes both
+            state.check()
+            return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
+
     def advance_high_watermark(self, offset: int) -> int:
         """Say that all in-sync replicas have the records before `offset`; give the high watermark.
 
-        The first call bounds the log: until then its high watermark is its end, from now on it
-        rises by this method alone. It never falls, except by `truncate_to`, and stays between the
-        log start and the log end: an offset that is not past it changes nothing, and one after the
-        log end counts as the log end. Retention and `delete_records_before` keep records that are
-        not below it. Reads end at it if their `isolation_level` says so.
-
-        It survives a move and an orderly close. After a crash it may be an earlier one, at least
-        that of the last checkpoint (`log_flush_offset_checkpoint_interval_ms`).
+        Until the first call it is the log end; from then on it rises by this method alone, at most
+        to the log end, and only `truncate_to` lowers it. An earlier offset changes nothing. What is
+        not below it is neither retained away nor deleted. Reads end at it if their
+        `isolation_level` says so. After a crash it may be that of the last checkpoint.
 
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.
         """
-        from logstore.log.write.high_watermark import advance
-
-        return advance(self._state, whole(offset, "offset", 0))
+        return high_watermark.advance(self._state, whole(offset, "offset", 0))
 
     # --- making durable -------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class LogView(ReadableLog):
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
-    advance_high_watermark = _refuse
+    advance_high_watermark = end_offset_for_epoch = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:
         """Raise ReadOnlyStoreError: only the owner knows when its log changes."""
@@ -126,6 +126,11 @@ class LogView(ReadableLog):
         """Raise ReadOnlyStoreError: only the owner knows what it has flushed."""
         reason = "only the process that owns the store knows what is flushed: ask it"
         raise ReadOnlyStoreError(reason, path=self._state.directory)
+
+    @property
+    def leader_epochs(self) -> NoReturn:
+        """Raise ReadOnlyStoreError: only the owner knows the epochs of its last records."""
+        raise ReadOnlyStoreError(path=self._state.directory)
 
     def find_anew_by(self, find: Callable[[], ReadableLog | None]) -> None:
         """Set what finds the current log of this partition after its directory has gone."""

@@ -44,6 +44,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
+        # The file is written with a new log start before the epochs that ended there are dropped.
+        epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
         if not state.recovery.problems:  # else batches are missing that may confirm it
             wrong = _contradiction(state, segments, epochs)
