@@ -14,7 +14,12 @@ import pytest
 from format.write_golden import GOLDEN, WRITERS, rows_of
 from logstore import CorruptRecordBatchError, LogDirOfflineError, LogStore, TopicPartition
 from logstore.disk.documents.catalog_file import CATALOG_NAME, decode_catalog
-from logstore.disk.documents.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from logstore.disk.documents.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_offsets,
+)
 from logstore.disk.documents.settings import DirSettings, read_settings
 from logstore.format import producer_file
 from logstore.log.epochs import LeaderEpochs, OfLog
@@ -122,6 +127,25 @@ def test_v1_named_is_read(tmp_path: Path, read_only: bool) -> None:
                 found = read_offsets(str(place / kind), kind, directory_id_of(place))
                 assert found is not None
                 assert found.topic_ids == {TopicPartition("orders", number): topic_id}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_v1_replicated_is_read(tmp_path: Path, is_lost: bool) -> None:
+    """The checkpoint has a high watermark of 20, the metadata a later one of 30, and the facts."""
+    root, expected = copied("v1_replicated", tmp_path)
+    if is_lost:
+        (root / HIGH_WATERMARKS).unlink()
+    with LogStore.open(root) as store:
+        assert {f"{t}-{p}": rows_of(store.log(t, p)) for t, p in store} == expected
+        log, other = (store.log("orders", number) for number in range(2))
+        assert (log.high_watermark, other.high_watermark) == (30, other.log_end_offset)
+        for one in (log, other):
+            assert dict(one.facts) == {"whole_since": 7, "ids": ["a", None, {"b": 1.5}]}
+            assert one.facts.generation == 1
+        assert store.recovery_report.is_sound and not store.recovery_report.warnings
+    found = read_offsets(str(root / HIGH_WATERMARKS), HIGH_WATERMARKS, directory_id_of(root))
+    assert found is not None and dict(found.offsets) == {TopicPartition("orders", 0): 30}
+    assert dict(found.topic_ids) == {TopicPartition("orders", 0): log.topic_id}
 
 
 def test_v1_producers_are_read() -> None:

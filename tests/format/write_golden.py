@@ -142,6 +142,25 @@ def write_named(root: Path) -> None:
         shutil.copytree(other, root)
 
 
+def write_replicated(root: Path) -> None:
+    """Two logs with facts, of which one is replicated up to its middle; it was killed."""
+    with tempfile.TemporaryDirectory() as other:
+        live = Path(other) / "live"
+        with LogStore.open(live, admin_socket=False) as store:
+            for partition in range(2):
+                fill(store.create("orders", partition), partition)
+            store.log("orders", 0).advance_high_watermark(20)
+        with LogStore.open(live, admin_socket=False) as store:
+            log = store.log("orders", 0)
+            log.advance_high_watermark(30)
+            for partition in range(2):
+                facts = {"whole_since": 7, "ids": ["a", None, {"b": 1.5}]}
+                store.log("orders", partition).facts.update(facts)
+            log.advance_high_watermark(40)
+            shutil.copytree(live, root)
+            expect(root, store)
+
+
 def write_producers(root: Path) -> None:
     """A file of producers: some with transactions, one of another epoch, one with seven batches."""
     producers = Producers()
@@ -168,6 +187,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "v1_dirs": write_dirs,
     "v1_named": write_named,
     "v1_producers": write_producers,
+    "v1_replicated": write_replicated,
 }
 
 

@@ -86,29 +86,29 @@ def test_the_history_is_public_and_true_whatever_becomes_of_the_log(tmp_path: Pa
     dirs = [tmp_path / "a", tmp_path / "b"]
     store = LogStore.open(dirs, admin_socket=False)
     log = store.create("t", 0, log_dir=dirs[0], config=LogConfig(segment_bytes=256))
-    assert list(log.leader_epochs) == [] and log.end_offset_for_epoch(0) == (-1, -1)
+    assert [*log.leader_epochs] == [] and log.end_offset_for_epoch(0) == (-1, -1)
     for epoch in (1, 4, 5, 9):
         log.leader_epoch = epoch
         for _ in range(3):
             log.append(b"x")
-    assert log.leader_epochs == ((1, 0), (4, 3), (5, 6), (9, 9))
+    assert [*log.leader_epochs] == [(1, 0), (4, 3), (5, 6), (9, 9)]
     assert [log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 3, 4, 8, 9, 10)] == [
         (-1, -1), (-1, -1), (1, 3), (1, 3), (4, 6), (5, 9), (9, 12), (9, 12),
     ]  # fmt: skip
     log.truncate_to(8)
-    assert log.leader_epochs == ((1, 0), (4, 3), (5, 6))
+    assert [*log.leader_epochs] == [(1, 0), (4, 3), (5, 6)]
     assert log.end_offset_for_epoch(9) == (5, 8)
     log.delete_records_before(4)
-    expected = ((4, 4), (5, 6))
-    assert log.leader_epochs == expected and log.end_offset_for_epoch(3) == (-1, -1)
+    expected = [(4, 4), (5, 6)]
+    assert [*log.leader_epochs] == expected and log.end_offset_for_epoch(3) == (-1, -1)
     with ReplicaMover(store) as mover:
         mover.move("t", 0, dirs[1]).wait(60)
-    assert log.log_dir == str(dirs[1]) and log.leader_epochs == expected
+    assert log.log_dir == str(dirs[1]) and [*log.leader_epochs] == expected
     abandon(store)
     for _ in range(2):
         with LogStore.open(dirs, admin_socket=False) as store:
             log = store.log("t", 0)
-            assert log.leader_epochs == expected and log.end_offset_for_epoch(4) == (4, 6)
+            assert [*log.leader_epochs] == expected and log.end_offset_for_epoch(4) == (4, 6)
             with LogStore.open(dirs, read_only=True) as reader:
                 view = reader.log("t", 0)
                 with pytest.raises(ReadOnlyStoreError):
@@ -135,7 +135,7 @@ def test_regression_epochs_before_the_log_start_are_gone_after_a_crash(tmp_path:
     abandon(store)
     with LogStore.open(tmp_path, admin_socket=False) as store:
         log = store.log("t", 0)
-        assert log.log_start_offset == 1 and log.leader_epochs == ((3, 1),)
+        assert log.log_start_offset == 1 and [*log.leader_epochs] == [(3, 1)]
         assert log.end_offset_for_epoch(2) == (-1, -1)
 
 

@@ -34,6 +34,9 @@ RECOVERY_POINT_LIMIT = "recovery_point_limit"
 # the log dir has a later one, unless a move or a damaged file lost that.
 HIGH_WATERMARK = "high_watermark"
 
+# Small facts that a program above the store keeps of this log (see `log_facts`).
+FACTS = "facts"
+
 # When the log was made or last truncated: [directory id, number, step] of its log dir's generation.
 # What others have seen of the log dir up to then does not say where the log ends.
 END_LOWERED_AT = "end_lowered_at"
@@ -229,6 +232,10 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)
+    if FACTS in extra:
+        from logstore.disk.documents.facts import from_document
+
+        from_document(fields.mapping(extra[FACTS], FACTS))
     for name in (SPARSE_OFFSETS, CONFIG_LOST):
         fields.flag(extra.get(name, False), name)
     if END_LOWERED_AT in extra:

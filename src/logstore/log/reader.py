@@ -24,6 +24,7 @@ from logstore.log.segments.segment import INDEX, Block
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from logstore.disk.documents.facts import Facts
     from logstore.log.recovery.report import RecoveryEntry
 
 HELD_BYTES_MAX = 64 << 20
@@ -68,6 +69,17 @@ class ReadableLog:
     def topic_id(self) -> bytes:
         """16 bytes that distinguish this topic from a later one of the same name."""
         return self._state.metadata.topic_id
+
+    @property
+    def facts(self) -> Facts:
+        """Small facts that a program keeps durably with this log; they move with it.
+
+        As `store.facts` keeps those of a log dir. After `partition.metadata` was lost, `damage`
+        says so until the next change.
+        """
+        from logstore.log.log_facts import facts_of
+
+        return facts_of(self._state)
 
     @property
     def recovery(self) -> RecoveryEntry:

@@ -12,7 +12,6 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import (
     LogClosedError,
     ReadOnlyStoreError,
-    ReplicaIncompleteError,
     UnknownPartitionError,
 )
 from logstore.format.batch import Record
@@ -106,12 +105,7 @@ class LogView(ReadableLog):
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         """Refuse: another process owns this log, or its records may not be all there."""
-        state = self._state
-        if state.missing:
-            raise ReplicaIncompleteError(
-                topic=self.topic, partition=self.partition, reason=state.missing
-            )
-        raise ReadOnlyStoreError(path=state.directory)
+        raise self._state.refusal()
 
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse

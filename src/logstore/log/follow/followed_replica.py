@@ -27,6 +27,8 @@ from logstore.errors import (
     CorruptIndexError,
     CorruptRecordBatchError,
     LogStoreError,
+    ReadOnlyStoreError,
+    ReplicaIncompleteError,
     UnknownPartitionError,
 )
 from logstore.log.environment import LogEnvironment
@@ -109,6 +111,14 @@ class FollowedReplica(Replica):
         if known is None and flushed is None:
             return self.log_end_offset
         return self.within(max(known or 0, flushed or 0))
+
+    def refusal(self) -> LogStoreError:
+        """Make the error of a call that would write."""
+        if self.missing:
+            return ReplicaIncompleteError(
+                topic=self.topic, partition=self.partition, reason=self.missing
+            )
+        return ReadOnlyStoreError(path=self.directory)
 
     # --- following -------------------------------------------------------------------------------
 
