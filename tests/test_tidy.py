@@ -32,6 +32,7 @@ LAYERS = [
         "logstore.errors",
         "logstore.units",
         "logstore.config",
+        "logstore.config_keys",
         "logstore.names",
     },
     {"logstore.format"},

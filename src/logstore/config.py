@@ -8,8 +8,9 @@ An unknown key is refused, and the error names the nearest known one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Never, Self
+from typing import Any, ClassVar, Never
 
+from logstore.config_keys import Config, Key, Ratio
 from logstore.units import format_size, parse_duration, parse_rate, parse_size, size_of
 
 __all__ = [
@@ -22,113 +23,7 @@ BYTES_MAX = 2**62
 SEGMENT_BYTES_MAX = 2**31 - 1  # a position in a segment has 31 bits, as in Kafka
 
 
-class _Key:
-    """Check the value of one key, and return it in its stored form."""
-
-    __slots__ = ("choices", "high", "is_optional", "is_size", "low")
-
-    def __init__(
-        self,
-        low: int = 0,
-        high: int = 0,
-        *,
-        is_size: bool = False,
-        is_optional: bool = False,
-        choices: tuple[str, ...] = (),
-    ) -> None:
-        self.low, self.high, self.choices = low, high, choices
-        self.is_size, self.is_optional = is_size, is_optional
-
-    def check(self, name: str, value: object) -> int | str | None:
-        """Return the value as a number or text; None means "no limit"."""
-        if self.choices:
-            return self._choose(name, value)
-        if value is None and self.is_optional:
-            return None
-        if self.is_size and isinstance(value, str):
-            value = parse_size(value, name)
-        is_duration = name.endswith("_ms")
-        if is_duration and isinstance(value, str):
-            value = parse_duration(value, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            form = "a size" if self.is_size else "a whole number"
-            form += " of ms or text like '7d'" * is_duration
-            raise TypeError(f"{name} is {form}{' or None' * self.is_optional}, not {value!r}")
-        if value == -1 and self.is_optional:
-            return None
-        if not self.low <= value <= self.high:
-            raise ValueError(f"{name}={value} is not in {self.low}..{self.high}")
-        return value
-
-    def _choose(self, name: str, value: object) -> str:
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is text, not {value!r}")
-        if value not in self.choices:
-            known = ", ".join(map(repr, self.choices))
-            raise ValueError(f"{name}={value!r} is unknown; choose from {known}")
-        return value
-
-
-class _Config:
-    """Hold checked settings that never change; the repr shows only those that are not default."""
-
-    __slots__: tuple[str, ...] = ()
-    _keys: ClassVar[dict[str, _Key]]
-
-    def _take(self, settings: dict[str, Any], unknown: dict[str, Any]) -> None:
-        for name in unknown:
-            raise TypeError(_unknown_key(type(self).__name__, name, list(self.__slots__)))
-        for name in self.__slots__:
-            value = settings[name]
-            key = self._keys.get(name)
-            object.__setattr__(self, name, key.check(name, value) if key else value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a {type(self).__name__} cannot change; use replace() to copy it")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a {type(self).__name__} cannot change; use replace() to copy it")
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, name) for name in self.__slots__))
-
-    def __repr__(self) -> str:
-        default = type(self)()
-        changed = [
-            f"{name}={getattr(self, name)!r}"
-            for name in self.__slots__
-            if getattr(self, name) != getattr(default, name)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), {name: getattr(self, name) for name in self.__slots__})
-
-    def replace(self, **settings: Any) -> Self:
-        """Make a copy with some settings changed."""
-        return type(self)(**{name: getattr(self, name) for name in self.__slots__} | settings)
-
-
-def _rebuild(kind: type[_Config], settings: dict[str, Any]) -> _Config:
-    return kind(**settings)
-
-
-def _unknown_key(kind: str, name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    # Kafka's own spelling is the likeliest mistake: segment.bytes for segment_bytes.
-    wanted = name.lower().replace(".", "_").replace("-", "_")
-    for nearest in get_close_matches(wanted, known, n=1):
-        return f"{kind} has no key {name!r}; did you mean {nearest!r}?"
-    return f"{kind} has no key {name!r}; it has {', '.join(known)}"
-
-
-class LogConfig(_Config):
+class LogConfig(Config):
     """Configure one partition by Kafka's topic keys; sizes in bytes, durations in milliseconds.
 
     The configuration is stored with the partition and takes precedence over later defaults. None or
@@ -152,19 +47,30 @@ class LogConfig(_Config):
         message_timestamp_type: "CreateTime", or "LogAppendTime" to stamp records on append.
         record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is Kafka's own
             record batches. A change begins a new segment.
-        cleanup_policy: only "delete" is possible.
+        cleanup_policy: "delete": retention drops old segments. "compact": compaction keeps only the
+            latest record of each key, and drops records without a key; retention drops nothing.
+            "compact,delete": both.
+        min_compaction_lag_ms: leave records alone that are younger than this.
+        max_compaction_lag_ms: compact records that are older than this, however few they are.
+        delete_retention_ms: keep a tombstone this long after the compaction that finds nothing
+            older of its key.
+        min_cleanable_dirty_ratio: compact when this part of the log's bytes is not compacted yet.
     """
 
     __slots__ = (
         "cleanup_policy",
         "compression_type",
+        "delete_retention_ms",
         "flush_messages",
         "flush_ms",
         "index_interval_bytes",
+        "max_compaction_lag_ms",
         "max_message_bytes",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
         "message_timestamp_type",
+        "min_cleanable_dirty_ratio",
+        "min_compaction_lag_ms",
         "record_format",
         "retention_bytes",
         "retention_ms",
@@ -172,22 +78,26 @@ class LogConfig(_Config):
         "segment_index_bytes",
         "segment_ms",
     )
-    _keys: ClassVar[dict[str, _Key]] = {
-        "segment_bytes": _Key(256, SEGMENT_BYTES_MAX, is_size=True),
-        "segment_ms": _Key(1, MS_MAX, is_optional=True),
-        "segment_index_bytes": _Key(64, SEGMENT_BYTES_MAX, is_size=True),
-        "index_interval_bytes": _Key(0, SEGMENT_BYTES_MAX, is_size=True),
-        "max_message_bytes": _Key(1, SEGMENT_BYTES_MAX - 1023, is_size=True),
-        "flush_messages": _Key(1, MS_MAX, is_optional=True),
-        "flush_ms": _Key(0, MS_MAX, is_optional=True),
-        "retention_ms": _Key(0, MS_MAX, is_optional=True),
-        "retention_bytes": _Key(0, BYTES_MAX, is_size=True, is_optional=True),
-        "compression_type": _Key(choices=("none", "gzip", "snappy", "lz4", "zstd")),
-        "message_timestamp_before_max_ms": _Key(0, MS_MAX, is_optional=True),
-        "message_timestamp_after_max_ms": _Key(0, MS_MAX, is_optional=True),
-        "message_timestamp_type": _Key(choices=("CreateTime", "LogAppendTime")),
-        "record_format": _Key(choices=("columnar", "kafka")),
-        "cleanup_policy": _Key(choices=("delete",)),
+    _keys: ClassVar[dict[str, Key]] = {
+        "segment_bytes": Key(256, SEGMENT_BYTES_MAX, is_size=True),
+        "segment_ms": Key(1, MS_MAX, is_optional=True),
+        "segment_index_bytes": Key(64, SEGMENT_BYTES_MAX, is_size=True),
+        "index_interval_bytes": Key(0, SEGMENT_BYTES_MAX, is_size=True),
+        "max_message_bytes": Key(1, SEGMENT_BYTES_MAX - 1023, is_size=True),
+        "flush_messages": Key(1, MS_MAX, is_optional=True),
+        "flush_ms": Key(0, MS_MAX, is_optional=True),
+        "retention_ms": Key(0, MS_MAX, is_optional=True),
+        "retention_bytes": Key(0, BYTES_MAX, is_size=True, is_optional=True),
+        "compression_type": Key(choices=("none", "gzip", "snappy", "lz4", "zstd")),
+        "message_timestamp_before_max_ms": Key(0, MS_MAX, is_optional=True),
+        "message_timestamp_after_max_ms": Key(0, MS_MAX, is_optional=True),
+        "message_timestamp_type": Key(choices=("CreateTime", "LogAppendTime")),
+        "record_format": Key(choices=("columnar", "kafka")),
+        "cleanup_policy": Key(choices=("delete", "compact", "compact,delete")),
+        "min_compaction_lag_ms": Key(0, MS_MAX),
+        "max_compaction_lag_ms": Key(1, MS_MAX, is_optional=True),
+        "delete_retention_ms": Key(0, MS_MAX),
+        "min_cleanable_dirty_ratio": Ratio(),
     }
 
     segment_bytes: int
@@ -205,6 +115,10 @@ class LogConfig(_Config):
     message_timestamp_type: str
     record_format: str
     cleanup_policy: str
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int | None
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
 
     def __init__(
         self,
@@ -224,6 +138,10 @@ class LogConfig(_Config):
         message_timestamp_type: str = "CreateTime",
         record_format: str = "columnar",
         cleanup_policy: str = "delete",
+        min_compaction_lag_ms: int | str = 0,
+        max_compaction_lag_ms: int | str | None = None,
+        delete_retention_ms: int | str = 24 * 3600 * 1000,
+        min_cleanable_dirty_ratio: float | str = 0.5,
         **unknown: Never,
     ) -> None:
         self._take(locals(), unknown)
@@ -232,6 +150,17 @@ class LogConfig(_Config):
                 f"compression_type={self.compression_type!r} needs record_format='kafka'; "
                 "columnar batches take 'lz4' or 'zstd'"
             )
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction keeps only the latest record of each key."""
+        return self.cleanup_policy != "delete"
+
+    @property
+    def is_retained(self) -> bool:
+        """Whether retention drops old segments: by `retention_ms` or `retention_bytes`."""
+        has_limit = self.retention_ms is not None or self.retention_bytes is not None
+        return has_limit and self.cleanup_policy != "compact"
 
     def to_dict(self) -> dict[str, Any]:
         """Return every setting as a plain JSON value."""
@@ -274,7 +203,7 @@ LOG_CONFIGS_KEPT = 256
 _log_configs: dict[str, LogConfig] = {}
 
 
-class StoreConfig(_Config):
+class StoreConfig(Config):
     """Configure a store by Kafka's broker keys; sizes in bytes, durations in milliseconds.
 
     Args:
@@ -317,20 +246,20 @@ class StoreConfig(_Config):
         "read_cache_bytes",
         "record_expansion_bytes_max",
     )
-    _keys: ClassVar[dict[str, _Key]] = {
-        "broker_id": _Key(0, 2**31 - 1),
-        "num_recovery_threads_per_data_dir": _Key(1, 256),
-        "log_flush_scheduler_interval_ms": _Key(1, MS_MAX),
-        "log_flush_offset_checkpoint_interval_ms": _Key(1, MS_MAX),
-        "log_retention_check_interval_ms": _Key(1, MS_MAX),
-        "log_dir_suspect_ms": _Key(100, MS_MAX),
-        "log_dir_probe_interval_ms": _Key(100, MS_MAX),
-        "log_scrub_bytes_per_second": _Key(0, BYTES_MAX, is_size=True),
-        "log_scrub_interval_ms": _Key(0, MS_MAX),
-        "max_open_files": _Key(1, 1 << 20),
-        "read_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
-        "record_expansion_bytes_max": _Key(4096, BYTES_MAX, is_size=True),
-        "index_cache_bytes": _Key(0, BYTES_MAX, is_size=True),
+    _keys: ClassVar[dict[str, Key]] = {
+        "broker_id": Key(0, 2**31 - 1),
+        "num_recovery_threads_per_data_dir": Key(1, 256),
+        "log_flush_scheduler_interval_ms": Key(1, MS_MAX),
+        "log_flush_offset_checkpoint_interval_ms": Key(1, MS_MAX),
+        "log_retention_check_interval_ms": Key(1, MS_MAX),
+        "log_dir_suspect_ms": Key(100, MS_MAX),
+        "log_dir_probe_interval_ms": Key(100, MS_MAX),
+        "log_scrub_bytes_per_second": Key(0, BYTES_MAX, is_size=True),
+        "log_scrub_interval_ms": Key(0, MS_MAX),
+        "max_open_files": Key(1, 1 << 20),
+        "read_cache_bytes": Key(0, BYTES_MAX, is_size=True),
+        "record_expansion_bytes_max": Key(4096, BYTES_MAX, is_size=True),
+        "index_cache_bytes": Key(0, BYTES_MAX, is_size=True),
     }
 
     broker_id: int

@@ -117,7 +117,15 @@ def test_a_key_that_is_not_known_names_the_nearest() -> None:
         ({"compression_type": "gzip"}, ValueError, "needs record_format='kafka'"),
         ({"compression_type": None}, TypeError, "compression_type is text"),
         ({"record_format": "rows"}, ValueError, "choose from 'columnar', 'kafka'"),
-        ({"cleanup_policy": "compact"}, ValueError, "choose from 'delete'"),
+        ({"cleanup_policy": "delete,compact"}, ValueError, "choose from 'delete', 'compact'"),
+        ({"min_compaction_lag_ms": -1}, ValueError, r"min_compaction_lag_ms=-1 is not in 0\.\."),
+        ({"max_compaction_lag_ms": 0}, ValueError, r"max_compaction_lag_ms=0 is not in 1\.\."),
+        ({"delete_retention_ms": None}, TypeError, "delete_retention_ms is a whole number of ms"),
+        ({"min_cleanable_dirty_ratio": 1.1}, ValueError, r"=1\.1 is not a number in 0\.\.1"),
+        ({"min_cleanable_dirty_ratio": "half"}, ValueError, "=half is not a number"),
+        ({"min_cleanable_dirty_ratio": float("nan")}, ValueError, "=nan is not a number"),
+        ({"min_cleanable_dirty_ratio": 10**400}, ValueError, "is not a number in"),
+        ({"min_cleanable_dirty_ratio": True}, TypeError, "a number from 0 to 1, not True"),
     ],
 )
 def test_a_wrong_value_names_its_key(
@@ -191,3 +199,29 @@ def test_log_config_of_a_store_is_a_log_config() -> None:
     """A dictionary in its place is refused instead of failing at the first create."""
     with pytest.raises(TypeError, match="log_config is a LogConfig"):
         StoreConfig(**wrong("log_config"))
+
+
+def test_keys_of_compaction_have_kafkas_defaults_and_forms() -> None:
+    """A ratio is a float, whatever it is given as; -1 is no limit."""
+    config = LogConfig(
+        cleanup_policy="compact,delete",
+        max_compaction_lag_ms=-1,
+        delete_retention_ms="2h",
+        min_cleanable_dirty_ratio="0.25",
+    )
+    assert config.max_compaction_lag_ms is None and config.delete_retention_ms == 7_200_000
+    assert config.min_cleanable_dirty_ratio == 0.25 and config.is_compacted
+    assert LogConfig(min_cleanable_dirty_ratio=1).to_dict()["min_cleanable_dirty_ratio"] == 1.0
+    plain = LogConfig()
+    assert (plain.min_compaction_lag_ms, plain.max_compaction_lag_ms) == (0, None)
+    assert (plain.delete_retention_ms, plain.min_cleanable_dirty_ratio) == (86_400_000, 0.5)
+    assert not plain.is_compacted
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_retention_is_for_logs_with_a_limit_that_delete(policy: str) -> None:
+    """A log that is only compacted loses nothing for its age or size."""
+    assert not LogConfig(cleanup_policy=policy).is_retained
+    for key in ("retention_ms", "retention_bytes"):
+        config = LogConfig(cleanup_policy=policy).replace(**{key: 0})
+        assert config.is_retained == ("delete" in policy)

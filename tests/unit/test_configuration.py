@@ -35,7 +35,11 @@ OTHER: dict[str, Any] = {
     "message_timestamp_before_max_ms": 78_000,
     "message_timestamp_type": "LogAppendTime",
     "record_format": "kafka",
-    "cleanup_policy": "delete",
+    "cleanup_policy": "compact,delete",
+    "min_compaction_lag_ms": "1h",
+    "max_compaction_lag_ms": "1d",
+    "delete_retention_ms": "2h",
+    "min_cleanable_dirty_ratio": 0.1,
 }
 
 
@@ -93,7 +97,7 @@ def test_a_reset_key_takes_the_default_of_the_store(tmp_path: Path) -> None:
         ({"flush_messages": 1.5}, TypeError, "flush_messages"),
         ({"compression_type": "rar"}, ValueError, "choose from"),
         ({"compression_type": "gzip"}, ValueError, "needs record_format='kafka'"),
-        ({"cleanup_policy": "compact"}, ValueError, "choose from 'delete'"),
+        ({"cleanup_policy": "compacted"}, ValueError, "choose from 'delete', 'compact'"),
         ({1: 2}, TypeError, "a key of changes is text"),
         (["retention_ms"], TypeError, "changes is a mapping"),
         (LogConfig(), TypeError, "changes is a mapping"),

@@ -155,3 +155,12 @@ def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
         log.append(bytes(104))
     log.delete_records_before(3)
     assert log._state.replication.epochs.entries == [(1, 3), (2, 4)]
+
+
+def test_a_log_that_is_only_compacted_keeps_what_is_old(store: LogStore, clock: Clock) -> None:
+    """Its cleanup policy decides, also if it changes while the log is in use."""
+    log = filled(store, clock, retention_ms=10_000, cleanup_policy="compact")
+    clock.ms += 10**9
+    assert log.apply_retention() == 0
+    store.set_config("orders", 0, {"cleanup_policy": "compact,delete"})
+    assert log.apply_retention() == 4

@@ -48,18 +48,19 @@ def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], Non
 
 def apply_retention(state: LogState) -> int:
     """Drop whole segments that the configuration no longer keeps; returns how many."""
-    if state.config.retention_ms is None and state.config.retention_bytes is None:
+    if not state.config.is_retained:
         return 0
     return uninterrupted(partial(_apply_retention, state))
 
 
 def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
     """Drop segments, in a thread that may be interrupted."""
-    config = state.config
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
         state.check()
         go_on()
-        segments = state.segments
+        config, segments = state.config, state.segments
+        if not config.is_retained:  # it changed while this thread waited for the lock
+            return 0
         oldest_ms = state.now_ms() - (config.retention_ms or 0)
         rest_bytes = sum(segment.size_bytes for segment in segments)
         dropped = 0
