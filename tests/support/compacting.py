@@ -104,12 +104,9 @@ def windows(batches: Sequence[bytes], count: int = 3, position: int = 0) -> list
     found = []
     for first in range(0, len(batches), count):
         part = batches[first : first + count]
-        places, at = [], 0
-        for data in part:
-            places.append((at, layouts.read_header(data, 0)))
-            at += len(data)
-        found.append(Window("orders-0/0.log", position, b"".join(part), places, ROOM))
-        position += at
+        data, offset = b"".join(part), layouts.read_header(part[0], 0).base_offset
+        found.append(Window("orders-0/0.log", position, data, offset, ROOM))
+        position += len(data)
     return found
 
 

@@ -30,6 +30,7 @@ from logstore.log.write import (
 
 if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
+    from logstore.log.compaction.compaction import CompactionReport
     from logstore.log.recovery.repair import RepairReport
     from logstore.log.recovery.report import Problem
     from logstore.log.small_files import Checkpointed
@@ -402,6 +403,21 @@ class Log(ReadableLog):
         from logstore.log.removal.retention import apply_retention
 
         return apply_retention(self._state)
+
+    def compact(self) -> CompactionReport:
+        """Keep only the latest record of each key, as far as the configuration allows; now.
+
+        Offsets stay. Only sealed segments are compacted, up to the recovery point. If another
+        thread compacts the log, this waits for it first.
+
+        Raises:
+            ValueError: `cleanup_policy` does not say that the log is compacted.
+            CorruptRecordBatchError: a batch is damaged; nothing from there on was replaced.
+            LogDirFullError: there is no room for a new segment beside the old ones.
+        """
+        from logstore.log.compaction.compaction import compact
+
+        return compact(self._state)
 
     def verify(self, progress: Any = None) -> list[Problem]:
         """Check every batch, and that the segments are contiguous; returns the damage."""

@@ -42,6 +42,8 @@ FACTS = "facts"
 END_LOWERED_AT = "end_lowered_at"
 # True if the file was lost: its configuration is the default one until somebody sets another.
 CONFIG_LOST = "config_lost"
+# How far the log was compacted: [end offset, time in ms or null]; see `Cleaned`.
+CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
@@ -63,6 +65,22 @@ class Superseded(NamedTuple):
 
     generation: int
     directory_id: str
+
+
+class Cleaned(NamedTuple):
+    """How far a log was compacted.
+
+    Attributes:
+        end_offset: records before it are clean; it may be after the log end or before its start.
+        horizon_ms: the earliest time at which a tombstone or a marker may go; None if none waits.
+    """
+
+    end_offset: int = 0
+    horizon_ms: int | None = None
+
+    def until(self, offset: int) -> Cleaned:
+        """Give what is left of it if the log is truncated to an offset."""
+        return self._replace(end_offset=min(self.end_offset, offset))
 
 
 class MoveRecord(NamedTuple):
@@ -130,6 +148,18 @@ class PartitionMetadata(NamedTuple):
             return None
         superseded: Superseded = read_mark(Superseded, document)
         return superseded
+
+    @property
+    def cleaned(self) -> Cleaned:
+        """How far the log was compacted."""
+        return Cleaned(*self.extra.get(CLEANED, ()))
+
+    def with_cleaned(self, cleaned: Cleaned) -> Self:
+        """Give the metadata of a log that was compacted, or truncated after that."""
+        extra = {key: value for key, value in self.extra.items() if key != CLEANED}
+        if cleaned != Cleaned():
+            extra[CLEANED] = list(cleaned)
+        return self._replace(extra=extra)
 
     @property
     def is_deleted_by_user(self) -> bool:
@@ -238,6 +268,11 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         from_document(fields.mapping(extra[FACTS], FACTS))
     for name in (SPARSE_OFFSETS, CONFIG_LOST):
         fields.flag(extra.get(name, False), name)
+    if CLEANED in extra:
+        ((end_offset, horizon_ms),) = fields.rows([extra[CLEANED]], CLEANED, 2)
+        fields.number(end_offset, CLEANED, fields.OFFSET_MAX)
+        if horizon_ms is not None:
+            fields.number(horizon_ms, CLEANED, fields.OFFSET_MAX)
     if END_LOWERED_AT in extra:
         ((directory_id, number, step),) = fields.rows([extra[END_LOWERED_AT]], END_LOWERED_AT, 3)
         fields.id_bytes(directory_id, END_LOWERED_AT)

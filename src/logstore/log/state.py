@@ -88,6 +88,8 @@ class LogState(Replica):
         Written under both:
         rules: what the configuration says about appends.
         refusal: why nothing can be appended, though the log can be read; "" if it can.
+        cut_count: how many times records were taken from the log's end, or its files were repaired:
+            a compaction that began before that does not replace anything.
         is_left_by_dir: set with `unavailable`, under `appended`: only its log dir is gone, and a
             move may still save the log.
 
@@ -95,6 +97,8 @@ class LogState(Replica):
         arrivals, waiters: the threads that wait for records; a Bell orders its own threads.
         subscriptions: empty, and so False, while nobody subscribes (see `subscription`).
         commit: combines durable appends; made once, under `lock`.
+        compacting: held by the thread that compacts the log, from its first look to its end; no
+            other lock is held when it is taken.
         timing: counts latencies, while a mover watches; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
     """
@@ -105,6 +109,8 @@ class LogState(Replica):
         "arrivals",
         "checkpointed_bytes",
         "commit",
+        "compacting",
+        "cut_count",
         "flush_at",
         "flush_lock",
         "flushed_ms",
@@ -167,6 +173,7 @@ class LogState(Replica):
         self.names_changed = 0
         self.checkpointed_bytes = 0
         self.recovery_point = 0
+        self.cut_count = 0
         self.flush_at = NEVER
         self.flushed_ms = self.now_ms()
 
@@ -175,6 +182,7 @@ class LogState(Replica):
         self.lock = threading.Lock()
         self.flush_lock = threading.Lock()
         self.appended = threading.Lock()
+        self.compacting = threading.Lock()
         self.commit: Commits | None = None
 
     @property

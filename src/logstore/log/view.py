@@ -110,6 +110,7 @@ class LogView(ReadableLog):
     append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
     advance_high_watermark = end_offset_for_epoch = _refuse
+    compact = _refuse
 
     def subscribe(self, *_: object, **__: object) -> NoReturn:
         """Raise ReadOnlyStoreError: only the owner knows when its log changes."""

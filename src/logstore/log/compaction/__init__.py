@@ -1,1 +1,4 @@
-"""Compaction by key: which records a log may drop, and what the rest looks like. No I/O."""
+"""Compaction by key: which records a log may drop, what the rest looks like, and its files.
+
+Only `segment_windows`, `compaction` and `replacement` call the disk.
+"""

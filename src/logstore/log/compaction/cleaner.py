@@ -28,8 +28,16 @@ Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
-def note(latest: LatestOffsets, window: Window, is_aborted: IsAborted) -> Steps[bool]:
+def note(
+    latest: LatestOffsets,
+    window: Window,
+    is_aborted: IsAborted,
+    producers: dict[int, int] | None = None,
+) -> Steps[bool]:
     """Note the latest offsets of the keys of a window; the windows come in the log's order.
+
+    Args:
+        producers: gets the last offset of each producer's last batch.
 
     Returns:
         False if the table is full. Then the cleaning may go up to `latest.end_offset`, which is
@@ -40,6 +48,9 @@ def note(latest: LatestOffsets, window: Window, is_aborted: IsAborted) -> Steps[
     """
     first_offset = latest.first_offset
     for chunk in window.chunks():
+        yield
+        if not chunk:
+            continue
         wanted = [
             (at, header)
             for at, header in chunk
@@ -52,7 +63,8 @@ def note(latest: LatestOffsets, window: Window, is_aborted: IsAborted) -> Steps[
             if not (yield from _note_group(latest, group)):
                 return False
         latest.end_offset = max(latest.end_offset, chunk[-1][1].last_offset + 1)
-        yield
+        if producers is not None:
+            producers.update((h.producer_id, h.last_offset) for _, h in chunk if h.producer_id >= 0)
     return True
 
 
@@ -132,6 +144,8 @@ class Cleaner:
         found = _Replacement(window)
         for chunk in window.chunks():
             yield
+            if not chunk:
+                continue
             horizons = [subsets.delete_horizon_ms(window.data, *place) for place in chunk]
             rows = [
                 (at, header, horizon, self._rules.judge(header, horizon))

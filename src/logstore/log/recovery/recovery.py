@@ -25,9 +25,10 @@ from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_p
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.recovery.known_damage import falling_batches
+from logstore.log.recovery.replacements import list_settled
 from logstore.log.recovery.report import DamageName, Problem, RecoveryEntry
 from logstore.log.segments import trailer as trailers
-from logstore.log.segments.listing import SegmentFiles, list_partition
+from logstore.log.segments.listing import SegmentFiles
 from logstore.log.segments.scan import Damage, Progress, Scan
 from logstore.log.segments.segment import Segment
 
@@ -88,7 +89,7 @@ class Recovery:
 
     def run(self) -> Recovered:
         """Recover; raises OSError."""
-        listing = list_partition(self.directory)
+        listing = list_settled(self.directory, self.entry.warnings, self._check)
         self.entry.warnings += listing.warnings
         for name in listing.temporary:
             self._check()

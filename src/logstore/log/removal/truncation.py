@@ -162,6 +162,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
     # A copy that a move builds may hold what is dropped here: it must not be continued unchecked.
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
+    lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
     set_metadata(state, extra=lowered.extra | {RECOVERY_POINT_LIMIT: limit}, moving=None)
     _forget_epochs(state, offset)
     new = Segment(state.directory, offset if cut is None else cut.base_offset)
@@ -199,6 +200,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
+    state.cut_count += 1
     # `partition.metadata` limits the recovery point too; either file may be damaged alone.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)

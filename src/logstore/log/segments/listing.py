@@ -12,6 +12,9 @@ from logstore.names import parse_segment_file_name
 
 SMALL_FILES = (metadata.FILE_NAME, epochs.FILE_NAME)
 SUFFIXES = (".log", ".index", ".timeindex")
+# Of a segment that compaction writes, and of its second name (see `compaction/replacement`).
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 
 
 class SegmentFiles(NamedTuple):
@@ -37,12 +40,14 @@ class Listing(NamedTuple):
         segments: those with a `.log`, in order of their base offset.
         orphans: index files whose `.log` is missing.
         temporary: names of files that a crash left half written.
+        swaps: the base offsets of segments that a crash left in the middle of a replacement.
         warnings: what does not belong there, one sentence each.
     """
 
     segments: list[SegmentFiles]
     orphans: list[SegmentFiles]
     temporary: list[str]
+    swaps: list[int]
     warnings: list[str]
 
 
@@ -65,7 +70,9 @@ def list_partition(directory: str) -> Listing:
     """
     sizes: dict[int, dict[str, int]] = {}
     identities: dict[int, tuple[int, int]] = {}
-    temporary, warnings = [], []
+    temporary: list[str] = []
+    swaps: list[int] = []
+    warnings: list[str] = []
     for entry in files.entries(directory):
         parsed = parse_segment_file_name(entry.name)
         if parsed is not None and parsed[1] == SUFFIXES[0]:
@@ -74,8 +81,10 @@ def list_partition(directory: str) -> Listing:
             sizes.setdefault(parsed[0], {})[parsed[1]] = entry.size_bytes
             if parsed[1] == SUFFIXES[0]:
                 identities[parsed[0]] = (entry.inode, entry.mtime_ns)
-        elif entry.is_file and entry.name.endswith(".tmp"):
+        elif entry.is_file and entry.name.endswith((".tmp", CLEANED_SUFFIX)):
             temporary.append(entry.name)
+        elif entry.is_file and (base_offset := _swap_of(entry.name)) is not None:
+            swaps.append(base_offset)
         elif entry.is_file and entry.name.endswith(".quarantine"):
             warnings.append(f"{entry.name}: kept from a repair, not read")
         elif entry.name not in SMALL_FILES or not entry.is_file:
@@ -92,4 +101,11 @@ def list_partition(directory: str) -> Listing:
             *identities.get(base_offset, (0, 0)),
         )
         (whole if row.log_bytes >= 0 else orphans).append(row)
-    return Listing(whole, orphans, sorted(temporary), sorted(warnings))
+    return Listing(whole, orphans, sorted(temporary), sorted(swaps), sorted(warnings))
+
+
+def _swap_of(name: str) -> int | None:
+    """Give the base offset in the second name of a cleaned segment; None for another name."""
+    parsed = parse_segment_file_name(name.removesuffix(SWAP_SUFFIX))
+    is_swap = name.endswith(SWAP_SUFFIX) and parsed is not None and parsed[1] == SUFFIXES[0]
+    return parsed[0] if is_swap and parsed is not None else None

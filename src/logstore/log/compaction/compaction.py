@@ -1,0 +1,358 @@
+"""Compact a log: note the latest offset of each key, then write the segments without the rest.
+
+The segments are taken in groups, from the start of the log on, and each group is put in the place
+of its originals before the next one is written. So a tombstone goes only when all older records of
+its key are gone, durably. If a group cannot be written or replaced, the compaction ends there.
+
+Only what is flushed is compacted, and never the active segment. A truncation or a repair ends a
+compaction: the records that outdated others may be gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import bulk, files
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.documents.fields import OFFSET_MAX
+from logstore.errors import LogStoreError
+from logstore.format import layouts, steps
+from logstore.format.columnar.columns import Buffer
+from logstore.log.compaction.cleaner import Cleaner, note
+from logstore.log.compaction.latest_offsets import LatestOffsets
+from logstore.log.compaction.replacement import Replacement, put_in_place
+from logstore.log.compaction.rules import IsAborted, Rules
+from logstore.log.compaction.schedule import Plan, Policy, SegmentFacts, groups, plan
+from logstore.log.compaction.segment_windows import last_header, windows
+from logstore.log.compaction.window import Window
+from logstore.log.metadata import Cleaned
+from logstore.log.read.cursor import corrupt
+from logstore.log.read.transactions import decided, is_aborted
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.listing import CLEANED_SUFFIX
+from logstore.log.segments.scan import Scan, magic_of
+from logstore.log.segments.segment import Segment
+from logstore.log.write.flush import hidden_failure, set_metadata
+from logstore.log.write.hung_locks import held
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+
+TABLE_BYTES = 64 << 20
+WRITEBACK_BYTES = 8 << 20
+LOCK_SECONDS = 0.1
+HORIZON_MS_MAX = OFFSET_MAX  # that `partition.metadata` takes
+
+# Called after each part of the work with the bytes that it moved; it may sleep, or raise.
+Pace = Callable[[int], None]
+
+
+class CompactionReport(NamedTuple):
+    """What a compaction did.
+
+    Attributes:
+        records_read, bytes_read: in the segments that were written anew, before that.
+        records_kept, bytes_kept: in them after it.
+        segments_replaced, segments_made: how many segments there were, and how many there are now.
+        clean_end_offset: all records before it are compacted.
+        is_complete: False if the log was truncated, repaired or moved meanwhile: compact again.
+    """
+
+    topic: str
+    partition: int
+    records_read: int = 0
+    records_kept: int = 0
+    bytes_read: int = 0
+    bytes_kept: int = 0
+    segments_replaced: int = 0
+    segments_made: int = 0
+    clean_end_offset: int = 0
+    is_complete: bool = True
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: {self.records_kept} of {self.records_read} records "
+            f"and {self.bytes_kept} of {self.bytes_read} bytes are left, in "
+            f"{self.segments_made} of {self.segments_replaced} segments; compacted up to offset "
+            f"{self.clean_end_offset}{'' if self.is_complete else ', then broken off'}"
+        )
+
+
+class _ChangedError(Exception):
+    """Report that the log was cut or moved during a compaction. No user sees it."""
+
+
+def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
+    """Plan the next compaction of a log.
+
+    Args:
+        stable_offset: nothing is decided from it on; None if that was not looked up.
+
+    Raises:
+        OSError: the disk could not give the time of a segment's first batch.
+    """
+    config, segments, cleaned = state.config, state.segments, state.metadata.cleaned
+    end = state.recovery_point if stable_offset is None else stable_offset
+    asks_age = config.max_compaction_lag_ms is not None
+    facts = [
+        SegmentFacts(
+            one.base_offset,
+            one.end_offset,
+            one.size_bytes,
+            0,
+            0,
+            _oldest_ms(state, one) if asks_age and one.end_offset > cleaned.end_offset else None,
+            one.max_timestamp,
+        )
+        for one in segments
+    ]
+    return plan(
+        facts,
+        clean_end_offset=cleaned.end_offset,
+        stable_offset=end,
+        policy=Policy(
+            config.min_cleanable_dirty_ratio,
+            config.min_compaction_lag_ms,
+            config.max_compaction_lag_ms,
+        ),
+        now_ms=state.now_ms(),
+        horizon_ms=cleaned.horizon_ms,
+    )
+
+
+def _oldest_ms(state: LogState, segment: Segment) -> int | None:
+    handle = segment.handle(state.environment) if segment.size_bytes else None
+    if handle is None:
+        return None
+    head = files.read_up_to(handle.fd, layouts.HEADER_BYTES_MAX, 0)
+    return layouts.read_header(head, 0).max_timestamp if layouts.has_header(head) else None
+
+
+def compact(
+    state: LogState, pace: Pace = lambda _: None, table_bytes: int = TABLE_BYTES
+) -> CompactionReport:
+    """Compact a log now, as far as its configuration allows; see `Log.compact`."""
+    if not state.config.is_compacted:
+        raise ValueError(
+            f"cleanup_policy of {state.name} is {state.config.cleanup_policy!r}: set it to "
+            "'compact' or 'compact,delete' first"
+        )
+    while not state.compacting.acquire(timeout=LOCK_SECONDS):
+        state.check()
+    try:
+        return Compaction(state, pace, table_bytes).run()
+    finally:
+        state.compacting.release()
+
+
+class Compaction:
+    """One compaction of a log; `state.compacting` is held."""
+
+    def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
+        self._state, self._pace, self._table_bytes = state, pace, table_bytes
+        self._cut_count = state.cut_count  # read before everything else
+        self._log_dir, self._directory = state.log_dir, state.directory
+        self._segments = {one.base_offset: one for one in state.segments}
+        self._report = CompactionReport(state.topic, state.partition)
+        self._horizon_ms: int | None = None
+
+    def run(self) -> CompactionReport:
+        """Compact; raises LogStoreError, and what the pace raises."""
+        try:
+            self._run()
+        except _ChangedError:
+            self._report = self._report._replace(is_complete=False)
+        except OSError as error:
+            is_gone = isinstance(error, FileNotFoundError) and self._is_removed()
+            if not is_gone:
+                raise self._failed(error) from error
+            self._report = self._report._replace(is_complete=False)
+        return self._report._replace(clean_end_offset=self._state.metadata.cleaned.end_offset)
+
+    def _run(self) -> None:
+        state = self._state
+        state.check_writable()
+        transactions = decided(state)
+        stable = min(state.recovery_point, transactions.last_stable_offset)
+        if transactions.damage is not None:
+            stable = min(stable, transactions.damage[0])
+        planned = plan_of(state, stable)
+        horizon_ms = state.metadata.cleaned.horizon_ms
+        has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
+        if not planned.segments or not (planned.dirty_bytes or has_expired):
+            return
+        if any(one.base_offset not in self._segments for one in planned.segments):
+            raise _ChangedError
+        aborted = partial(is_aborted, transactions.aborted)
+        latest, kept_empty = self._note(planned, aborted)
+        rules = Rules(
+            latest,
+            now_ms=state.now_ms(),
+            delete_retention_ms=state.config.delete_retention_ms,
+            is_aborted=aborted,
+            kept_empty=kept_empty,
+        )
+        for group in self._groups(planned, latest.end_offset):
+            kept_empty |= self._ends_of(group)
+            self._replace(group, rules)
+        self._note_cleaned(latest.end_offset)
+
+    def _note(self, planned: Plan, aborted: IsAborted) -> tuple[LatestOffsets, set[int]]:
+        """Note the latest offsets of keys; also give the last offset of each producer's batches."""
+        first = planned.first_dirty_offset
+        spans = (one.end_offset - max(one.base_offset, first) for one in planned.segments)
+        count = sum(span for span in spans if span > 0)
+        latest = LatestOffsets(first, self._table_bytes, keys_expected=count)
+        producers: dict[int, int] = {}
+        for facts in planned.segments:
+            for window in self._windows(self._segments[facts.base_offset]):
+                if not steps.run(note(latest, window, aborted, producers)):
+                    latest.seal()
+                    return latest, set(producers.values())
+                self._pace(len(window.data))
+        latest.end_offset = planned.end_offset  # no record is left between the last one and this
+        latest.seal()
+        return latest, set(producers.values())
+
+    def _groups(self, planned: Plan, end_offset: int) -> Iterator[list[Segment]]:
+        """Give the segments up to an offset, in groups that each become one segment."""
+        config = self._state.config
+        found = groups(
+            (self._weighed(one) for one in planned.segments if one.base_offset < end_offset),
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+        )
+        for group in found:
+            yield [self._segments[one.base_offset] for one in group]
+
+    def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
+        """Add what only the files of a segment say."""
+        segment = self._segments[facts.base_offset]
+        magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
+        index_bytes = 0
+        with suppress(FileNotFoundError):  # of a segment whose seal found no room
+            index_bytes = files.stat(segment.index_path).st_size
+        return facts._replace(magic=magic, index_bytes=index_bytes)
+
+    def _ends_of(self, group: Sequence[Segment]) -> set[int]:
+        """Give the last offset of a group in Kafka's layout: a batch stays there, to say so."""
+        filled = [segment for segment in group if segment.size_bytes]
+        if not filled:
+            return set()
+        last = last_header(filled[-1], self._open(filled[-1]))
+        return {last.last_offset} if last.magic == layouts.KAFKA_MAGIC else set()
+
+    # --- one group --------------------------------------------------------------------------------
+
+    def _replace(self, group: list[Segment], rules: Rules) -> None:
+        """Write a group without the records that go, and put it in the place of the group."""
+        outer = sys.exc_info()[1]
+        new, cleaner = Segment(self._directory, group[0].base_offset), Cleaner(rules)
+        try:
+            handle = Handle(files.replace_file(new.log_path + CLEANED_SUFFIX))
+            magic = self._write(group, new, handle, cleaner)
+            is_wanted = cleaner.is_changed or len(group) > 1
+            self._check()
+            replacement = Replacement(group, new, handle, magic, self._cut_count)
+            if is_wanted and not put_in_place(self._state, replacement):
+                raise _ChangedError
+        except BaseException as error:
+            hidden = None if isinstance(error, Exception) else hidden_failure(error, outer)
+            if hidden is not None:  # an interrupt came while it was raised
+                self._log_dir.failed(hidden, self._directory)
+            raise
+        finally:
+            with suppress(OSError):  # if the disk fails, the next open removes it
+                files.remove_if_there(new.log_path + CLEANED_SUFFIX)
+        self._count(group, cleaner)
+
+    def _write(self, group: list[Segment], new: Segment, handle: Handle, cleaner: Cleaner) -> int:
+        """Write the new segment, durably, and read all of it again; return its layout."""
+        position = written_back = 0
+        for segment in group:
+            for window in self._windows(segment):
+                parts = steps.run(cleaner.clean(window))
+                size_bytes = self._append(handle, parts, position)
+                position += size_bytes
+                if position - written_back >= WRITEBACK_BYTES:
+                    bulk.start_writeback(handle.fd, written_back, position - written_back)
+                    written_back = position
+                self._pace(len(window.data) + size_bytes)
+        position += self._append(handle, cleaner.finish(), position)
+        with call(self._directory, SYNCING):
+            files.sync_data(handle.fd)
+        index, time_index = new.begin_indexes()
+        scan = Scan(
+            new.base_offset,
+            index=index,
+            time_index=time_index,
+            interval_bytes=self._state.config.index_interval_bytes,
+        )
+        reason = scan.run(handle.fd, position)
+        if reason is not None:
+            raise corrupt(new, scan.position, f"what compaction wrote is damaged: {reason}")
+        new.take(scan)
+        new.end_offset = max(new.end_offset, group[-1].end_offset)
+        return scan.magic
+
+    def _append(self, handle: Handle, parts: list[Buffer], position: int) -> int:
+        if not parts:
+            return 0
+        with call(self._directory):
+            return files.write_fully(handle.fd, parts, position)
+
+    def _count(self, group: Sequence[Segment], cleaner: Cleaner) -> None:
+        report, horizon_ms = self._report, cleaner.horizon_ms
+        self._report = report._replace(
+            records_read=report.records_read + cleaner.records_read,
+            records_kept=report.records_kept + cleaner.records_kept,
+            bytes_read=report.bytes_read + cleaner.bytes_read,
+            bytes_kept=report.bytes_kept + cleaner.bytes_written,
+            segments_replaced=report.segments_replaced + len(group),
+            segments_made=report.segments_made + 1,
+        )
+        if horizon_ms is not None:
+            self._horizon_ms = min(horizon_ms, self._horizon_ms or horizon_ms, HORIZON_MS_MAX)
+
+    def _note_cleaned(self, end_offset: int) -> None:
+        """Record durably how far the log is clean."""
+        state = self._state
+        with state.flush_lock, held(state, "flush_lock"):
+            state.check()
+            if self._is_changed():
+                raise _ChangedError
+            metadata = state.metadata.with_cleaned(Cleaned(end_offset, self._horizon_ms))
+            if metadata != state.metadata:
+                set_metadata(state, extra=metadata.extra)
+
+    # --- the log meanwhile ------------------------------------------------------------------------
+
+    def _windows(self, segment: Segment) -> Iterator[Window]:
+        bound = self._state.environment.record_expansion_bytes_max
+        for window in windows(segment, self._open(segment), bound):
+            self._check()
+            yield window
+
+    def _open(self, segment: Segment) -> Handle:
+        return segment.handle(self._state.environment)
+
+    def _is_changed(self) -> bool:
+        """Check whether what was noted may be gone, or the log is in another directory."""
+        state = self._state
+        return state.cut_count != self._cut_count or state.directory != self._directory
+
+    def _is_removed(self) -> bool:
+        return self._is_changed() or any(one.is_dropped for one in self._segments.values())
+
+    def _check(self) -> None:
+        if self._is_changed():
+            raise _ChangedError
+        self._state.check()
+
+    def _failed(self, error: OSError) -> LogStoreError:
+        state = self._state
+        return self._log_dir.failed(error, self._directory, state.topic, state.partition)

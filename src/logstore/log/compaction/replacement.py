@@ -1,0 +1,198 @@
+"""Put a cleaned segment in the place of the segments that it was made from.
+
+    00000000000000000000.log.cleaned    the new segment, being written; not yet part of the log
+    00000000000000000000.log.swap       a second name of the new segment, while names change
+
+Of several segments the new one takes the name of the first, and the others go. Each line but the
+last is durable before the next one begins:
+
+    1  the bytes of `.cleaned`
+    2  it has the name `.swap`, too; the index files of the first segment are gone
+    3  `.cleaned` takes the name of the first segment
+    4  the other segments are gone
+    5  `.swap` is gone
+
+After a crash `.swap` says what happened (`recovery/replacements`). If the first segment has the
+bytes of `.swap`, the others go. If it has not, nothing is gone yet, and `.swap` goes. So readers of
+all processes find each offset at every moment. One segment alone is replaced by step 3, without a
+second name.
+
+Kafka renames the old segments before the new one, and renames them to `.deleted` first. Here they
+are removed at once: a reader that uses one has it open.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk import files
+from logstore.disk.uninterrupted import uninterrupted
+from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.format import layouts
+from logstore.log.metadata import SPARSE_OFFSETS
+from logstore.log.replica import view_of
+from logstore.log.segments.cache import Handle
+from logstore.log.segments.listing import CLEANED_SUFFIX, SWAP_SUFFIX
+from logstore.log.segments.segment import Segment
+from logstore.log.write.flush import hidden_failure, set_metadata, write_epochs
+from logstore.log.write.hung_locks import held
+from logstore.log.write.seal import seal
+
+if TYPE_CHECKING:
+    from logstore.log.state import LogState
+
+
+class Replacement(NamedTuple):
+    """A new segment, and the segments that it was made from.
+
+    Attributes:
+        old: they follow one another.
+        new: its file has the suffix `.cleaned` still, and is durable.
+        handle: the file of the new one.
+        magic: the layout of its batches.
+        cut_count: that of the log when the compaction began.
+    """
+
+    old: Sequence[Segment]
+    new: Segment
+    handle: Handle
+    magic: int
+    cut_count: int
+
+    @property
+    def cleaned_path(self) -> str:
+        """Path of the new segment while it is not part of the log."""
+        return self.new.log_path + CLEANED_SUFFIX
+
+    @property
+    def swap_path(self) -> str:
+        """The second name of the new segment."""
+        return self.new.log_path + SWAP_SUFFIX
+
+
+def put_in_place(state: LogState, replacement: Replacement) -> bool:
+    """Replace segments; False if the log was cut or moved meanwhile, so nothing was replaced.
+
+    Raises:
+        LogStoreError: the disk failed, or the log takes no changes.
+    """
+    return uninterrupted(partial(_put_in_place, state, replacement))
+
+
+def is_current(state: LogState, replacement: Replacement) -> bool:
+    """Check whether what a replacement was made from is still the log's; `flush_lock` is held."""
+    old, now = replacement.old, state.segments
+    return (
+        state.cut_count == replacement.cut_count
+        and state.directory == replacement.new.directory
+        and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))
+    )
+
+
+def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[], None]) -> bool:
+    """Replace segments under the flush lock, in a thread that may be interrupted."""
+    outer = sys.exc_info()[1]
+    with state.flush_lock, held(state, "flush_lock"):
+        state.check_writable()
+        go_on()
+        if not is_current(state, replacement):
+            return False
+        try:
+            if replacement.magic == layouts.KAFKA_MAGIC:
+                _allow_gaps(state, replacement.new)
+            directory = Handle(files.open_file(state.directory, files.DIRECTORY))
+            _carry_out(state, replacement, directory.fd)
+        except OSError as error:
+            failure = state.failed(error)
+            _take_what_is_there(state, replacement)
+            try:
+                raise failure from error
+            finally:
+                del failure  # its traceback holds this frame
+        except LogStoreError:
+            raise
+        except BaseException as error:  # interrupted
+            hidden = hidden_failure(error, outer)
+            if hidden is not None:
+                state.log_dir.failed(hidden, state.directory)
+            _take_what_is_there(state, replacement)
+            raise
+        seal(state, replacement.new, replacement.handle.fd)
+    return True
+
+
+def _allow_gaps(state: LogState, new: Segment) -> None:
+    """Record durably that offsets may be missing: in Kafka's layout nothing takes their place."""
+    new.is_sparse = True
+    if not state.metadata.extra.get(SPARSE_OFFSETS):
+        set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
+        write_epochs(state)
+
+
+def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
+    """Do steps 2 to 5; `flush_lock` is held. Raises OSError.
+
+    A truncation, a deletion, a repair and the next replacement sync the directory before they
+    change a segment. So none of them meets a `.swap` after a crash that was removed here.
+    """
+    old, new = replacement.old, replacement.new
+    if len(old) > 1:
+        files.link(replacement.cleaned_path, replacement.swap_path)
+    for path in (new.index_path, new.time_index_path):
+        files.remove_if_there(path)
+    files.sync_names(directory)
+    for segment in old:  # a reader that opens one of the names now finds the wrong file
+        segment.is_dropped = True
+    files.rename(replacement.cleaned_path, new.log_path)
+    _show(state, old, new)
+    files.sync_names(directory)
+    if len(old) > 1:
+        for segment in old[1:]:
+            for path in segment.paths:
+                files.remove_if_there(path)
+        files.sync_names(directory)
+        files.unlink(replacement.swap_path)  # durable with the next change: each begins with a sync
+
+
+def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
+    """Show readers the new segment; `flush_lock` is held."""
+    with state.lock:
+        _exchange(state, old, new)
+    for segment in old:
+        segment.forget(state.environment)
+
+
+def _exchange(state: LogState, old: Sequence[Segment], new: Segment) -> None:
+    gone = set(map(id, old))
+    first = state.segments.index(old[0])
+    segments = [one for one in state.segments if id(one) not in gone]
+    state.unflushed = [pair for pair in state.unflushed if id(pair[0]) not in gone]
+    state.view = view_of([*segments[:first], new, *segments[first:]])
+
+
+def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
+    """Undo a replacement that broke off before step 3, or load what a later one left."""
+    from logstore.log.recovery.open_log import reopen
+
+    if state.log_dir.is_offline:
+        return
+    if not any(segment.is_dropped for segment in replacement.old):
+        with suppress(OSError):  # the next open removes it
+            files.remove_if_there(replacement.swap_path)
+            files.sync_dir(state.directory)
+        return
+    with state.lock:
+        try:
+            reopen(state)
+        except LogStoreError as error:
+            state.detach(error)
+        except BaseException:  # interrupted again
+            reason = "its compaction was interrupted twice: open the store again to use it"
+            state.detach(
+                ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
+            )
+            raise
