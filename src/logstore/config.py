@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Never
 
-from logstore.config_keys import Config, Key, Ratio
+from logstore.config_keys import Config, Key, Ratio, Switch
 from logstore.units import format_size, parse_duration, parse_rate, parse_size, size_of
 
 __all__ = [
@@ -220,6 +220,11 @@ class StoreConfig(Config):
         log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
             background; 0 turns the scrubber off.
         log_scrub_interval_ms: pause between the end of one pass of the scrubber and the next pass.
+        log_cleaner_enable: compact the logs whose `cleanup_policy` says so, in the background.
+        log_cleaner_backoff_ms: how often each log dir looks for a log to compact.
+        log_cleaner_dedupe_buffer_size: memory for keys in each log dir that compacts; Kafka's is
+            for all its threads together.
+        log_cleaner_io_max_bytes_per_second: how fast each log dir reads and writes to compact.
         max_open_files: how many segment files are kept open besides those in use.
         read_cache_bytes: how many bytes of decoded batches are kept for point reads.
         record_expansion_bytes_max: memory that one decoded record batch may need. Appends and
@@ -233,6 +238,10 @@ class StoreConfig(Config):
     __slots__ = (
         "broker_id",
         "index_cache_bytes",
+        "log_cleaner_backoff_ms",
+        "log_cleaner_dedupe_buffer_size",
+        "log_cleaner_enable",
+        "log_cleaner_io_max_bytes_per_second",
         "log_config",
         "log_dir_probe_interval_ms",
         "log_dir_suspect_ms",
@@ -256,6 +265,10 @@ class StoreConfig(Config):
         "log_dir_probe_interval_ms": Key(100, MS_MAX),
         "log_scrub_bytes_per_second": Key(0, BYTES_MAX, is_size=True),
         "log_scrub_interval_ms": Key(0, MS_MAX),
+        "log_cleaner_enable": Switch(),
+        "log_cleaner_backoff_ms": Key(1, MS_MAX),
+        "log_cleaner_dedupe_buffer_size": Key(1 << 20, 1 << 40, is_size=True),
+        "log_cleaner_io_max_bytes_per_second": Key(1, BYTES_MAX, is_size=True, is_optional=True),
         "max_open_files": Key(1, 1 << 20),
         "read_cache_bytes": Key(0, BYTES_MAX, is_size=True),
         "record_expansion_bytes_max": Key(4096, BYTES_MAX, is_size=True),
@@ -271,6 +284,10 @@ class StoreConfig(Config):
     log_dir_probe_interval_ms: int
     log_scrub_bytes_per_second: int
     log_scrub_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: int | None
     max_open_files: int
     read_cache_bytes: int
     record_expansion_bytes_max: int
@@ -289,6 +306,10 @@ class StoreConfig(Config):
         log_dir_probe_interval_ms: int | str = 300_000,
         log_scrub_bytes_per_second: int | str = 4 << 20,
         log_scrub_interval_ms: int | str = 7 * 24 * 3600 * 1000,
+        log_cleaner_enable: bool = True,
+        log_cleaner_backoff_ms: int | str = 15_000,
+        log_cleaner_dedupe_buffer_size: int | str = 64 << 20,
+        log_cleaner_io_max_bytes_per_second: int | str | None = None,
         max_open_files: int = 512,
         read_cache_bytes: int | str = 64 << 20,
         record_expansion_bytes_max: int | str = 2 << 30,

@@ -54,6 +54,16 @@ class Key:
         return value
 
 
+class Switch(Key):
+    """Check True or False."""
+
+    def check(self, name: str, value: object) -> bool:
+        """Return the value."""
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is True or False, not {value!r}")
+        return value
+
+
 class Ratio(Key):
     """Check a number from 0 to 1."""
 

@@ -60,6 +60,7 @@ FAMILIES = (
         "Damaged places that the scrubber found.",
         is_counter=True,
     ),
+    Family("uncompacted_logs", "uncompacted_logs", "Logs that could not be compacted."),
 )
 
 

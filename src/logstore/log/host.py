@@ -29,6 +29,8 @@ from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
 
 if TYPE_CHECKING:
+    from logstore.log.compaction.compaction import CompactionReport
+    from logstore.log.compaction.schedule import Plan
     from logstore.log.log import Log
     from logstore.log.read.split import OffsetRange
     from logstore.log.read.transactions import Decided
@@ -213,6 +215,32 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
         UnsupportedFormatError: a library that the new one needs is not installed.
     """
     return log._set_config(change)
+
+
+def compaction_plan(log: Log) -> Plan:
+    """Plan the next compaction of a log; raises LogStoreError."""
+    from logstore.log.compaction.compaction import plan_of
+
+    log._state.check()
+    try:
+        return plan_of(log._state)
+    except FileNotFoundError:  # retention or a move took a segment away meanwhile
+        return plan_of(log._state)
+    except OSError as error:
+        raise log._state.failed(error) from error
+
+
+def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> CompactionReport:
+    """Compact a log, as `Log.compact` does.
+
+    Args:
+        pace: called after each part with the bytes that it read and wrote; what it raises ends the
+            compaction.
+        table_bytes: memory for the keys.
+    """
+    from logstore.log.compaction.compaction import compact as compact_now
+
+    return compact_now(log._state, pace, table_bytes)
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:

@@ -137,6 +137,7 @@ class LogDirMetrics(NamedTuple):
         flush_seconds: the time that these syncs took in all.
         scrubbed_bytes: the bytes that the scrubber read.
         corrupt_batches: the damaged batches that the scrubber found.
+        uncompacted_logs: logs that could not be compacted, and are tried again later.
     """
 
     path: str
@@ -150,6 +151,7 @@ class LogDirMetrics(NamedTuple):
     flush_seconds: float = 0.0
     scrubbed_bytes: int = 0
     corrupt_batches: int = 0
+    uncompacted_logs: int = 0
 
 
 class StoreMetrics(NamedTuple):
@@ -198,4 +200,5 @@ def _measure_dir(replicas: Replicas, row: LogDirDescription) -> LogDirMetrics:
         flush_seconds=log_dir.flush_seconds,
         scrubbed_bytes=figures.scrubbed_bytes,
         corrupt_batches=figures.corrupt_batches,
+        uncompacted_logs=figures.uncompacted_logs,
     )

@@ -31,6 +31,7 @@ class DirFigures:
     Attributes:
         scrubbed_bytes: what the scrubber has read since the dir was opened; the keeper counts it.
         corrupt_batches: the damaged places that the scrubber found.
+        uncompacted_logs: logs that could not be compacted; the thread that compacts writes it.
     """
 
     def __init__(self, log_dir: LogDir) -> None:
@@ -40,6 +41,7 @@ class DirFigures:
         self.filled_bytes = 0
         self.scrubbed_bytes = 0
         self.corrupt_batches = 0
+        self.uncompacted_logs = 0
         self._empty: set[Sized] = set()
         self._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Implement the commands that find damage and repair it: `verify`, `repair`."""
+"""Implement the commands that look after logs: `verify`, `repair`, `compact`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from logstore.cli.options import (
     partition_arguments,
     partitions_of,
     store_for_reading,
+    wrong_usage,
 )
 from logstore.cli.output import (
     Column,
@@ -27,6 +28,7 @@ from logstore.cli.output import (
     progress_bar,
 )
 from logstore.cli.owner import administered
+from logstore.log.compaction.compaction import CompactionReport
 from logstore.log.recovery.repair import RepairReport
 from logstore.log.recovery.report import Problem
 from logstore.units import format_count
@@ -176,4 +178,28 @@ def repair(
     print_facts(facts, output_format, "\n".join(lines))
 
 
-COMMANDS: list[click.Command] = [verify, repair]
+@click.command(short_help="Keep only the latest record of each key.")
+@partition_arguments
+@log_dirs_option
+@format_option()
+def compact(
+    topic: str, partition: int | None, log_dirs: tuple[str, ...], output_format: str
+) -> None:
+    """Compact a partition now, also while a process has the store open.
+
+    Only sealed segments are compacted. The partition's cleanup_policy must be 'compact' or
+    'compact,delete'; a process that has the store open compacts such partitions by itself.
+
+    \b
+    Example:
+      logstore alter users 0 cleanup_policy=compact && logstore compact users 0
+    """
+    with store_for_reading(log_dirs) as view:
+        name = one_partition(view, topic, partition)
+    arguments = {"topic": name.topic, "partition": name.partition}
+    with administered(log_dirs) as operator, wrong_usage():
+        facts = operator.call("compact", arguments)
+    print_facts(facts, output_format, str(CompactionReport(**facts)))
+
+
+COMMANDS: list[click.Command] = [verify, repair, compact]

@@ -51,6 +51,7 @@ METRIC_COLUMNS = [
     Column("flush_seconds", "in", _seconds_text, is_number=True),
     Column("scrubbed_bytes", "scrubbed", size_text, is_number=True),
     Column("corrupt_batches", "rot", count_text, is_number=True),
+    Column("uncompacted_logs", "uncompacted", count_text, is_number=True),
 ]
 
 

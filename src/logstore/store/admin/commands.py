@@ -115,6 +115,11 @@ def repair(state: OwnerState, topic: str, partition: int) -> Row:
     }
 
 
+def compact(state: OwnerState, topic: str, partition: int) -> Row:
+    """Compact a partition now and say what is left of it."""
+    return state.replicas.lookup(topic, partition).log.compact()._asdict()
+
+
 def add_dir(state: OwnerState, path: str, format_new: bool = True) -> Row:
     """Take a further log dir into the store."""
     return {"path": path, "report": str(dir_changes.add(state, path, format_new=format_new))}
@@ -167,7 +172,7 @@ def promote(state: OwnerState, topic: str, partition: int) -> Row:
 QUICK: tuple[Callable[..., Row], ...] = (ping, describe_dirs, metrics)
 SLOW: tuple[Callable[..., Row], ...] = (
     create, delete, repair, add_dir, reopen_dir, take_offline, remove_dir, cordon, uncordon,
-    prefer_dir, promote, set_config, create_topic,
+    prefer_dir, promote, set_config, create_topic, compact,
 )  # fmt: skip
 
 

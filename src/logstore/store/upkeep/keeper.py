@@ -1,5 +1,7 @@
 """Maintain one log dir in a thread of its own: flush, retain, checkpoint, purge, scrub.
 
+Compaction takes long, so it has a further thread (`compactor`), which this one starts when needed.
+
 There is one thread per dir, so a disk that hangs stops only its own housekeeping. The thread sleeps
 on a condition until a duty is due or a removal is requested. No exception ends it, only `stop`.
 """
@@ -29,6 +31,7 @@ from logstore.store.dirs import old_copies
 from logstore.store.dirs.slow_disks import judge
 from logstore.store.replicas import Replicas, key_of
 from logstore.store.start.listing import purge_tree
+from logstore.store.upkeep.compactor import Compactor
 from logstore.store.upkeep.purge import purge_covered, purge_postponed
 from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
 
@@ -89,6 +92,10 @@ class DirKeeper:
         )
         if config.log_scrub_bytes_per_second:
             self._duties += (Duty("scrub", STEP_SECONDS, self.scrubber.step),)
+        self.compactor = Compactor(log_dir, replicas, config, clock)
+        if config.log_cleaner_enable:
+            seconds = config.log_cleaner_backoff_ms / 1000
+            self._duties += (Duty("compaction", seconds, self.compactor.look),)
         self._flushes_seen = 0
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
@@ -117,6 +124,7 @@ class DirKeeper:
 
     def stop(self) -> None:
         """Ask the thread to end; `join` waits for it."""
+        self.compactor.stop()
         with self._waking:
             self._is_stopped = True
             self._wakeup.notify_all()
@@ -125,7 +133,8 @@ class DirKeeper:
         """Wait for the end of the thread; returns whether it ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        return not self._thread.is_alive()
+        # It starts the other thread, so that one ends later.
+        return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
         """Request the removal of a replica's directory; `then` is called after the removal."""

@@ -1,0 +1,173 @@
+"""Compact the logs of one log dir, in a thread of its own that ends when nothing is due.
+
+The keeper of the log dir looks at intervals whether a log is due, and starts the thread. The log
+that must be compacted comes first, then the one with the largest part that is not compacted yet. A
+log that cannot be compacted is set aside and reported, and tried again later; the others go on. A
+disk that hangs stops only this thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from logstore.disk.threads import Thread, start_for
+from logstore.errors import LogClosedError, LogStoreError
+from logstore.log import host
+from logstore.log.compaction.schedule import urgency
+from logstore.names import TopicPartition
+from logstore.store.dirs.parallel import TURN_SECONDS
+from logstore.store.replicas import Replicas, key_of
+
+if TYPE_CHECKING:
+    from logstore.config import StoreConfig
+    from logstore.disk.log_dir import LogDir
+    from logstore.log.compaction.schedule import Plan
+    from logstore.log.environment import Clock
+    from logstore.log.log import Log
+
+RETRIES_DOUBLED = 8  # a log that fails again and again is tried every 256 intervals
+
+
+class _StoppedError(Exception):
+    """Report that the log dir or the store is to be released. No user sees it."""
+
+
+class SetAside(NamedTuple):
+    """A log that could not be compacted.
+
+    Attributes:
+        failures: how many times in a row.
+        retry_ms: when it is tried again.
+    """
+
+    failures: int
+    retry_ms: int
+    reason: str
+
+
+class Compactor:
+    """The compaction of one log dir.
+
+    Attributes:
+        set_aside: the logs that could not be compacted; replaced as a whole by the thread.
+    """
+
+    def __init__(
+        self, log_dir: LogDir, replicas: Replicas, config: StoreConfig, clock: Clock
+    ) -> None:
+        self.set_aside: dict[TopicPartition, SetAside] = {}
+        self._log_dir, self._replicas, self._clock = log_dir, replicas, clock
+        self._backoff_ms = config.log_cleaner_backoff_ms
+        self._table_bytes = config.log_cleaner_dedupe_buffer_size
+        self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+        self._paid_until = 0.0  # of the monotonic clock: the bytes that were moved are paid for
+        self._stopping = threading.Event()
+        self._thread: Thread | None = None
+
+    def look(self) -> None:
+        """Start the thread if a log is due and none runs; called by the keeper alone.
+
+        Raises:
+            LogDirError: retriable; this process can start no more threads.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._thread = None
+        if self._next() is not None and not self._stopping.is_set():
+            name = f"logstore-compaction-{self._log_dir.path}"
+            thread = Thread(target=self.run_due, name=name, daemon=True)
+            start_for(self._log_dir.path, thread)
+            self._thread = thread
+
+    def stop(self) -> None:
+        """Ask the thread to end; what it is writing is removed."""
+        self._stopping.set()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end of the thread; returns whether it ended."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def run_due(self) -> None:
+        """Compact what is due, one log after the other."""
+        try:
+            while (log := self._next()) is not None:
+                self._compact(log)
+        except _StoppedError:
+            pass
+
+    # --- one log ----------------------------------------------------------------------------------
+
+    def _next(self) -> Log | None:
+        """Choose the log that is to be compacted now; None if none is due."""
+        found: list[tuple[Plan, Log]] = []
+        now_ms, logs = self._clock.now_ms(), self._replicas.on(self._log_dir)
+        here = set(map(key_of, logs))
+        self._note({key: one for key, one in self.set_aside.items() if key in here})
+        for log in logs:
+            aside = self.set_aside.get(key_of(log))
+            if not log.config.is_compacted or (aside is not None and now_ms < aside.retry_ms):
+                continue
+            try:
+                plan = host.compaction_plan(log)
+            except LogStoreError as error:
+                self._set_aside(log, error)
+                continue
+            if plan.is_due:
+                found.append((plan, log))
+        if not found or self._log_dir.is_refusing:
+            return None
+        return max(found, key=lambda pair: urgency(pair[0]))[1]
+
+    def _compact(self, log: Log) -> None:
+        try:
+            host.compact(log, self._pace, self._table_bytes)
+        except LogClosedError:
+            return
+        except LogStoreError as error:
+            self._set_aside(log, error)
+        except (_StoppedError, SystemExit):
+            raise
+        except Exception as error:  # noqa: BLE001 - one log must not end the thread
+            self._set_aside(log, error)
+        else:
+            self._note({key: one for key, one in self.set_aside.items() if key != key_of(log)})
+
+    def _set_aside(self, log: Log, error: Exception) -> None:
+        """Try a log again later, and report it, unless the same was reported before."""
+        if self._log_dir.is_refusing:
+            return  # its log dir is to blame, and is reported
+        key, before = key_of(log), self.set_aside.get(key_of(log))
+        failures = 1 if before is None else before.failures + 1
+        wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)
+        aside = SetAside(failures, self._clock.now_ms() + wait_ms, str(error))
+        self._note({**self.set_aside, key: aside})
+        if before is None or before.reason != aside.reason:
+            import logging
+
+            logging.getLogger("logstore").warning(
+                "%s in %s cannot be compacted: %s; it is tried again, and other logs are compacted",
+                *(key, self._log_dir.path, aside.reason),
+            )
+
+    def _note(self, set_aside: dict[TopicPartition, SetAside]) -> None:
+        self.set_aside = set_aside
+        figures = self._replicas.figures.get(self._log_dir.path)
+        if figures is not None:  # the log dir is part of the store still
+            figures.uncompacted_logs = len(set_aside)
+
+    def _pace(self, size_bytes: int) -> None:
+        """Let other threads run, and keep to the rate; called after each part of the work."""
+        if self._stopping.is_set() or self._log_dir.is_refusing:
+            raise _StoppedError
+        seconds = TURN_SECONDS
+        if self._bytes_per_second is not None:
+            now = time.monotonic()
+            self._paid_until = max(self._paid_until, now) + size_bytes / self._bytes_per_second
+            seconds = max(self._paid_until - now, seconds)
+        self._stopping.wait(seconds)
