@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: fuzz fuzz-batches fuzz-frames kafka-damage kafka-interop help demo test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: bench-spark bench-kafka-spark spark-kill spark-cluster
+.PHONY: bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -56,6 +56,9 @@ bench-layouts: $(VENV)/stamp-layouts ## one disk, JBOD and RAID on loop disks, a
 
 bench-move: $(VENV)/stamp-bench ## moves between two file systems (LOGSTORE_MOVE_TARGET, SCALE=small)
 	@$(PYTEST) benchmarks/bench_move.py --scale $(or $(SCALE),full)
+
+bench-compaction: $(VENV)/stamp-test ## 10 million records of 1 million keys compacted, in both layouts
+	@$(BIN)/python -m benchmarks.bench_compaction
 
 bench-kafka: $(VENV)/stamp-bench ## a real Kafka broker beside this engine (Java 17, Maven, SCALE=small)
 	@$(BIN)/python -m benchmarks.kafka --scale $(or $(SCALE),full)

@@ -56,7 +56,7 @@ def test_a_cleaned_kafka_log_is_read_by_aiokafka() -> None:
         assert by_aiokafka(data) == rows_of([data])
     headers = headers_of(split((GOLDEN / "kafka.log").read_bytes()))
     assert [header.base_offset for header in headers] == [5, 6, 9, 70, 71]
-    horizons = [subsets.delete_horizon_ms(b"", 0, header) for header in headers]
+    horizons = subsets.delete_horizons_ms(b"", [(0, header) for header in headers])
     assert horizons == [None, HORIZON, None, None, HORIZON]
 
 

@@ -69,6 +69,6 @@ def batch_bytes(data: bytes) -> int:
 def test_whole_batches_end_before_one_that_is_cut() -> None:
     """Where the last one begins and ends; nothing for a part of one."""
     one, two = (batch_of("kafka", n, [(b"k", b"v", 1)]) for n in range(2))
-    assert whole_batches(one + two) == (len(one), len(one) + len(two))
-    assert whole_batches(one + two[:-1]) == (0, len(one))
-    assert whole_batches(one[:-1]) == whole_batches(b"") == (0, 0)
+    assert whole_batches(one + two) == (len(one), len(one) + len(two), 2)
+    assert whole_batches(one + two[:-1]) == (0, len(one), 1)
+    assert whole_batches(one[:-1]) == whole_batches(b"") == (0, 0, 0)

@@ -29,6 +29,12 @@ T = TypeVar("T")
 LAYOUTS = [("columnar", codec) for codec in (0, 3, 4)] + [("kafka", codec) for codec in range(5)]
 
 
+def horizon_of(data: bytes) -> int | None:
+    """Give the delete horizon of one batch."""
+    (horizon_ms,) = subsets.delete_horizons_ms(data, [(0, layouts.read_header(data, 0))])
+    return horizon_ms
+
+
 def group_of(*batches: bytes) -> subsets.Group:
     """Decode batches together."""
     places, at = [], 0
@@ -72,7 +78,7 @@ def test_a_copy_has_the_records_of_the_mask(layout: str, codec: int) -> None:
             found = layouts.read_header(copy, 0)
             assert (found.base_offset, found.last_offset) == (7, header.last_offset)
             assert (found.leader_epoch, *found[10:13]) == (3, 5, 0, 11)
-            assert subsets.delete_horizon_ms(copy, 0, found) == horizon
+            assert subsets.delete_horizons_ms(copy, [(0, found)])[0] == horizon
             if layout == "columnar":
                 records = reader.read_batch(copy, 0, 7).records
                 assert [tuple(record[:4]) for record in records] == rows_of([copy])
@@ -83,7 +89,7 @@ def test_a_copy_has_the_records_of_the_mask(layout: str, codec: int) -> None:
             rest[-1] = True
             last = run(group_of(copy).subset(0, rest, horizon))
             assert rows_of([last]) == rows_of([copy])[-1:]
-            assert subsets.delete_horizon_ms(last, 0, layouts.read_header(last, 0)) == horizon
+            assert horizon_of(last) == horizon
 
 
 def by_aiokafka(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -164,7 +170,7 @@ def test_a_batch_without_records_keeps_offsets_and_producer() -> None:
         assert layouts.fault(empty, 0, 40) is None and rows_of([empty]) == []
         assert (header.last_offset, header.record_count, header.attributes & 7) == (59, 0, 0)
         assert (header.leader_epoch, *header[10:13]) == (2, 5, 0, 11)
-        assert subsets.delete_horizon_ms(empty, 0, header) is None
+        assert subsets.delete_horizons_ms(empty, [(0, header)])[0] is None
         assert len(empty) == (80 if layout == "columnar" else 61)
         if layout == "kafka":
             assert header.max_timestamp == NOW
@@ -178,10 +184,10 @@ def test_a_columnar_horizon_is_rounded_up_to_a_second() -> None:
     keep = np.ones(1, np.bool_)
     for wanted, found in ((NOW + 1, NOW + 1000), (NOW, NOW), (0, 1000), (1, 1000)):
         copy = run(group_of(data).subset(0, keep, wanted))
-        assert subsets.delete_horizon_ms(copy, 0, layouts.read_header(copy, 0)) == found
+        assert horizon_of(copy) == found
         assert rows_of([copy]) == rows_of([data])
     far = run(group_of(data).subset(0, keep, 2**60))
-    assert subsets.delete_horizon_ms(far, 0, layouts.read_header(far, 0)) == (2**32 - 1) * 1000
+    assert horizon_of(far) == (2**32 - 1) * 1000
 
 
 def test_a_truncation_drops_the_horizon_and_an_append_time_keeps_it() -> None:
@@ -190,10 +196,11 @@ def test_a_truncation_drops_the_horizon_and_an_append_time_keeps_it() -> None:
     data = run(group_of(data).subset(0, np.ones(2, np.bool_), NOW))
     header = layouts.read_header(data, 0)
     stamped = layouts.with_append_time(data, header, 5)
-    assert subsets.delete_horizon_ms(stamped, 0, header) == NOW
+    assert subsets.delete_horizons_ms(stamped, [(0, header)])[0] == NOW
     moved = b"".join(layouts.reframe(data, header.magic, 9, 1))
-    assert subsets.delete_horizon_ms(moved, 0, header) == NOW
-    assert subsets.delete_horizon_ms(b"".join(layouts.part_until(data, 1)), 0, header) is None
+    assert subsets.delete_horizons_ms(moved, [(0, header)])[0] == NOW
+    part = b"".join(layouts.part_until(data, 1))
+    assert subsets.delete_horizons_ms(part, [(0, header)]) == [None]
 
 
 def test_long_work_is_divided_into_steps() -> None:
@@ -227,16 +234,20 @@ def counted(steps: Steps[T], counts: list[int], at: int) -> T:
 
 
 def test_other_threads_run_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run` gives up the interpreter's lock after each step, and returns the result."""
+    """`run` gives up the interpreter's lock after 0.1 ms, and returns the result."""
     naps: list[float] = []
-    monkeypatch.setattr(time, "sleep", naps.append)
+    now = 0.0
+    monkeypatch.setattr(time, "sleep", lambda seconds: naps.append(now + seconds))
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
 
     def steps() -> Steps[str]:
-        yield
-        yield
+        nonlocal now
+        for moment in (0.00015, 0.0002, 0.00024, 0.0004, 0.00045):
+            now = moment
+            yield
         return "done"
 
-    assert run(steps()) == "done" and naps == [0, 0]
+    assert run(steps()) == "done" and naps == [0.00015, 0.0004]
 
 
 def test_parts_that_follow_one_another_are_cut_together() -> None:

@@ -78,10 +78,14 @@ def group_of(
     return group
 
 
-def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
-    horizon_ms: int | None = _layout(header).delete_horizon_ms(data, position, header)
-    return horizon_ms
+def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
+    """Return the times from which the tombstones of batches may be removed; None: not set yet.
+
+    Args:
+        run: the place of each batch in `data`, and its header; at least one.
+    """
+    horizons: list[int | None] = _layout(run[0][1]).delete_horizons_ms(data, run)
+    return horizons
 
 
 def empty(header: BatchHeader) -> bytes:

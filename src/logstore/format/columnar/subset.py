@@ -9,7 +9,7 @@ section 4).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,44 +56,68 @@ class Group:
         firsts: the number of each batch's first record; the last element is the record count.
     """
 
-    def __init__(
-        self,
-        data: Buffer,
-        run: Sequence[tuple[int, BatchHeader]],
-        batches: Sequence[RecordBatch],
-    ) -> None:
-        self._data, self._run, self._batches = data, run, batches
-        self.firsts = np.cumsum([0, *(batch.count for batch in batches)])
+    def __init__(self, data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> None:
+        self._data, self._run = data, run
+        self._counts = np.array([header.record_count for _, header in run], np.int64)
+        self.firsts = np.concatenate(([0], np.cumsum(self._counts)))
+        self._batches: list[RecordBatch] = []
+        self._keys: list[Buffer] = []  # the data of each batch's keys
+        self._key_places: list[tuple[int, int]] = []  # where it begins; a size, -1 without keys
+        self._keys_bytes = 0
+
+    def add(self, batch: RecordBatch) -> None:
+        """Add the next batch of the run, decoded; most batches cost no call of NumPy."""
+        self._batches.append(batch)
+        column, size = batch.columns.keys, -1
+        if column is not None:
+            size = column.cell_bytes if column.is_fixed else 0
+            self._keys.append(column.data)
+        self._key_places.append((self._keys_bytes, size))
+        self._keys_bytes += len(column.data) if column is not None else 0
 
     def offsets(self) -> Numbers:
         """Return the offsets of all records."""
-        return np.concatenate([batch.offsets for batch in self._batches])
+        bases = np.array([header.base_offset for _, header in self._run], np.int64)
+        found = self._spread(bases - self.firsts[:-1])
+        found += np.arange(len(found))
+        for rows, batch in self._rows():
+            if batch.columns.offset_deltas is not None:
+                found[rows] = batch.offsets
+        return found
 
     def is_null(self) -> Mask:
         """Return a mask of the records whose value is null."""
-        return np.concatenate(
-            [_nulls(batch.columns.values, batch.count) for batch in self._batches]
-        )
+        found = np.zeros(self.firsts[-1], np.bool_)
+        for rows, batch in self._rows():
+            if batch.columns.values.validity is not None:
+                found[rows] = ~batch.columns.values.is_valid
+        return found
 
     def keys(self) -> tuple[bytes, Numbers, Numbers]:
-        """Return a buffer with all keys, and each key's start and size; a null key has size -1."""
-        parts: list[Buffer] = []
-        starts, sizes, at = [], [], 0
-        for batch in self._batches:
-            column, count = batch.columns.keys, batch.count
-            if column is None:
-                starts.append(np.zeros(count, np.int64))
-                sizes.append(np.full(count, -1, np.int64))
-                continue
-            edges = column.starts.astype(np.int64)
-            lengths = np.diff(edges)
-            lengths[_nulls(column, count)] = -1
-            starts.append(edges[:-1] + at)
-            sizes.append(lengths)
-            parts.append(column.data)
-            at += len(column.data)
-        parts.append(bytes(16))  # a reader of short keys may read past the last key
-        return b"".join(parts), np.concatenate(starts), np.concatenate(sizes)
+        """Return a buffer with all keys, and the start and size of each; a size of -1 is null."""
+        places = np.array(self._key_places, np.int64)
+        sizes = self._spread(places[:, 1])
+        number = np.arange(len(sizes)) - self._spread(self.firsts[:-1])  # of a key in its batch
+        starts = self._spread(places[:, 0]) + number * np.maximum(sizes, 0)
+        for rows, batch in self._rows():
+            column = batch.columns.keys
+            if column is not None and not column.is_fixed:
+                edges = column.starts.astype(np.int64)
+                starts[rows] += edges[:-1]
+                sizes[rows] = edges[1:] - edges[:-1]
+                if column.validity is not None:
+                    sizes[rows][~column.is_valid] = -1
+        # a reader of short keys overruns the last one
+        return b"".join((*self._keys, bytes(16))), starts, sizes
+
+    def _rows(self) -> Iterator[tuple[slice, RecordBatch]]:
+        edges = self.firsts.tolist()
+        for number, batch in enumerate(self._batches):
+            yield slice(edges[number], edges[number + 1]), batch
+
+    def _spread(self, of_batches: Numbers) -> Numbers:
+        """Repeat a number of each batch for all its records."""
+        return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
         """Copy a batch with only the records of a mask, which must have at least one record.
@@ -125,17 +149,17 @@ def group_of(
     Raises:
         The errors of `decode_columns`.
     """
-    batches = []
+    group = Group(data, run)
     for place in run:
-        batches.append(decode_columns(data, *place, expansion_bytes_max))
+        group.add(decode_columns(data, *place, expansion_bytes_max))
         yield
-    return Group(data, run, batches)
+    return group
 
 
-def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
-    (seconds,) = _HORIZON.unpack_from(data, position + HORIZON_AT)
-    return int(seconds) * HORIZON_UNIT_MS or None
+def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
+    """Return the times from which the tombstones of batches may be removed; None: not set yet."""
+    seconds = [_HORIZON.unpack_from(data, position + HORIZON_AT)[0] for position, _ in run]
+    return [each * HORIZON_UNIT_MS or None for each in seconds]
 
 
 def empty(header: BatchHeader) -> bytes:
@@ -146,10 +170,6 @@ def empty(header: BatchHeader) -> bytes:
 def _horizon_of(horizon_ms: int | None) -> int:
     seconds = 0 if horizon_ms is None else -(-horizon_ms // HORIZON_UNIT_MS)
     return min(max(seconds, int(horizon_ms is not None)), HORIZON_MAX)
-
-
-def _nulls(column: BytesColumn, count: int) -> Mask:
-    return np.zeros(count, np.bool_) if column.validity is None else ~column.is_valid
 
 
 def _payload(batch: RecordBatch, keep: Mask) -> Steps[Payload]:

@@ -129,9 +129,11 @@ def group_of(
     return Group(headers, batches.data, batches.firsts, fields)
 
 
-def delete_horizon_ms(data: Buffer, position: int, header: BatchHeader) -> int | None:
-    """Return the time from which a batch's tombstones may be removed; None if it is not set yet."""
-    return header.base_timestamp if header.attributes & DELETE_HORIZON else None
+def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
+    """Return the times from which the tombstones of batches may be removed; None: not set yet."""
+    return [
+        header.base_timestamp if header.attributes & DELETE_HORIZON else None for _, header in run
+    ]
 
 
 def empty(header: BatchHeader) -> bytes:

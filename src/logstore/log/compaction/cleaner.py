@@ -7,7 +7,7 @@ window. Both work in steps of part of a millisecond (see `format/steps`), and ne
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from logstore.format.subsets import Group
 from logstore.log.compaction.fingerprints import fingerprints
 from logstore.log.compaction.latest_offsets import LatestOffsets
 from logstore.log.compaction.rules import IsAborted, Rules, Verdict
-from logstore.log.compaction.window import CHUNK_RECORDS, Window
+from logstore.log.compaction.window import CHUNK_RECORDS, STEP_BATCHES, Place, Window
 
 HOLE_OFFSETS_MAX = 2**31 - 1
 
@@ -146,14 +146,15 @@ class Cleaner:
             yield
             if not chunk:
                 continue
-            horizons = [subsets.delete_horizon_ms(window.data, *place) for place in chunk]
-            rows = [
-                (at, header, horizon, self._rules.judge(header, horizon))
-                for (at, header), horizon in zip(chunk, horizons, strict=True)
-            ]
-            looked = [row[:3] for row in rows if row[3] is Verdict.LOOK]
+            horizons = subsets.delete_horizons_ms(window.data, chunk)
+            verdicts = self._rules.judge_all([header for _, header in chunk], horizons)
+            yield
+            rows = list(zip(chunk, horizons, verdicts, strict=True))
+            looked = [row for row in rows if row[2] is Verdict.LOOK]
             copies = yield from self._select(window, looked)
-            for at, header, horizon, verdict in rows:
+            for number, ((at, header), horizon, verdict) in enumerate(rows):
+                if number % STEP_BATCHES == 0:
+                    yield
                 copy = copies.get(at)
                 if verdict is Verdict.DROP or copy == b"":
                     self._drop(found, at, header)
@@ -175,29 +176,35 @@ class Cleaner:
         return parts
 
     def _select(
-        self, window: Window, looked: list[tuple[int, BatchHeader, int | None]]
+        self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
         """Return what is left of batches, by their places; None for a batch that stays whole."""
-        places = [(at, header) for at, header, _ in looked]
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
-        for group in (yield from window.groups_of(places, checks_headers=False)):
+        for group in (
+            yield from window.groups_of([place for place, _, _ in looked], checks_headers=False)
+        ):
+            batches = list(islice(remaining, len(group.firsts) - 1))
+            headers, before = [row[0][1] for row in batches], [row[1] for row in batches]
             yield
             offsets, is_null = group.offsets(), group.is_null()
             is_superseded = yield from self._is_superseded(group, offsets)
-            for number, (first, end) in enumerate(pairwise(group.firsts.tolist())):
-                at, header, horizon = next(remaining)
-                rows = slice(first, end)
-                keep, horizon_ms = self._rules.select(
-                    header, horizon, offsets[rows], is_null[rows], is_superseded[rows]
-                )
-                kept = int(np.count_nonzero(keep))
+            keep, horizons = self._rules.select(
+                headers, before, group.firsts, offsets, is_null, is_superseded
+            )
+            begins = group.firsts[:-1]
+            counts = np.add.reduceat(keep, begins, dtype=np.int64).tolist()
+            has_null = np.logical_or.reduceat(keep & is_null, begins).tolist()
+            for number, (((at, header), horizon, _), kept) in enumerate(
+                zip(batches, counts, strict=True)
+            ):
                 self.records_kept += kept
                 copies[at] = None if kept else b""
-                if kept and (kept < header.record_count or horizon_ms != horizon):
-                    copies[at] = yield from group.subset(number, keep, horizon_ms)
-                if subsets.is_control(header) or bool((keep & is_null[rows]).any()):
-                    self._note_horizon(horizon_ms)
+                if kept and (kept < header.record_count or horizons[number] != horizon):
+                    rows = slice(*group.firsts[number : number + 2].tolist())
+                    copies[at] = yield from group.subset(number, keep[rows], horizons[number])
+                if has_null[number] or subsets.is_control(header):
+                    self._note_horizon(horizons[number])
                 yield
         return copies
 

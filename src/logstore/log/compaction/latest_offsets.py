@@ -114,6 +114,12 @@ class LatestOffsets:
         """Report which keys are in the table: shape (n,)."""
         return self._find(keys)[1]
 
+    def has_between(self, firsts: Numbers, ends: Numbers) -> Mask:
+        """Report in which of some ranges of offsets is the latest of any key."""
+        starts, stops = np.searchsorted(self._sorted, (firsts, ends))
+        found: Mask = starts < stops
+        return found
+
     def between(self, first: int, end: int) -> Numbers:
         """Return those of the offsets `first..end` that are the latest of their keys, rising."""
         start, stop = np.searchsorted(self._sorted, (first, end))

@@ -13,7 +13,7 @@ What is after the end of the range stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from enum import Enum, auto
 
 import numpy as np
@@ -25,6 +25,7 @@ from logstore.log.compaction.latest_offsets import LatestOffsets
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
+Horizons = Sequence["int | None"]
 IsAborted = Callable[[BatchHeader], bool]
 
 
@@ -68,12 +69,18 @@ class Rules:
         # Producers with a batch of a transaction since their last marker.
         self._with_batches: set[int] = set()
 
-    def judge(self, header: BatchHeader, horizon_ms: int | None) -> Verdict:
-        """Judge a batch by its header.
+    def judge_all(self, headers: Sequence[BatchHeader], horizons: Horizons) -> list[Verdict]:
+        """Judge batches by their headers.
 
         Args:
-            horizon_ms: the batch's delete horizon; None if it has none.
+            horizons: the delete horizon of each; None if it has none.
         """
+        bases = np.array([header.base_offset for header in headers], np.int64)
+        ends = np.array([header.last_offset + 1 for header in headers], np.int64)
+        has_latest = self.latest.has_between(bases, ends).tolist()
+        return list(map(self._judge, headers, horizons, has_latest))
+
+    def _judge(self, header: BatchHeader, horizon_ms: int | None, has_latest: bool) -> Verdict:
         latest, is_needed = self.latest, True
         if subsets.is_transactional(header):
             is_needed = self._is_needed(header)
@@ -85,8 +92,7 @@ class Rules:
             return Verdict.DROP
         if header.base_offset < latest.first_offset or header.last_offset >= latest.end_offset:
             return Verdict.LOOK
-        is_any = len(latest.between(header.base_offset, header.last_offset + 1))
-        return Verdict.LOOK if is_any else Verdict.DROP
+        return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
         """Note a batch of a transaction; report whether anything depends on it."""
@@ -109,31 +115,38 @@ class Rules:
 
     def select(
         self,
-        header: BatchHeader,
-        horizon_ms: int | None,
+        headers: Sequence[BatchHeader],
+        horizons: Horizons,
+        firsts: Numbers,
         offsets: Numbers,
         is_null: Mask,
         is_superseded: Mask,
-    ) -> tuple[Mask, int | None]:
-        """Select the records that stay of a batch whose records decide; and its delete horizon.
+    ) -> tuple[Mask, list[int | None]]:
+        """Select the records that stay of batches whose records decide; and their delete horizons.
 
         Args:
-            offsets, is_null: of its records; whose values are null.
+            firsts: the number of each batch's first record, then the number of all records.
+            offsets, is_null: of the records, rising; whose values are null.
             is_superseded: the records before the noted range whose keys are in it, or that have no
                 key; others do not matter.
         """
-        if subsets.is_control(header):
-            return np.ones(len(offsets), np.bool_), self._horizon_ms
         first, end = self.latest.first_offset, self.latest.end_offset
-        keep: Mask = offsets >= end
-        if header.base_offset < first:
-            keep |= (offsets < first) & ~is_superseded
-        winners = self.latest.between(header.base_offset, min(header.last_offset + 1, end))
-        keep[np.searchsorted(offsets, winners)] = True
-        if horizon_ms is not None:
-            if horizon_ms <= self.now_ms:
-                keep &= ~is_null | (offsets >= end)
-        elif header.last_offset < end and bool((keep & is_null).any()):
-            # Older records of a tombstone after the end of the range may still be there.
-            horizon_ms = self._horizon_ms
-        return keep, horizon_ms
+        counts, is_beyond = firsts[1:] - firsts[:-1], offsets >= end
+        keep = is_beyond | ((offsets < first) & ~is_superseded)
+        winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
+        places = np.searchsorted(offsets, winners)
+        keep[places[offsets[places] == winners]] = True  # others are in batches between these
+        is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
+        if any(is_over):
+            keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond
+        is_control = list(map(subsets.is_control, headers))
+        if any(is_control):
+            keep |= np.repeat(is_control, counts)
+        begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
+        # Older records of a tombstone after the end of the range may still be there.
+        begins &= [header.last_offset < end for header in headers]
+        begins |= is_control
+        return keep, [
+            self._horizon_ms if horizon_ms is None and begin else horizon_ms
+            for horizon_ms, begin in zip(horizons, begins.tolist(), strict=True)
+        ]

@@ -16,6 +16,7 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 
 WINDOW_BYTES = 512 << 10
+WINDOW_BATCHES = 512  # to step over more small batches takes too long at once
 _length_at = struct.Struct(">8xi").unpack_from
 
 
@@ -36,7 +37,7 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
             data = files.read_up_to(handle.fd, min(size, left), position)
         if not data:
             raise corrupt(segment, position, "the file is shorter than its batches")
-        last, end = whole_batches(data)
+        last, end, count = whole_batches(data)
         if not end:
             wanted = _length_at(data)[0] + LENGTH_OVERHEAD_BYTES if len(data) > PREFIX_BYTES else 0
             if size < wanted <= left:
@@ -44,8 +45,8 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
                 continue
             end = left  # its user finds out what is wrong with it
         yield Window(segment.log_path, position, data[:end], offset, expansion_bytes_max)
-        position += end
-        offset, size = read_header(data, last).last_offset + 1, WINDOW_BYTES
+        position, offset = position + end, read_header(data, last).last_offset + 1
+        size = min(WINDOW_BYTES, max(end // max(count, 1) * WINDOW_BATCHES, WINDOW_BYTES // 16))
 
 
 def last_header(segment: Segment, handle: Handle) -> BatchHeader:
@@ -55,13 +56,13 @@ def last_header(segment: Segment, handle: Handle) -> BatchHeader:
     return read_header(head, 0)
 
 
-def whole_batches(data: bytes) -> tuple[int, int]:
-    """Step from size to size; return where the last whole batch begins, and where it ends."""
-    last = at = 0
+def whole_batches(data: bytes) -> tuple[int, int, int]:
+    """Count whole batches; return where the last one begins, where it ends, and the count."""
+    last = at = count = 0
     limit = len(data) - PREFIX_BYTES
     while at <= limit:
         size_bytes = _length_at(data, at)[0] + LENGTH_OVERHEAD_BYTES
         if size_bytes < PREFIX_BYTES or at + size_bytes > len(data):
             break
-        last, at = at, at + size_bytes
-    return last, at
+        last, at, count = at, at + size_bytes, count + 1
+    return last, at, count
