@@ -76,7 +76,7 @@ spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master wit
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py
 
 kill: $(VENV)/stamp-test ## 10,000 times kill -9 of a writing process; an end at every change of the log dirs
-	@LOGSTORE_KILLS=10000 LOGSTORE_DIR_KILLS_EVERY=1 $(PYTEST) tests/kill -s
+	@LOGSTORE_KILLS=10000 LOGSTORE_COMPACTION_KILLS=1000 LOGSTORE_DIR_KILLS_EVERY=1 $(PYTEST) tests/kill -s
 
 media: $(VENV)/stamp-test ## every single bit of a 64 KiB segment flipped
 	@$(BIN)/python tests/media/bit_flips.py --every 1
@@ -97,7 +97,7 @@ fuzz-frames: $(VENV)/stamp-test ## 1,000,000 mutated messages of the wire protoc
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=7200 tests/wire/test_wire_fuzz.py -s
 
 crash: $(VENV)/stamp-test ## power cuts: 60 histories, 1,000,000 in moves, 3,000 on ext4 and on XFS
-	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 \
+	@LOGSTORE_HISTORIES=60 LOGSTORE_MOVE_STATES=1000000 LOGSTORE_COMPACTION_CUTS=40 \
 	  LOGSTORE_HISTORY_CUTS=10000 LOGSTORE_REAL_CUTS=3000 $(PYTEST) tests/crash -s
 
 kill-moves: $(VENV)/stamp-test ## a move killed at each of its system calls on files (strace)

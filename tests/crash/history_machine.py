@@ -79,8 +79,10 @@ class Machine(LogSteps):
         counts: how often each step was done.
     """
 
-    def __init__(self, recorder: Recorder, root: Path, seed: int) -> None:
-        super().__init__(recorder, seed)
+    def __init__(
+        self, recorder: Recorder, root: Path, seed: int, keys: Sequence[Key] = KEYS
+    ) -> None:
+        super().__init__(recorder, seed, keys)
         self.root = root
         self.counts: dict[str, int] = {}
         self.is_moving: set[Key] = set()
@@ -109,7 +111,7 @@ class Machine(LogSteps):
 
     def step_create(self) -> None:
         """Create a partition that is known not to be there, also while a log dir is offline."""
-        absent = [key for key in KEYS if self.states[key] is None]
+        absent = [key for key in self.states if self.states[key] is None]
         if not absent:
             return
         key = self.rng.choice(absent)
@@ -123,7 +125,7 @@ class Machine(LogSteps):
         )
 
     def step_prefer(self) -> None:
-        absent = [key for key in KEYS if self.states[key] is None]
+        absent = [key for key in self.states if self.states[key] is None]
         if absent:
             good = [d for d in self.store.log_dirs if d not in self.offline()]
             self.store.prefer_dir(*self.rng.choice(absent), self.rng.choice(good))
@@ -191,7 +193,7 @@ class Machine(LogSteps):
         elif not self.is_moving:
             log_dir = self.rng.choice(self.store.log_dirs)
             keeper = keepers_of(self.store)[log_dir]
-            held = [key for key in KEYS if self.where(key) == log_dir]
+            held = [key for key in self.states if self.where(key) == log_dir]
             self.store.take_offline(log_dir)
             keeper.stop()
             for key in held:
@@ -199,7 +201,7 @@ class Machine(LogSteps):
 
     def step_remove_dir(self) -> None:
         """Take a log dir out that holds nothing any more."""
-        held = {log_dir for key in KEYS if (log_dir := self.where(key)) is not None}
+        held = {log_dir for key in self.states if (log_dir := self.where(key)) is not None}
         empty = [name for name in self.dirs if str(self.root / name) not in held]
         if not empty or len(self.dirs) < 3 or self.is_moving or self.offline():
             return
@@ -219,7 +221,7 @@ class Machine(LogSteps):
             return
         name = self.rng.choice(self.dirs)
         path = str(self.root / name)
-        if not any(self.has_copies(key) for key in KEYS if self.where(key) == path):
+        if not any(self.has_copies(key) for key in self.states if self.where(key) == path):
             self.lose(name, ())
 
     def step_promote(self) -> None:
@@ -229,7 +231,7 @@ class Machine(LogSteps):
         self.move(Wanted.PAUSE)
         for move in self.mover.moves():
             path = move.source_dir
-            held = [key for key in KEYS if self.where(key) == path and self.has_copies(key)]
+            held = [key for key in self.states if self.where(key) == path and self.has_copies(key)]
             if move.state is MoveState.PAUSED and held == [move.key]:
                 self.lose_all_but_the_copy(move.key, path)
                 return
@@ -247,7 +249,7 @@ class Machine(LogSteps):
         found = {record.offset: record.value for record in log}
         after = before.until(log.log_end_offset)
         is_prefix = log.log_start_offset == before.start <= log.log_end_offset == after.end
-        if is_prefix and found == {o: value for o, (value, _) in after.records.items()}:
+        if is_prefix and after.may_read(found):
             self.store.promote(*key)
             at = replicated_to(self.store.log(*key))
             self.done(key, after._replace(replicated_to=at, kept=0), "durable")
@@ -258,7 +260,7 @@ class Machine(LogSteps):
     def lose(self, name: str, left: tuple[Key, ...]) -> None:
         """Give up a log dir; of some replicas a part may be elsewhere."""
         path = str(self.root / name)
-        held = [key for key in KEYS if self.where(key) == path]
+        held = [key for key in self.states if self.where(key) == path]
         keeper = keepers_of(self.store)[path]
         self.store.take_offline(path)
         keeper.stop()
@@ -363,6 +365,7 @@ WEIGHTS = {
     "move": 8, "end_move": 3, "offline": 3, "cordon": 1, "close": 2, "kill": 3,
     "remove_dir": 2, "lose_dir": 1, "add_dir": 4, "promote": 3,
 }  # fmt: skip
+WITH_COMPACTION = {**WEIGHTS, "compact": 25, "flush": 12}
 BESIDE_A_MOVE = (
     "append", "extend", "extend", "flush", "truncate", "delete_before", "retain", "time",
     "keep_house", "purge", "create", "delete", "epoch", "encoded", "replicated",
@@ -370,12 +373,17 @@ BESIDE_A_MOVE = (
 
 
 def record(
-    root: Path, seed: int, steps: int, likely: Mapping[str, int] = WEIGHTS
+    root: Path,
+    seed: int,
+    steps: int,
+    likely: Mapping[str, int] = WEIGHTS,
+    keys: Sequence[Key] = KEYS,
 ) -> tuple[list[Op], dict[str, int]]:
     """Write a history into an empty directory; give its record, and how often each step came.
 
     Args:
         likely: how likely each step is; those that are not named do not come.
+        keys: the partitions that there may be.
     """
     for name in DIRS:
         (root / name).parent.mkdir(parents=True)
@@ -383,7 +391,7 @@ def record(
         for name in DIRS:
             recorder.ops.append(("mkdir", name.partition("/")[0]))
         recorder.ops.append(("sync dir", ""))
-        machine = Machine(recorder, root, seed)
+        machine = Machine(recorder, root, seed, keys)
         try:
             machine.run(steps, likely)
         finally:  # a mutant may end it early

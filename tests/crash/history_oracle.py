@@ -13,6 +13,7 @@ A mark may also be of the log dirs: which belong to the store by then, and which
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Key = tuple[str, int]
@@ -26,12 +27,14 @@ class State(NamedTuple):
         replicated_to: its high watermark; None if nobody replicates it. What lies below the start
             of an empty log that began late counts as replicated.
         kept: a high watermark that a crash does not lower, unless it takes the records.
+        outdated: the offsets of records that a compaction may have left out.
     """
 
     start: int
     records: dict[int, Record]
     replicated_to: int | None = None
     kept: int = 0
+    outdated: frozenset[int] = frozenset()
 
     @property
     def end(self) -> int:
@@ -47,8 +50,9 @@ class State(NamedTuple):
     def until(self, offset: int) -> State:
         """Drop what lies at or behind an offset."""
         at = None if self.replicated_to is None else min(self.replicated_to, offset)
-        kept = {o: r for o, r in self.records.items() if o < offset}
-        return State(self.start, kept, at, min(self.kept, offset))
+        records = {o: r for o, r in self.records.items() if o < offset}
+        outdated = frozenset(o for o in self.outdated if o < offset)
+        return State(self.start, records, at, min(self.kept, offset), outdated)
 
     def since(self, offset: int) -> State:
         """Drop what lies before an offset."""
@@ -68,6 +72,29 @@ class State(NamedTuple):
         """Tell whether this very record was below the high watermark."""
         at = self.replicated_to
         return at is not None and offset < at and self.records.get(offset) == record
+
+    def compacted(self, end_offset: int) -> State:
+        """Allow that records before an offset are gone whose key has a later one before it."""
+        latest = {key_of(r[0]): o for o, r in sorted(self.records.items()) if o < end_offset}
+        older = {o for o in self.records if o < end_offset} - set(latest.values())
+        return self._replace(outdated=self.outdated | older)
+
+    def may_read(
+        self, found: Mapping[int, bytes | None], start: int = 0, end: int | None = None
+    ) -> bool:
+        """Tell whether these may be all values of a range; of outdated records any may be gone."""
+        wanted = {
+            o: value
+            for o, (value, _) in self.records.items()
+            if o >= start and (end is None or o < end)
+        }
+        missing = wanted.keys() - found.keys()
+        return missing <= self.outdated and all(wanted.get(o) == v for o, v in found.items())
+
+
+def key_of(value: bytes) -> bytes:
+    """Give the key of a record of a compacted log, by its number: there are seven."""
+    return b"key %d" % (int(value.partition(b".")[0]) % 7)
 
 
 class Known:
@@ -125,7 +152,12 @@ class Known:
         return {
             offset: record
             for offset, record in self.durable.records.items()
-            if all(state is not None and state.records.get(offset) == record for state in states)
+            if all(
+                state is not None
+                and state.records.get(offset) == record
+                and offset not in state.outdated
+                for state in states
+            )
         }
 
 

@@ -6,10 +6,10 @@ Each is marked in the record, before it begins and after it returned, with the s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from crash.history_oracle import Key, Record, State
+from crash.history_oracle import Key, Record, State, key_of
 from logstore import Log, LogConfig, LogStore
 from logstore.log.host import replicated_to
 from logstore.log.write.appender import Appender
@@ -27,10 +27,14 @@ CONFIGS: dict[Key, LogConfig] = {
     ("follower", 0): SMALL,
 }
 KEYS = tuple(CONFIGS)
+COMPACTED = SMALL.replace(cleanup_policy="compact", segment_bytes=600)
+CONFIGS[("compacted", 0)] = COMPACTED
+CONFIGS[("compacted", 1)] = COMPACTED.replace(record_format="kafka")
+ALL_KEYS = tuple(CONFIGS)
 
 
-def send(appender: Appender, value: bytes) -> None:
-    appender.append(value).result()
+def send(appender: Appender, value: bytes, key: bytes | None) -> None:
+    appender.append(value, key=key).result()
 
 
 class LogSteps:
@@ -39,10 +43,10 @@ class LogSteps:
     store: LogStore
     is_moving: set[Key]
 
-    def __init__(self, recorder: Recorder, seed: int) -> None:
+    def __init__(self, recorder: Recorder, seed: int, keys: Sequence[Key] = KEYS) -> None:
         self.recorder, self.rng = recorder, random.Random(seed)
         self.clock = Clock()
-        self.states: dict[Key, State | None] = dict.fromkeys(KEYS)
+        self.states: dict[Key, State | None] = dict.fromkeys(keys)
         self.number = 0
 
     # --- the marks --------------------------------------------------------------------------------
@@ -61,7 +65,7 @@ class LogSteps:
 
     def any_log(self) -> tuple[Key, Log, State]:
         """Choose a partition that exists and serves."""
-        keys = [key for key in KEYS if self.states[key] is not None and self.serves(key)]
+        keys = [key for key in self.states if self.states[key] is not None and self.serves(key)]
         key = self.rng.choice(keys)
         state = self.states[key]
         assert state is not None
@@ -86,6 +90,11 @@ class LogSteps:
             made.append((b"%d." % self.number + filler, log.leader_epoch))
         return made
 
+    def keys(self, log: Log, records: list[Record]) -> list[bytes | None]:
+        """Give the keys of records: those of a compacted log have some."""
+        is_compacted = log.config.is_compacted
+        return [key_of(value) if is_compacted else None for value, _ in records]
+
     # --- steps: appending -------------------------------------------------------------------------
 
     def step_append(self) -> None:
@@ -97,7 +106,7 @@ class LogSteps:
             key,
             state.with_records(log.log_end_offset, records),
             "durable" if is_durable else "appended",
-            lambda: log.append(records[0][0], durable=is_durable),
+            lambda: log.append(records[0][0], key=self.keys(log, records)[0], durable=is_durable),
         )
 
     def step_extend(self) -> None:
@@ -109,7 +118,9 @@ class LogSteps:
             key,
             state.with_records(log.log_end_offset, records),
             "durable" if is_durable else "appended",
-            lambda: log.extend([value for value, _ in records], durable=is_durable),
+            lambda: log.extend(
+                [value for value, _ in records], keys=self.keys(log, records), durable=is_durable
+            ),
         )
 
     def step_appender(self) -> None:
@@ -119,14 +130,15 @@ class LogSteps:
         with log.appender(linger=0, max_bytes=200) as appender:
             for record in records:
                 state = state.with_records(log.log_end_offset, [record])
-                self.does(key, state, "appended", partial(send, appender, record[0]))
+                keyed = self.keys(log, [record])[0]
+                self.does(key, state, "appended", partial(send, appender, record[0], keyed))
 
     def step_encoded(self) -> None:
         """Append the encoded batches of a log to another one, which gives them its offsets."""
         _, source, _ = self.any_log()
         key, log, state = self.any_log()
         taken = self.taken(source, self.rng.randint(0, 40))
-        if taken is not None:
+        if taken is not None and source.config.is_compacted >= log.config.is_compacted:
             raw, _, records = taken
             records = [(value, log.leader_epoch) for value, _ in records]
             after = state.with_records(log.log_end_offset, records)
@@ -140,6 +152,8 @@ class LogSteps:
         is_empty = not log.size_bytes
         taken = self.taken(source, end + self.rng.randint(0, 20) * is_empty)
         if taken is None or source_key == key:
+            return
+        if source.config.is_compacted < log.config.is_compacted:  # its records have no keys
             return
         raw, first, records = taken
         if (first >= end if is_empty else first == end) and records[0][1] >= log.leader_epoch:
@@ -155,7 +169,7 @@ class LogSteps:
         offsets = range(headers[0].base_offset, headers[-1].last_offset + 1)
         state = self.states[log.topic, log.partition]
         assert state is not None
-        if not all(o in state.records for o in offsets):
+        if not all(o in state.records and o not in state.outdated for o in offsets):
             return None
         return raw, offsets.start, [state.records[o] for o in offsets]
 
@@ -254,11 +268,22 @@ class LogSteps:
         if path not in self.offline():
             keeper.run_due(0.0)
 
+    def step_compact(self) -> None:
+        """Compact a log that has keys, sometimes when a tombstone would be due."""
+        keys = [k for k in self.states if self.states[k] is not None and self.serves(k)]
+        keys = [key for key in keys if CONFIGS[key].is_compacted]
+        if keys:
+            key = self.rng.choice(keys)
+            log, state = self.store.log(*key), self.states[key]
+            assert isinstance(log, Log) and state is not None
+            after = state.compacted(log.recovery_point)
+            self.does(key, after, "appended", log.compact)
+
     def step_verify(self) -> None:
         key, log, state = self.any_log()
         assert log.verify() == []
         found = {record.offset: record.value for record in log}
-        assert found == {o: value for o, (value, _) in state.records.items()}, key
+        assert state.may_read(found), key
 
     def step_repair(self) -> None:
         key, _, _ = self.any_log()

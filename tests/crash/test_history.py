@@ -17,9 +17,10 @@ import pytest
 
 from crash.checks import PowerCutViolation
 from crash.history_checks import HistoryExplorer, check_store
-from crash.history_machine import WEIGHTS, record
+from crash.history_machine import WEIGHTS, WITH_COMPACTION, record
 from crash.history_mutants import LIKELY, MUTANTS, RECORDS, changed
 from crash.history_oracle import Oracle
+from crash.history_steps import ALL_KEYS
 from logstore import LogDirOfflineError, PartitionExistsError
 from support.layers import demand
 from support.loop_disk import kinds, why_not
@@ -72,6 +73,26 @@ def test_a_power_cut_in_any_history_leaves_a_prefix(base: Path) -> None:
             break
     print(f"crash: histories: {states} cuts, seeds {SEED} to {seed}, steps {counts}")
     assert min(counts.values()) > 0, counts
+
+
+@pytest.mark.timeout(120 + CUTS)
+def test_a_power_cut_in_a_history_with_compaction_takes_only_outdated_records(base: Path) -> None:
+    """A record may be gone if its key had a later durable one when its log was compacted."""
+    states = compactions = 0
+    for seed in itertools.count(SEED):
+        place = base / f"history-{seed}"
+        ops, done = record(place, seed, STEPS, WITH_COMPACTION, ALL_KEYS)
+        compactions += done.get("compact", 0)
+        explorer = HistoryExplorer(base, seed)
+        try:
+            explorer.explore(ops, CUTS_EACH // 3)
+        except PowerCutViolation as error:
+            pytest.fail(f"LOGSTORE_HISTORY_SEED={seed}: {error}")
+        states += explorer.states
+        if states >= CUTS:
+            break
+    print(f"crash: histories: {states} cuts, seeds {SEED} to {seed}, {compactions} compactions")
+    assert compactions > 10
 
 
 @pytest.mark.timeout(200 + 2 * REAL_CUTS)
