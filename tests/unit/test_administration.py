@@ -395,6 +395,6 @@ def test_a_dir_that_hangs_keeps_nobody_from_administration(
 
 def test_two_changes_of_one_dir_do_not_meet(store: LogStore, dirs: list[str]) -> None:
     """The second is told to try again."""
-    with state_of(store).claims.change_of(dirs[0]), pytest.raises(LogDirError, match="under way"):
+    with state_of(store).claims.change_of(dirs[0]), pytest.raises(LogDirError, match="is running"):
         store.cordon(dirs[0])
     store.cordon(dirs[0])

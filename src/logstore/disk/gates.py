@@ -149,7 +149,7 @@ _of_fd: dict[int, Opened] = {}  # by the descriptor
 
 
 def know(gate: Gate, fd: int) -> None:
-    """Register a gate: from now on, calls of this process below its log dir pass it.
+    """Register a gate: from now on, calls of this process below its log dir pass this gate.
 
     Args:
         fd: a descriptor in the log dir that was opened before.

@@ -148,7 +148,7 @@ class StoreReader:
 
         Raises:
             LogDirOfflineError: a log dir failed during this call; the others are closed in order.
-                Only the first call raises it.
+                Only the first call of `close` raises this error.
         """
         timeout = timeout_of(timeout)
         # If the opening failed, nothing is open. In a forked child, everything belongs to the

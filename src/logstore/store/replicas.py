@@ -267,7 +267,7 @@ class Replicas(ReplicaReservations):
         self.figures[old_dir.path].remove(log)
         self._arrived.setdefault(log_dir.path, []).append(log)
         self.on_move(key, old_dir.path, log_dir.path)
-        if log_dir.is_offline:  # it failed before this log was one of its logs
+        if log_dir.is_offline:  # the log dir failed before it had this log
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:

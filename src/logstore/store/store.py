@@ -386,9 +386,9 @@ class LogStore(StoreReader):
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function once, before the store closes its logs; the newest is called first.
 
-        The store still serves during the call, and `close` waits for it. If the function raises,
-        that is logged, and the close continues. If the store is dropped without a close, the
-        function is not called.
+        The store still serves during that call, and `close` waits until the function returns. If
+        the function raises, that is logged, and the close continues. If the store is dropped
+        without a close, the function is not called.
 
         Returns:
             A function that withdraws the callback; it may be called twice.

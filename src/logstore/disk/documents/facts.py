@@ -82,7 +82,7 @@ def check_name(name: object) -> str:
 
 
 def _checked(value: object, name: str, depth: int) -> Any:
-    """Copy a JSON value; raises TypeError or ValueError if it is none."""
+    """Copy a JSON value; raises TypeError or ValueError for any other value."""
     if not depth:
         raise ValueError(f"the fact {name!r} is nested more than {DEPTH_MAX} deep")
     if isinstance(value, Mapping):

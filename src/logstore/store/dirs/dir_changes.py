@@ -50,7 +50,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # if no thread could be started, none has released it
+        state.failures.release(half_added)  # needed if no thread could be started for the release
         state.drop_dir(half_added)
     for id_ in state.membership.roster:
         if id_ not in members:
