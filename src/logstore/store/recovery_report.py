@@ -48,8 +48,8 @@ class RecoveryReport:
             with its damage.
         warnings: files that are not the store's, checkpoints that were not used, and everything
             else that was unexpected.
-        listed_count: how many partitions a store that was opened for reading only has found; it
-            opens a log at its first use. None for an owner.
+        listed_count: how many partitions a view has found. A view opens a log only when the log is
+            first used. None for an owner.
         was_clean: whether every serving log dir had been closed in order.
     """
 

@@ -100,7 +100,7 @@ class StoreView(Partitions):
         self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
-        """Report what was found, and what is offline or damaged, at the end of the opening."""
+        """Add the findings of the opening to the report: offline dirs, replicas, lost metadata."""
         report = self.state.recovery_report
         report.listed_count = len(self._seen)
         name = DamageName.LOST_CONFIGURATION

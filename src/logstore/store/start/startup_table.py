@@ -47,7 +47,7 @@ class ReplicaFacts(NamedTuple):
         is_open: this is the live copy that this process has open.
         is_empty: this is a `.move` without metadata and segments: nothing was copied yet.
         size_bytes: for a `.move`, the bytes that it holds.
-        is_bare: it is live and holds a log, but has no `partition.metadata`.
+        is_bare: this is a live directory with a log, but without `partition.metadata`.
     """
 
     log_dir: str
