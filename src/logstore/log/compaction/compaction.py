@@ -96,7 +96,8 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
         OSError: the disk could not give the time of a segment's first batch.
     """
     config, segments, cleaned = state.config, state.segments, state.metadata.cleaned
-    end = state.recovery_point if stable_offset is None else stable_offset
+    replicated = min(state.recovery_point, state.high_watermark)
+    end = replicated if stable_offset is None else stable_offset
     asks_age = config.max_compaction_lag_ms is not None
     facts = [
         SegmentFacts(
@@ -177,7 +178,7 @@ class Compaction:
         state = self._state
         state.check_writable()
         transactions = decided(state)
-        stable = min(state.recovery_point, transactions.last_stable_offset)
+        stable = min(state.recovery_point, state.high_watermark, transactions.last_stable_offset)
         if transactions.damage is not None:
             stable = min(stable, transactions.damage[0])
         planned = plan_of(state, stable)
