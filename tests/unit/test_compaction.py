@@ -195,6 +195,25 @@ def test_a_truncation_ends_a_compaction(store: LogStore, layout: str, part: floa
     assert log.verify() == [] and {r.offset for r in log} <= before
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_truncation_of_later_records_does_not_end_a_compaction(
+    store: LogStore, layout: str
+) -> None:
+    """A follower truncates what is not flushed everywhere; what is compacted is before that."""
+    keep = keyed(store, layout)
+    log, active, calls = keep.log, bases(keep.log)[-1], 0
+
+    def pace(_: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 5 == 0 and log.log_end_offset > active:
+            keep.truncate(max(active, log.log_end_offset - 1))
+
+    report = compact(state_of(log), pace)
+    assert report.is_complete and report.clean_end_offset == active < keep.number
+    keep.check_compacted(active)
+
+
 def test_what_was_compacted_is_dirty_again_after_a_truncation(store: LogStore) -> None:
     """Other records may take the offsets."""
     keep = keyed(store, "columnar")

@@ -88,8 +88,8 @@ class LogState(Replica):
         Written under both:
         rules: what the configuration says about appends.
         refusal: why nothing can be appended, though the log can be read; "" if it can.
-        cut_count: how many times records were taken from the log's end, or its files were repaired:
-            a compaction that began before that does not replace anything.
+        cut_offset: the smallest offset that the log was truncated to since the compaction under way
+            began; 0 after a repair. A compaction that passed it replaces nothing more.
         is_left_by_dir: set with `unavailable`, under `appended`: only its log dir is gone, and a
             move may still save the log.
 
@@ -110,7 +110,7 @@ class LogState(Replica):
         "checkpointed_bytes",
         "commit",
         "compacting",
-        "cut_count",
+        "cut_offset",
         "flush_at",
         "flush_lock",
         "flushed_ms",
@@ -173,7 +173,7 @@ class LogState(Replica):
         self.names_changed = 0
         self.checkpointed_bytes = 0
         self.recovery_point = 0
-        self.cut_count = 0
+        self.cut_offset = NEVER
         self.flush_at = NEVER
         self.flushed_ms = self.now_ms()
 

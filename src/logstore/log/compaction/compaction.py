@@ -4,8 +4,8 @@ The segments are taken in groups, from the start of the log on, and each group i
 of its originals before the next one is written. So a tombstone goes only when all older records of
 its key are gone, durably. If a group cannot be written or replaced, the compaction ends there.
 
-Only what is flushed is compacted, and never the active segment. A truncation or a repair ends a
-compaction: the records that outdated others may be gone.
+Only what is flushed is compacted, and never the active segment. A repair ends a compaction, and so
+does a truncation of what it looked at: the records that outdated others may be gone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from logstore.log.segments.scan import Scan, magic_of
 from logstore.log.segments.segment import Segment
 from logstore.log.write.flush import hidden_failure, set_metadata
 from logstore.log.write.hung_locks import held
+from logstore.log.write.rules import NEVER
 
 if TYPE_CHECKING:
     from logstore.log.state import LogState
@@ -155,7 +156,9 @@ class Compaction:
 
     def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
         self._state, self._pace, self._table_bytes = state, pace, table_bytes
-        self._cut_count = state.cut_count  # read before everything else
+        self._noted_end = 0  # the keys of records before it decide what is left out
+        with state.lock:
+            state.cut_offset = NEVER
         self._log_dir, self._directory = state.log_dir, state.directory
         self._segments = {one.base_offset: one for one in state.segments}
         self._report = CompactionReport(state.topic, state.partition)
@@ -186,6 +189,9 @@ class Compaction:
         has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
+        # A marker may be anywhere after its transaction.
+        has_events = any(events for _, events in state.transaction_events.values())
+        self._noted_end = state.log_end_offset if has_events else planned.end_offset
         if any(one.base_offset not in self._segments for one in planned.segments):
             raise _ChangedError
         aborted = partial(is_aborted, transactions.aborted)
@@ -258,7 +264,7 @@ class Compaction:
             magic = self._write(group, new, handle, cleaner)
             is_wanted = cleaner.is_changed or len(group) > 1
             self._check()
-            replacement = Replacement(group, new, handle, magic, self._cut_count)
+            replacement = Replacement(group, new, handle, magic, self._noted_end)
             if is_wanted and not put_in_place(self._state, replacement):
                 raise _ChangedError
         except BaseException as error:
@@ -344,7 +350,7 @@ class Compaction:
     def _is_changed(self) -> bool:
         """Check whether what was noted may be gone, or the log is in another directory."""
         state = self._state
-        return state.cut_count != self._cut_count or state.directory != self._directory
+        return state.cut_offset < self._noted_end or state.directory != self._directory
 
     def _is_removed(self) -> bool:
         return self._is_changed() or any(one.is_dropped for one in self._segments.values())

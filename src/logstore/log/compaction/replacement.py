@@ -54,14 +54,14 @@ class Replacement(NamedTuple):
         new: its file has the suffix `.cleaned` still, and is durable.
         handle: the file of the new one.
         magic: the layout of its batches.
-        cut_count: that of the log when the compaction began.
+        noted_end: the keys of the records before this offset decided what is left out.
     """
 
     old: Sequence[Segment]
     new: Segment
     handle: Handle
     magic: int
-    cut_count: int
+    noted_end: int
 
     @property
     def cleaned_path(self) -> str:
@@ -87,7 +87,7 @@ def is_current(state: LogState, replacement: Replacement) -> bool:
     """Check whether what a replacement was made from is still the log's; `flush_lock` is held."""
     old, now = replacement.old, state.segments
     return (
-        state.cut_count == replacement.cut_count
+        state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))
     )

@@ -270,7 +270,7 @@ def _check_awaited(log_dir: LogDir) -> None:
 def reopen(state: LogState) -> RecoveryEntry:
     """Recover a log again in place, after its files were changed; raises LogStoreError."""
     entry = RecoveryEntry(state.topic, state.partition, state.log_dir.path)
-    state.cut_count += 1
+    state.cut_offset = 0
     for segment in state.segments:
         segment.is_dropped = True
         segment.forget(state.environment)

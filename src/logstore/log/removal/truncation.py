@@ -200,7 +200,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
-    state.cut_count += 1
+    state.cut_offset = min(state.cut_offset, offset)
     # `partition.metadata` limits the recovery point too; either file may be damaged alone.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
