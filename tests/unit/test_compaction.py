@@ -12,7 +12,9 @@ import pytest
 from logstore import CorruptRecordBatchError, Log, LogDirFullError, LogStore
 from logstore.disk import files
 from logstore.errors import OffsetOutOfRangeError, ReadOnlyStoreError
+from logstore.log.compaction import compaction
 from logstore.log.compaction.compaction import CompactionReport, compact, plan_of
+from logstore.log.compaction.replacement import put_in_place
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from support.clock import Clock
 from support.keyed_logs import COMPACTED, Keyed
@@ -288,6 +290,39 @@ def test_a_damaged_batch_ends_a_compaction(store: LogStore) -> None:
         log.compact()
     assert caught.value.path == str(path)
     assert state_of(log).metadata.cleaned.end_offset == 0 and path.read_bytes() == data
+
+
+def test_the_first_group_that_fails_ends_a_compaction(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later groups may hold tombstones of records in it."""
+    keep, replaced = keyed(store, "columnar"), []
+
+    def failing(state: Any, replacement: Any) -> bool:
+        replaced.append(replacement.new.base_offset)
+        if len(replaced) == 3:
+            raise LogDirFullError(path="here", reason="for a moment")
+        return put_in_place(state, replacement)
+
+    monkeypatch.setattr(compaction, "put_in_place", failing)
+    with pytest.raises(LogDirFullError):
+        keep.log.compact()
+    assert replaced == bases(keep.log)[:3] and state_of(keep.log).metadata.cleaned == (0, None)
+    keep.check()
+    keep.log.compact()
+    keep.check_compacted(bases(keep.log)[-1])
+
+
+def test_a_reader_that_comes_late_to_a_segment_looks_again(store: LogStore) -> None:
+    """Another file has its name: it is opened as what it was no more."""
+    keep = keyed(store, "columnar")
+    before = state_of(keep.log).segments[:-1]
+    for segment in before:
+        segment.forget(state_of(keep.log).environment)
+    keep.log.compact()
+    for segment in before:
+        with pytest.raises(FileNotFoundError):
+            segment.handle(state_of(keep.log).environment)
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(

@@ -129,9 +129,7 @@ class Compactor:
             host.compact(log, self._pace, self._table_bytes)
         except LogClosedError:
             return
-        except LogStoreError as error:
-            self._set_aside(log, error)
-        except (_StoppedError, SystemExit):
+        except _StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - one log must not end the thread
             self._set_aside(log, error)
