@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from logstore.disk.log_dir import LogDir
-from logstore.store.placement import DirLoad, choose
+
+if TYPE_CHECKING:
+    from logstore.store.placement import DirLoad
 
 ALLOWANCE_BYTES_MIN = 1 << 20
 
@@ -73,6 +75,8 @@ class DirFigures:
 
     def load(self) -> DirLoad:
         """Give the figures that placement compares."""
+        from logstore.store.placement import DirLoad
+
         usage = self.log_dir.usage
         return DirLoad(
             usage.total_bytes, usage.usable_bytes, self.partition_count, len(self._empty)
@@ -93,4 +97,6 @@ def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
 
 def choose_dir(figures: Sequence[DirFigures], allowance: int) -> LogDir:
     """Choose the log dir for the next replica."""
+    from logstore.store.placement import choose
+
     return figures[choose([one.load() for one in figures], allowance)].log_dir

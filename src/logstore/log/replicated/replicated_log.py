@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from logstore.arguments import whole
 from logstore.log.reader import ReadableLog
 from logstore.log.state import LogState
-from logstore.log.write import follower_appends, high_watermark, leader_appends
+from logstore.log.write import leader_appends
 
 if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
@@ -49,6 +49,8 @@ class ReplicatedLog(ReadableLog):
                 any).
             FencedLeaderEpochError: the log knows a newer leader.
         """
+        from logstore.log.write import follower_appends
+
         with self._state.telling():
             return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)
 
@@ -106,4 +108,6 @@ class ReplicatedLog(ReadableLog):
         Raises:
             LogStoreError: the log does not serve, or, at the first call, its disk failed.
         """
+        from logstore.log.write import high_watermark
+
         return high_watermark.advance(self._state, whole(offset, "offset", 0))

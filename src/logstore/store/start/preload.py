@@ -14,8 +14,14 @@ from logstore.log import view  # noqa: F401
 from logstore.log.read import raw, time_search, transactions  # noqa: F401
 from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401
-from logstore.log.write import appender, configuration, group_commit  # noqa: F401
-from logstore.store import creation, describe, recovery_report  # noqa: F401
+from logstore.log.write import (  # noqa: F401  # noqa: F401
+    appender,
+    configuration,
+    follower_appends,
+    group_commit,
+    high_watermark,
+)
+from logstore.store import creation, describe, placement, recovery_report  # noqa: F401
 from logstore.store.admin import server  # noqa: F401
 from logstore.store.dirs import closing, dir_return, shutdown  # noqa: F401
 from logstore.store.start import fork, listing  # noqa: F401
