@@ -24,6 +24,7 @@ class Sizes:
     durable_each: int = 60
     durable_single: int = 400
     scan_batches: int = 500
+    range_bytes: int = 64 << 20
     point_reads: int = 20_000
     first_touches: int = 400
     large_set_batches: int = 1_500
@@ -56,6 +57,7 @@ TINY = Sizes(
     durable_each=2,
     durable_single=4,
     scan_batches=3,
+    range_bytes=1 << 20,
     point_reads=20,
     first_touches=3,
     large_set_batches=4,

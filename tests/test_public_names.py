@@ -29,6 +29,7 @@ OBJECTS = {
     "AppendInfo",
     "Clock",
     "Facts",
+    "FileRange",
     "Log",
     "LogConfig",
     "LogEvent",
@@ -73,6 +74,7 @@ LOG_METHODS = {
     "append_as_follower": "raw * leader_epoch durable",
     "append_encoded": "raw * leader_epoch durable",
     "read_raw": "offset max_bytes",
+    "read_range": "offset max_bytes * end_offset isolation_level",
     "tail": "offset timeout",
     "offset_for_timestamp": "timestamp",
     "subscribe": "callback",
@@ -82,7 +84,7 @@ LOG_METHODS = {
 }
 LOG_ATTRIBUTES = [
     "topic", "partition", "log_dir", "log_start_offset", "log_end_offset", "high_watermark",
-    "recovery_point", "size_bytes", "config", "last_stable_offset", "leader_epochs",
+    "recovery_point", "size_bytes", "config", "last_stable_offset", "leader_epochs", "facts",
 ]  # fmt: skip
 
 

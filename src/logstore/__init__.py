@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from logstore.format.batch import Record, RecordBatch
     from logstore.log.environment import Clock
     from logstore.log.log import Log
+    from logstore.log.read.file_range import FileRange
     from logstore.log.subscription import LogEvent, Subscription
     from logstore.log.write.outcome import AppendInfo
     from logstore.store.store import LogStore
@@ -73,6 +74,7 @@ __all__ = [
     "DuplicateLogError",
     "Facts",
     "FencedLeaderEpochError",
+    "FileRange",
     "InvalidTimestampError",
     "InvalidTransactionStateError",
     "Log",
@@ -112,6 +114,7 @@ _ROOMS = {
     "AppendInfo": "logstore.log.write.outcome",
     "Clock": "logstore.log.environment",
     "Facts": "logstore.disk.documents.facts",
+    "FileRange": "logstore.log.read.file_range",
     "Log": "logstore.log.log",
     "LogEvent": "logstore.log.subscription",
     "LogStore": "logstore.store.store",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logstore import CorruptRecordBatchError, LogConfig, LogStore, StoreConfig
 from logstore.log.environment import LogEnvironment
-from logstore.log.segments.segment import Segment
+from logstore.log.segments.segment import SOUND_SPANS_MAX, Segment
 
 
 @pytest.fixture
@@ -91,3 +94,31 @@ def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
         with pytest.raises(CorruptRecordBatchError, match="not the batch that was here"):
             log.read(0)
         assert log[log.log_end_offset - 1].value == b"1" * 50
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=30), st.integers(0, 60))
+def test_sound_ranges_are_merged(ranges: list[tuple[int, int]], written_from: int) -> None:
+    """From a place in one of them, they reach as far as the bytes without a gap."""
+    segment = Segment("/nowhere", 0)
+    segment.sound_from = written_from
+    sound = set(range(written_from, 200))
+    for start, size in ranges:
+        segment.mark_sound(start, start + size)
+        sound |= set(range(start, start + size))
+    spans = segment.sound_spans
+    assert all(one[1] < two[0] for one, two in pairwise(spans))
+    for position in range(60):
+        end = position
+        while end in sound:
+            end += 1
+        expected = 0 if end == position else end
+        assert min(segment.sound_until(position), 200) == expected
+
+
+def test_a_segment_that_is_read_here_and_there_forgets_the_first_ranges() -> None:
+    """They cost a second check, and no more memory."""
+    segment = Segment("/nowhere", 0)
+    for number in range(SOUND_SPANS_MAX + 5):
+        segment.mark_sound(number * 10, number * 10 + 5)
+    assert len(segment.sound_spans) == SOUND_SPANS_MAX
+    assert segment.sound_until(0) == 0 and segment.sound_until(50) == 55

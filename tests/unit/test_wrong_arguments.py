@@ -100,6 +100,10 @@ CALLS = [
         "isolation_level": "",
     }),
     Call("log", "read_raw", {"offset": 0}, {"offset": OFFSET, "max_bytes": SIZE}),
+    Call("log", "read_range", {"offset": 0}, {
+        "offset": OFFSET, "max_bytes": SIZE, "end_offset": "none number huge",
+        "isolation_level": "",
+    }),
     Call("log", "record_at", {}, {"offset": OFFSET}),
     Call("log", "__getitem__", {}, {"index": "number negative"}),
     Call("log", "tail", {}, {

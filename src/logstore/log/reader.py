@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from logstore.disk.documents.facts import Facts
+    from logstore.log.read.file_range import FileRange
     from logstore.log.recovery.report import RecoveryEntry
 
 HELD_BYTES_MAX = 64 << 20
@@ -311,6 +312,39 @@ class ReadableLog:
 
         return read_raw(self._state, whole(offset, "offset"), size_of(max_bytes, "max_bytes"))
 
+    def read_range(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        end_offset: int | None = None,
+        isolation_level: str = READ_UNCOMMITTED,
+    ) -> FileRange:
+        """Give whole batches from the one that contains `offset` on, as a range of an open file.
+
+        For `os.sendfile`: at least one batch, then as many as fit into `max_bytes` and lie in the
+        same segment; a large range may end up to `index_interval_bytes` early. None if nothing is
+        there yet. The range stays readable, until it is closed, whatever happens to the log. Every
+        batch is verified: what this process appended counts as verified, anything else is read
+        once before it is given out.
+
+        Args:
+            end_offset: batches that do not end before it are left out; none by default.
+            isolation_level: the range ends where `read` would; aborted records are in it.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is before the log start or after the log end.
+            CorruptRecordBatchError: the first batch is damaged; if a later one is, the range ends
+                before it.
+        """
+        from logstore.log.read.file_range import read_range
+
+        if end_offset is not None:
+            end_offset = whole(end_offset, "end_offset", 0)
+        if type(offset) is not int or type(max_bytes) is not int or max_bytes < 1:
+            offset, max_bytes = whole(offset, "offset"), size_of(max_bytes, "max_bytes")
+        return read_range(self._state, offset, max_bytes, end_offset, isolation_level)
+
     def tail(
         self,
         offset: int | str = "end",
@@ -324,32 +358,9 @@ class ReadableLog:
             isolation_level: as in `read`; records come once they are replicated, or decided.
             timeout: stop if no new record came for this many seconds; None waits without limit.
         """
-        timeout = timeout_of(timeout)
-        state = self._state
-        state.check()
-        state.refresh()
-        end = end_of(state, isolation_level)
-        if isinstance(offset, str):
-            if offset not in ("start", "end"):
-                raise ValueError(f'offset {offset!r} is neither a number, "start" nor "end"')
-            offset = self.log_start_offset if offset == "start" else end
-        else:
-            offset = whole(offset, "offset")
-            if offset < 0:
-                offset += self.log_end_offset
-            state.check_readable(offset, offset)
-        return self._follow(offset, timeout, isolation_level)
+        from logstore.log.read.tail import tail
 
-    def _follow(self, offset: int, timeout: float | None, level: str) -> Iterator[Record]:
-        state = self._state
-        while True:
-            state.refresh()
-            end = max(offset, end_of(state, level))
-            for batch in isolated(state, level, offset, end):
-                yield from batch.records(self.topic, self.partition)
-            offset = end
-            if not self.wait_for(offset, timeout, level):
-                return
+        return tail(self, self._state, offset, timeout_of(timeout), isolation_level)
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
         """Give the first offset whose timestamp is at or after `timestamp`; None if there is none.

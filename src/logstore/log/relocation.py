@@ -149,6 +149,8 @@ def point_to(
     old = state.segments
     epochs = LeaderEpochs(directory, state.replication.epochs.entries)
     end = segments[-1].end_offset
+    for segment in segments:  # the mover has verified every batch of the copy
+        segment.sound_from = 0
     with state.appended:  # `detach` takes it too, and so closes either the old directory or the new
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs

@@ -262,7 +262,9 @@ class LogState(Replica):
                 roll_at_ms = active.first_time_ms + self.rules.segment_ms
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
+        sound_from = min(active.sound_from, active.size_bytes)
         # Nothing is called from here on, so that no interrupt leaves half of it.
+        active.sound_from = sound_from
         active.seal = None  # of a file that was sealed before, and grows or shrinks again now
         self.active, self.writer, self.view = active, None, view
         self.roll_at_ms, self.indexed_position = roll_at_ms, indexed_position

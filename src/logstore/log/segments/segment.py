@@ -27,6 +27,8 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.time_index import TimeIndex
 from logstore.names import segment_file_name
 
+NOT_WRITTEN_HERE = 2**63
+SOUND_SPANS_MAX = 64  # of a segment that is read here and there; then the first one is forgotten
 HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
@@ -67,6 +69,8 @@ class Segment:
         "max_timestamp",
         "seal",
         "size_bytes",
+        "sound_from",
+        "sound_spans",
         "time_index",
     )
 
@@ -94,6 +98,10 @@ class Segment:
         self.is_left = False
         # A compacted segment of Kafka's may lack the offsets after its last batch.
         self.is_sparse = False
+        # What this process wrote begins here. Before it, these ranges of bytes were verified: in
+        # order and apart. The tuple is replaced as a whole; a lost race only verifies twice.
+        self.sound_from = NOT_WRITTEN_HERE
+        self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
         self._verified = bytearray()
 
@@ -155,6 +163,28 @@ class Segment:
         if at >= len(self._verified):
             self._verified.extend(bytes(at + 1 - len(self._verified) + (at >> 3)))
         self._verified[at] |= 1 << (position >> 5 & 7)
+
+    def sound_until(self, position: int) -> int:
+        """Give up to where the batches from `position` on were verified, or written here; or 0.
+
+        The result may be after the end of the file.
+        """
+        if position >= self.sound_from:
+            return NOT_WRITTEN_HERE
+        spans = self.sound_spans
+        number = bisect_right(spans, (position, NOT_WRITTEN_HERE)) - 1
+        end = spans[number][1] if number >= 0 else 0
+        return NOT_WRITTEN_HERE if end >= self.sound_from else end if end > position else 0
+
+    def mark_sound(self, position: int, end_position: int) -> None:
+        """Remember that whole batches in a range of bytes were verified."""
+        kept = []
+        for start, end in self.sound_spans:
+            if start <= end_position and position <= end:
+                position, end_position = min(start, position), max(end, end_position)
+            else:
+                kept.append((start, end))
+        self.sound_spans = tuple(sorted([*kept, (position, end_position)])[-SOUND_SPANS_MAX:])
 
     # --- files --------------------------------------------------------------------------------
 
