@@ -181,7 +181,10 @@ class DuplicateLogError(LogDirError):
     paths: list[str]
     topic: str
     partition: int
-    _template = "{topic}-{partition} is live in more than one directory: {paths}"
+    _template = (
+        "{topic}-{partition} is live in more than one directory: {paths}; close the store, and "
+        "move the one that is not wanted out of its log dir"
+    )
     _defaults: ClassVar[dict[str, Any]] = {
         "path": "", "reason": "", "paths": [], "topic": "", "partition": -1,
     }  # fmt: skip

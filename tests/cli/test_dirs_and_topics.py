@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from logstore import LogStore
 from logstore.cli.output import bar
+from logstore.log.metadata import COPYING, MoveRecord
 from support.command_line import Run, owner_of
+from support.moves import metadata_of
 
 
 def test_format_makes_a_store(run: Run, log_dirs: list[str]) -> None:
@@ -177,6 +180,36 @@ def test_regression_topics_names_what_a_missing_disk_holds(run: Run, orders: lis
     assert [row["log_dir"] for row in rows] == orders
     assert rows[0]["state"] == "online" and rows[1]["state"].startswith("offline: ")
     assert run("topics", "orders").exit_code == 1
+
+
+@pytest.mark.parametrize("kind", ["move", "old copy"])
+def test_regression_topics_names_what_is_incomplete(
+    run: Run, orders: list[str], kind: str, tmp_path: Path
+) -> None:
+    """It was online, and the exit code was 0."""
+    with LogStore.open(orders, admin_socket=False) as store:
+        live = Path(store.log("orders", 0).directory)
+    if kind == "move":
+        metadata = metadata_of(live).with_move_record(MoveRecord("1" * 32, "2" * 32, COPYING, 10))
+        metadata.write(str(live))
+        live.rename(live.with_name(f"orders-0.{'1' * 32}.move"))
+    else:
+        shutil.copytree(live.parent, tmp_path / "backup")
+        with LogStore.open(orders, admin_socket=False) as store:
+            store.log("orders", 0).append(b"more", durable=True)
+        shutil.rmtree(live.parent)
+        (tmp_path / "backup").rename(live.parent)
+        LogStore.open(orders, admin_socket=False).close()
+    result = run("topics", "orders", "--format", "json")
+    states = [row["state"].partition(":")[0] for row in json.loads(result.stdout)]
+    assert result.exit_code == 1 and states[0] == "incomplete"
+    summed = run("topics", "--format", "json")
+    (row,) = [row for row in json.loads(summed.stdout) if row["topic"] == "orders"]
+    assert summed.exit_code == 1 and row["incomplete_partitions"] >= 1
+    assert f"incomplete in {live.parent}: orders-0" in run("topics").stderr
+    for key in [("orders", 0), ("orders", 1), ("visits", 0)]:
+        run("promote", key[0], str(key[1]))
+    assert run("topics").exit_code == 0
 
 
 def test_no_topics_says_how_to_make_one(run: Run, log_dirs: list[str]) -> None:

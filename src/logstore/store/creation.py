@@ -19,11 +19,13 @@ from logstore.disk.calls import SYNCING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.errors import (
+    DuplicateLogError,
     LogDirError,
     LogDirFullError,
     LogDirOfflineError,
     LogStoreError,
     PartitionExistsError,
+    ReplicaOfflineError,
     UnknownPartitionError,
 )
 from logstore.log import host
@@ -46,7 +48,9 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
-        if isinstance(replica, OfflineReplica) and isinstance(replica.error, LogDirOfflineError):
+        if isinstance(replica, OfflineReplica) and isinstance(
+            replica.error, (LogDirOfflineError, DuplicateLogError)
+        ):
             raise copy.copy(replica.error)
         raise PartitionExistsError(topic=key.topic, partition=key.partition)
     replicas.check_not_absent(key)
@@ -275,9 +279,20 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
         log_dir, doomed = _delete_incomplete(replicas, key)
     else:  # another thread was faster
         raise UnknownPartitionError(topic=key.topic, partition=key.partition)
+    _leave_to_rivals(replicas, key)
     replicas.copies.forget_of(key)
     replicas.catalog.note(key, None)
     return [*others, Doomed(log_dir, doomed, is_deletion=True)]
+
+
+def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
+    """Keep the name of a deleted replica taken if another live copy of it is known."""
+    rivals = [(path, d) for path, (of, d) in list(replicas.copies.rivals.items()) if of == key]
+    if rivals:
+        paths, (_, log_dir) = tuple(path for path, _ in rivals), rivals[0]
+        reason = f"it was deleted, and another live copy is in {', '.join(paths)}"
+        error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
+        replicas.found_offline(key, OfflineReplica(error, log_dir, paths=paths))
 
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:

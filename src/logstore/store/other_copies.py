@@ -3,6 +3,7 @@
     `moves`        `.move` directories whose move is to be resumed
     `begun`        `.move` directories that a move of this process made
     `left`         directories that the start-up table neither opens nor purges yet
+    `rivals`       live directories beside the open one, which they do not replace
     `superseded`   to be removed as soon as the live copy has as many records
     `doomed`       to be removed now
     `deletions`    to be removed in order
@@ -52,6 +53,7 @@ class OtherCopies:
         begun: copies that moves of this process have begun. Written by the mover.
         left: copies that the start-up table neither opens nor purges yet. It decides about them
             again at the next start, or when a log dir returns.
+        rivals: live copies that outrank the open one, or are of another topic of this name.
         superseded: copies to be removed as soon as the live copy has as many records.
         doomed: directories that keepers were asked to remove and that still exist. Written by the
             keepers.
@@ -63,6 +65,7 @@ class OtherCopies:
         self.moves: dict[TopicPartition, MoveFound] = {}
         self.begun: dict[str, tuple[TopicPartition, LogDir]] = {}
         self.left: dict[str, tuple[TopicPartition, LogDir]] = {}
+        self.rivals: dict[str, tuple[TopicPartition, LogDir]] = {}
         self.superseded: dict[str, ReplicaFacts] = {}
         self.doomed: dict[str, LogDir] = {}
         self.deletions: dict[str, Sequence[Doomed]] = {}
@@ -73,7 +76,7 @@ class OtherCopies:
         for name, log_dir in list(self.doomed.items()):
             if log_dir.path == path:
                 self.doomed.pop(name, None)
-        for copies in (self.begun, self.left):
+        for copies in (self.begun, self.left, self.rivals):
             for name, (_, log_dir) in list(copies.items()):
                 if log_dir.path == path:
                     copies.pop(name, None)
@@ -86,7 +89,7 @@ class OtherCopies:
 
     def forget_of(self, key: TopicPartition) -> None:
         """Forget the copies of a replica that was deleted."""
-        for known in (self.begun, self.left):
+        for known in (self.begun, self.left, self.rivals):
             for path, (of, _) in list(known.items()):
                 if of == key:
                     known.pop(path, None)

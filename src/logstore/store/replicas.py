@@ -26,7 +26,7 @@ from logstore.names import TopicPartition, partition_named, validate_partition, 
 from logstore.store.catalog import Catalog
 from logstore.store.other_copies import Doomed, OtherCopies
 from logstore.store.reservations import ReplicaReservations
-from logstore.store.start.refusals import missing_remedy
+from logstore.store.start.refusals import last_at, missing_remedy
 from logstore.store.usage import DirFigures
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ class OfflineReplica(NamedTuple):
 
     Attributes:
         is_missing: the log dir holds no directory of the replica, because it is an old copy.
+        paths: the directories of which none could be chosen; the first is in `log_dir`.
     """
 
     error: LogStoreError
     log_dir: LogDir
     open_again: Callable[[], None] | None = None
     is_missing: bool = False
+    paths: tuple[str, ...] = ()
 
 
 class IncompleteReplica(NamedTuple):
@@ -73,11 +75,6 @@ def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
 def key_of(log: Log) -> TopicPartition:
     """Give the topic and partition of a log."""
     return TopicPartition(log.topic, log.partition)
-
-
-def last_at(path: str | None) -> str:
-    """Word the last path of a missing log dir, to follow its id; "" if no path is known."""
-    return "" if path is None else f" (last at {path})"
 
 
 def _why_bad(log_dir: LogDir) -> str:
@@ -130,16 +127,16 @@ class Replicas(ReplicaReservations):
 
     def absent(self) -> list[TopicPartition]:
         """List the replicas that, by the catalog, are in log dirs that do not serve."""
-        told = [key for id_ in self._ids_away() for key in self.catalog.on(id_)]
+        told = [key for id_ in self.ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
         """Give the directory id of a replica that is not found, if that log dir does not serve."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
-        return directory_id if directory_id in self._ids_away() else None
+        return directory_id if directory_id in self.ids_away() else None
 
-    def _ids_away(self) -> set[str]:
-        """Name the members of the store that do not serve; log dirs given up are no members.
+    def ids_away(self) -> set[str]:
+        """Name the members of the store that do not serve; those given up are not among them.
 
         A log dir that is being opened is among them: its replicas may not be open yet.
         """
@@ -198,6 +195,8 @@ class Replicas(ReplicaReservations):
         """Record that a copy of a replica is readable, but may lack records."""
         self._incomplete[key] = replica
         self._offline.pop(key, None)
+        if self._absent_in(key) is None:
+            self.catalog.note(key, replica.log_dir.directory_id)
         self._keep_one(key, replica.log_dir)
 
     def found_offline(self, key: TopicPartition, replica: OfflineReplica) -> None:
@@ -275,18 +274,12 @@ class Replicas(ReplicaReservations):
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Stop serving an opened replica; its log dir continues."""
-        log_dir = self.opened[key].log_dir
-        self.remove(key)
+        """Stop serving an opened or incomplete replica; its log dir continues."""
+        log_dir = (self.opened.get(key) or self.incomplete[key]).log_dir
         self._offline[key] = OfflineReplica(error, log_dir)
-        log_dir.is_fully_loaded = False
-
-    def leave_incomplete(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Stop serving an incomplete replica."""
-        replica = self.incomplete[key]
-        self._offline[key] = OfflineReplica(error, replica.log_dir)
+        self.forget_opened(key)
         self._incomplete.pop(key, None)
-        replica.log_dir.is_fully_loaded = False
+        log_dir.is_fully_loaded = False
 
     def offline_count(self) -> int:
         """Count the replicas that cannot be used, absent ones included."""
@@ -325,16 +318,19 @@ class Replicas(ReplicaReservations):
 
     def check_not_absent(self, key: TopicPartition) -> None:
         """Raise LogDirOfflineError for a replica that is known to be on a bad log dir."""
-        directory_id = self._absent_in(key)
-        if directory_id is not None:
-            bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
-            may_be = [d for d in bad if d.directory_id == directory_id]
-            may_be = may_be or [d for d in bad if not d.directory_id]
-            path = may_be[0].path if may_be else directory_id
-            why = f"{path}: {_why_bad(may_be[0])}" if may_be else missing_remedy(directory_id)
-            told = directory_id + ("" if may_be else last_at(self.last_path_of(directory_id)))
-            reason = f"{key} is in the log dir with id {told}, which does not serve ({why})"
-            raise LogDirOfflineError(path=path, reason=reason)
+        if self._absent_in(key) is not None:
+            raise self.bad_dir_error(key)
+
+    def _absent_error(
+        self, key: TopicPartition, directory_id: str, bad: Sequence[LogDir]
+    ) -> LogDirOfflineError:
+        may_be = [d for d in bad if d.directory_id == directory_id]
+        may_be = may_be or [d for d in bad if not d.directory_id]
+        path = may_be[0].path if may_be else directory_id
+        why = f"{path}: {_why_bad(may_be[0])}" if may_be else missing_remedy(directory_id)
+        told = directory_id + ("" if may_be else last_at(self.last_path_of(directory_id)))
+        reason = f"{key} is in the log dir with id {told}, which does not serve ({why})"
+        return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
         """Open an offline replica again if only a resource was lacking; else raise its error."""
@@ -359,8 +355,11 @@ class Replicas(ReplicaReservations):
             raise self.bad_dir_error(key, advice)
 
     def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirOfflineError:
-        """Make the error for a replica that may be on a bad log dir; it names all bad log dirs."""
+        """Make the error for a replica that is, or may be, on a bad log dir; name the dir."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
+        directory_id = self._absent_in(key)
+        if directory_id is not None:
+            return self._absent_error(key, directory_id, bad)
         names = [f"{d.path} ({_why_bad(d)})" for d in bad]
         if len(self.missing_ids) > len(bad):
             paths = {id_: last_at(self.last_path_of(id_)) for id_ in self.missing_ids}

@@ -327,6 +327,8 @@ class LogStore(StoreReader):
     def remove_dir(self, path: StrPath, *, lost: bool = False) -> tuple[TopicPartition, ...]:
         """Take a log dir out of the store, durably; returns the replicas that are lost with it.
 
+        Of a lost replica, an unfinished move may have left a part, which is then incomplete.
+
         Args:
             path: of the log dir; for a missing log dir, its last path or its directory id.
             lost: the disk is gone for good, with everything on it (KIP-112, scenario 4). Without

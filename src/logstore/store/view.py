@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol, cast
@@ -36,6 +36,7 @@ from logstore.store.admin.admin import Admin
 from logstore.store.catalog import Catalog
 from logstore.store.describe import LogDirDescription
 from logstore.store.dirs.dir_failures import DirFailures, FailureCallback
+from logstore.store.dirs.old_copies import REMEDY
 from logstore.store.other_copies import MoveFound
 from logstore.store.partitions import Partitions
 from logstore.store.recovery_report import OfflineDir, OfflineEntry
@@ -46,17 +47,22 @@ from logstore.store.start.identity import resolve
 from logstore.store.start.listing import LISTINGS_MAX, list_at_rest, list_log_dir
 from logstore.store.start.open_dirs import check_one_serves, view_log_dirs
 from logstore.store.start.replica_facts import complete
-from logstore.store.start.startup_table import Act, ReplicaFacts, decide
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, decide
 from logstore.store.state import CLOSED, StoreState, patience_of
 
 Inode = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """The result of a listing: the replicas that can be opened, and the offline ones."""
+    """The result of a listing: the replicas that can be opened, and the offline ones.
+
+    Attributes:
+        incomplete: which of the first may lack records, and what is missing.
+    """
 
     seen: dict[TopicPartition, ReplicaFacts]
     offline: dict[TopicPartition, OfflineReplica]
+    incomplete: Sequence[OfflineEntry] = ()
 
 
 class ViewedDirs(Protocol):
@@ -82,6 +88,7 @@ class StoreView(Partitions):
         self._dirs = dirs
         self._replicas = state.replicas
         self._seen: dict[TopicPartition, ReplicaFacts] = {}
+        self._incomplete: Sequence[OfflineEntry] = ()
         self._inodes: dict[TopicPartition, Inode] = {}
         self._listing = threading.Lock()
 
@@ -96,7 +103,7 @@ class StoreView(Partitions):
         for key in list(self._replicas.opened):
             if found.seen.get(key) != self._seen.get(key):
                 self._drop(key)
-        self._seen = found.seen
+        self._seen, self._incomplete = found.seen, found.incomplete
         self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
@@ -115,6 +122,7 @@ class StoreView(Partitions):
                 report.offline_dirs.append(OfflineDir(log_dir.path, log_dir.offline_reason or ""))
         for key, replica in self._replicas.offline.items():
             report.offline.append(OfflineEntry(key, (replica.log_dir.path,), replica.error))
+        report.incomplete += self._incomplete
 
     def _drop(self, key: TopicPartition) -> None:
         """Forget an opened log; its readers continue with the files that they have open."""
@@ -237,21 +245,36 @@ class StoreDirs:
         offline: dict[TopicPartition, OfflineReplica] = {}
         moves: dict[TopicPartition, MoveFound] = {}
         alone: set[TopicPartition] = set()
+        incomplete: list[OfflineEntry] = []
+        self._look_for_absent()
         found = complete(found, self._replicas.log_dirs, self._environment)
         for decision in decide(found, is_a_dir_bad=self._replicas.is_a_dir_bad()):
             key, first = decision.topic_partition, decision.replicas[0]
             if decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
                 seen[key] = first
                 alone |= {key} if len(decision.replicas) == 1 else set()
+                if decision.act is not Act.INCOMPLETE:
+                    decision = self._doubted(decision)
+                if decision.act is Act.INCOMPLETE:
+                    incomplete.append(OfflineEntry(key, (first.path,), decision.error()))
             elif decision.act is Act.OFFLINE:
-                log_dir = self._replicas.dir_of(first.log_dir)
-                offline[key] = OfflineReplica(decision.error(), log_dir)
+                log_dir, error = self._replicas.dir_of(first.log_dir), decision.error()
+                if decision.is_dir_bad:
+                    error = self._replicas.bad_dir_error(key)
+                offline[key] = OfflineReplica(error, log_dir)
             elif decision.act is Act.RESUME:
                 log_dir = self._replicas.dir_of(first.log_dir)
                 moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
         self._replicas.copies.moves, self._alone = moves, alone
-        self._look_for_absent()
-        return Found(seen, offline)
+        return Found(seen, offline, incomplete)
+
+    def _doubted(self, decision: Decision) -> Decision:
+        """Make a replica incomplete if its log dir is an old copy, and lacks records of it."""
+        log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
+        if decision.topic_partition not in log_dir.generation.doubts:
+            return decision
+        reason = f"log dir {log_dir.path} is an old copy; {REMEDY}"
+        return decision._replace(act=Act.INCOMPLETE, reason=reason)
 
     def _list_all(self, before: Collection[ReplicaFacts]) -> list[ReplicaFacts]:
         """List each log dir; for an offline one, return its replicas in `before`."""
@@ -262,6 +285,7 @@ class StoreDirs:
                     log_dir.check_place()
                     found += list_log_dir(log_dir).replicas
                     log_dir.checkpoints.load()
+                    log_dir.generation.load()
                     log_dir.refresh_usage()
                     continue
                 except OSError as error:

@@ -53,7 +53,7 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition) -> Row:
-    """Collect the facts of a partition; if the partition is offline, `state` has the reason."""
+    """Collect the facts of a partition; `state` has the reason if it is offline or incomplete."""
     row: Row = {
         "topic": name.topic,
         "partition": name.partition,
@@ -69,6 +69,9 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
         row["log_start_offset"] = log.log_start_offset
         row["log_end_offset"] = log.log_end_offset
         row["size_bytes"] = log.size_bytes
+        for entry in store.recovery_report.incomplete:
+            if entry.topic_partition == name:
+                row["state"] = f"incomplete: {entry.error}"
     except LogStoreError as error:
         row["state"] = f"offline: {error}"
         if isinstance(error, LogDirOfflineError):
@@ -78,8 +81,10 @@ def partition_row(store: LogStore, name: TopicPartition) -> Row:
 
 def topic_row(topic: str, partition_rows: list[Row]) -> Row:
     """Sum up the partitions of a topic; the sums leave out offline partitions."""
-    good = [row for row in partition_rows if row["state"] == "online"]
+    good = [row for row in partition_rows if not row["state"].startswith("offline")]
     offline = len(partition_rows) - len(good)
+    incomplete = sum(row["state"] != "online" for row in good)
+    counts = {"offline": offline, "incomplete": incomplete}
     return {
         "topic": topic,
         "partitions": len(partition_rows),
@@ -87,19 +92,24 @@ def topic_row(topic: str, partition_rows: list[Row]) -> Row:
         "size_bytes": sum(row["size_bytes"] for row in good),
         "log_dirs": sorted({row["log_dir"] for row in good}),
         "offline_partitions": offline,
-        "state": f"{offline} offline" if offline else "online",
+        "incomplete_partitions": incomplete,
+        "state": ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "online",
     }
 
 
-def tell_offline(partition_rows: list[Row]) -> None:
-    """Report on stderr which partitions are offline, grouped by log dir."""
+def tell_not_online(partition_rows: list[Row]) -> None:
+    """Report on stderr which partitions are offline or incomplete, grouped by log dir."""
     by_dir: dict[str, list[str]] = {}
     for row in partition_rows:
         where = f"with {row['log_dir']}" if row["log_dir"] else "by themselves"
+        if row["state"].startswith("incomplete"):
+            where = f"incomplete in {row['log_dir']}"
+        else:
+            where = f"offline {where}"
         by_dir.setdefault(where, []).append(f"{row['topic']}-{row['partition']}")
     for where, names in by_dir.items():
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        note(f"offline {where}: {', '.join(names[:10])}{more}")
+        note(f"{where}: {', '.join(names[:10])}{more}")
 
 
 @click.command(short_help="List topics or their partitions.")
@@ -119,7 +129,7 @@ def topics(
 
     OFFSETS counts the offsets between the start and the end of each log. That is the number of
     records, unless a repair or a compaction left offsets without a record. The exit code is 1 if a
-    partition or a log dir is offline. The known partitions of an offline log dir are named.
+    partition is offline or incomplete, or a log dir is offline; such partitions are named.
 
     \b
     Examples:
@@ -132,7 +142,7 @@ def topics(
         names = partitions_of(store, topic, None)
         rows = [partition_row(store, name) for name in names]
         is_a_dir_offline = bool(store.recovery_report.offline_dirs)
-    offline = [row for row in rows if row["state"] != "online"]
+    others = [row for row in rows if row["state"] != "online"]
     if by_partition or topic is not None:
         print_rows(rows, PARTITION_COLUMNS, output_format)
     else:
@@ -141,10 +151,10 @@ def topics(
             for name in sorted({row["topic"] for row in rows})
         ]
         print_rows(summed, TOPIC_COLUMNS, output_format)
-        tell_offline(offline)
+        tell_not_online(others)
     if not rows and output_format == "table":
         note("no topics yet; create one with: logstore create TOPIC")
-    ctx.exit(1 if offline or is_a_dir_offline else 0)
+    ctx.exit(1 if others or is_a_dir_offline else 0)
 
 
 def parse_config(settings: tuple[str, ...]) -> LogConfig | None:

@@ -23,9 +23,8 @@ from logstore.store.dirs import parallel, takeover
 from logstore.store.dirs.dropped_store import weakly
 from logstore.store.dirs.lost_dirs import refuse_loss, replicas_of
 from logstore.store.recovery_report import RecoveryReport
-from logstore.store.replicas import last_at
 from logstore.store.start.loader import Loader
-from logstore.store.start.refusals import missing_remedy
+from logstore.store.start.refusals import last_at, missing_remedy
 from logstore.store.upkeep.events import StoreEvent, StoreEventKind
 from logstore.store.upkeep.purge import forget_postponed, outlive_deletions
 from logstore.units import format_count
@@ -117,8 +116,7 @@ def replace(
         )
     outlive_deletions(state.replicas, state.keepers, old)
     report = bring_in(state, admission)
-    known = set(state.replicas.names())
-    report.lost += [key for key in held if key not in known]
+    report.lost += [key for key in held if key not in state.replicas.opened]
     if report.lost:
         names = ", ".join(map(str, report.lost))
         warn("an empty disk replaced the disk of %s; replicas lost: %s", old.path, names)

@@ -14,7 +14,9 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError
 from logstore.names import TopicPartition
+from logstore.store.replicas import OfflineReplica
 from logstore.store.start.refusals import missing_remedy
+from logstore.store.start.undecided import decide_again
 from logstore.store.upkeep.purge import outlive_deletions, purge_recorded
 from logstore.units import format_count
 
@@ -79,17 +81,47 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
 def replicas_of(
     replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
 ) -> list[TopicPartition]:
-    """List the known replicas of a log dir that does not serve."""
-    return [
-        key
-        for key in replicas.names()
-        if (log_dir is not None and replicas.dir_holding(key) is log_dir)
-        or (
-            directory_id
-            and replicas.dir_holding(key) is None
-            and replicas.catalog.directory_of(key) == directory_id
-        )
-    ]
+    """Name the replicas of a log dir that does not serve, as far as they are known.
+
+    The catalog comes before what was found in the log dirs that serve: that may be a part of a move
+    only.
+    """
+    path = None if log_dir is None else log_dir.path
+    return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
+
+
+def _is_in(
+    replicas: Replicas, key: TopicPartition, directory_id: str | None, path: str | None
+) -> bool:
+    opened, incomplete = replicas.opened.get(key), replicas.incomplete.get(key)
+    if opened is not None:
+        return opened.log_dir.path == path
+    at = replicas.catalog.directory_of(key)
+    if at in replicas.ids_away():
+        return at == directory_id
+    if incomplete is not None:
+        return incomplete.log_dir.path == path
+    return path in _dirs_of(replicas, key)
+
+
+def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
+    """Give the paths of the log dirs that hold something of a replica that is offline."""
+    offline = replicas.offline.get(key)
+    if offline is None:
+        return []
+    return [offline.log_dir.path, *map(os.path.dirname, offline.paths)]
+
+
+def _forget_in(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> None:
+    """Forget what was known of a replica in a log dir that is given up, and only that."""
+    offline = replicas.offline.get(key)
+    paths = () if offline is None else offline.paths
+    rest = tuple(path for path in paths if os.path.dirname(path) != log_dir.path)
+    if offline is not None and rest:
+        other = replicas.dir_of(os.path.dirname(rest[0]))
+        replicas.found_offline(key, OfflineReplica(offline.error, other, paths=rest))
+    elif replicas.dir_holding(key) is log_dir:
+        replicas.remove(key)
 
 
 def refuse_loss(
@@ -108,7 +140,7 @@ def refuse_loss(
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
-        names = ", ".join(map(str, held))
+        names = ", ".join(_with_other_copies(replicas, key, path) for key in held)
         verb = "is" if len(held) == 1 else "are"
         reason = f"it held {format_count(len(held), 'replica')}, which {verb} lost {when}: {names}"
         reason += f". {UNSURE}, too" if is_unsure else ""
@@ -121,8 +153,20 @@ def refuse_loss(
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
 
 
+def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
+    """Name a replica, and the copies of it outside a log dir, which may be incomplete."""
+    incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
+    paths = offline.paths if offline is not None else ()
+    if incomplete is not None:
+        paths = (incomplete.facts.path,)
+    others = [other for other in paths if os.path.dirname(other) != path]
+    return f"{key} (left of it: {', '.join(others)})" if others else str(key)
+
+
 def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
-    """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
+    """Forget a log dir that does not serve, and its replicas; return those that are lost.
+
+    Of a replica that is lost, an incomplete copy may be left in another log dir.
 
     Raises:
         LogDirError: the log dir serves, or its id is unknown, or replicas would be lost and
@@ -142,12 +186,12 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
     if directory_id:
         state.membership.forget(directory_id)
     for key in held:
-        if replicas.dir_holding(key) is log_dir:
-            replicas.remove(key)
+        _forget_in(replicas, key, log_dir)
     state.drop_dir(log_dir)
     purge_recorded(replicas)
+    decide_again(state, held)
     state.events.removed(log_dir.path)
-    return tuple(key for key in held if key not in replicas)
+    return tuple(key for key in held if key not in replicas.opened)
 
 
 def give_up_missing(
@@ -165,8 +209,9 @@ def give_up_missing(
     path = replicas.last_path_of(directory_id)
     state.membership.forget(directory_id)
     purge_recorded(replicas)
+    decide_again(state, held)
     state.events.removed(path)
-    return tuple(key for key in held if key not in replicas)
+    return tuple(key for key in held if key not in replicas.opened)
 
 
 def _ask(

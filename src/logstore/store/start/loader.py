@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import cast
 
-from logstore.disk import files
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineError
@@ -34,9 +33,10 @@ from logstore.store.recovery_report import (
 from logstore.store.replicas import IncompleteReplica, OfflineReplica, Replica, Replicas
 from logstore.store.reservations import Reservation
 from logstore.store.start.dir_actions import lower_high_watermarks, make_live
-from logstore.store.start.reconcile import Settled, settle, settle_returned
+from logstore.store.start.reconcile import Settled, settle, settle_again
+from logstore.store.start.replica_facts import was_deleted
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
-from logstore.store.upkeep.purge import doomed
+from logstore.store.upkeep.purge import doomed, forget_purged
 
 
 class Loader:
@@ -107,7 +107,7 @@ class Loader:
             [log_dir], is_a_dir_bad=is_a_dir_bad, turn=partial(time.sleep, TURN_SECONDS)
         )
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
-        self._load(settle_returned(self.replicas, self.environment, log_dir))
+        self._load(settle_again(self.replicas, self.environment, log_dir))
         # A replica may be gone from this dir: for example, a delete failed half way.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
@@ -115,6 +115,11 @@ class Loader:
         self._conclude(said, [log_dir])
         self.report.warnings += log_dir.warnings
         self.report.was_clean = log_dir.was_clean
+
+    def load_again(self, keys: Iterable[TopicPartition]) -> None:
+        """Open what can be opened now of some replicas, and of those that were undecided."""
+        self._is_serving = True
+        self._load(settle_again(self.replicas, self.environment, None, keys))
 
     def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
         """Compare the log dirs with the catalog, and detect old copies of log dirs.
@@ -131,6 +136,7 @@ class Loader:
         old_copies.conclude(replicas, loaded, is_start=not self._is_serving)
 
     def _load(self, settled: Settled) -> None:
+        before = dict(self.replicas.offline)
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
         queues: dict[str, deque[ReplicaFacts]] = {log_dir.path: deque() for log_dir in good}
         self.report.warnings += settled.warnings
@@ -143,6 +149,7 @@ class Loader:
             self._take_offline(key, log_dir, error, decision.paths, again)
         self._total = sum(map(len, queues.values()))
         self._recover(good, queues)
+        forget_purged(self.replicas, settled.decisions, before)
         self.progress = None
         if self._broken is not None:
             raise self._broken
@@ -172,6 +179,7 @@ class Loader:
                 self._take_offline(key, log_dir, failure, paths, again)
         elif act is Act.CONFLICT:
             self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
+            self.replicas.copies.rivals[first.path] = (key, log_dir)
             log_dir.is_fully_loaded = False
         elif act is Act.RESUME:
             self.replicas.copies.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
@@ -300,18 +308,8 @@ class Loader:
             if replica is not None and not replica.log_dir.is_offline:
                 return
             with call(log_dir.path, SYNCING) as work:
-                if not self._was_deleted(key, log_dir, facts):
+                if not was_deleted(self.replicas, log_dir, facts):
                     self._open(key, log_dir, facts, work)
-
-    def _was_deleted(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> bool:
-        """Check whether users opened and deleted a replica since this start listed it."""
-        if self.replicas.catalog.directory_of(key) == log_dir.directory_id:
-            return False
-        path = os.path.join(log_dir.path, facts.dir_name)
-        try:
-            return not files.exists(path)
-        except OSError as error:
-            raise log_dir.failed(error, path, *key) from error
 
     def _open(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None = None
@@ -394,7 +392,8 @@ class Loader:
         """
         log_dir.is_fully_loaded = False
         again = again if error.retriable else None
-        self.replicas.found_offline(key, OfflineReplica(error, log_dir, again))
+        paths = tuple(paths)
+        self.replicas.found_offline(key, OfflineReplica(error, log_dir, again, paths=paths))
         if not isinstance(error, LogDirOfflineError):
             with self._lock:
-                self.report.offline.append(OfflineEntry(key, tuple(paths), error))
+                self.report.offline.append(OfflineEntry(key, paths, error))

@@ -17,10 +17,9 @@ from logstore.errors import LogDirIdentityError, LogDirOfflineError
 from logstore.store.dirs import takeover
 from logstore.store.dirs.parallel import in_time
 from logstore.store.dirs.takeover import each, release_all
-from logstore.store.replicas import last_at
 from logstore.store.start.identity import Configured, look_at, own_identities, write_identities
 from logstore.store.start.nesting import refuse_nested
-from logstore.store.start.refusals import READER_REMEDY, Refused, missing_remedy
+from logstore.store.start.refusals import READER_REMEDY, Refused, last_at, missing_remedy
 from logstore.store.start.roster import (
     DirFacts,
     Found,

@@ -74,14 +74,19 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
     return _until_settled(once, replicas.log_dirs)
 
 
-def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDir) -> Settled:
-    """Decide about the directories of a log dir that came back.
+def settle_again(
+    replicas: Replicas,
+    environment: LogEnvironment,
+    back: LogDir | None,
+    keys: Iterable[TopicPartition] = (),
+) -> Settled:
+    """Decide about a log dir that came back, about `keys`, and about all that is not open.
 
-    It also decides about replicas that were undecided while that dir was away. If a replica is
-    open, only its directories in the returned dir are touched: its directories in other dirs may
-    belong to a running move. A log dir that hangs is not listed and counts as bad. Raises as
-    `settle` does.
+    If a replica is open, only its directories in the returned dir are touched: its directories in
+    other dirs may belong to a running move. A log dir that hangs is not listed and counts as bad.
+    Raises as `settle` does.
     """
+    opening, back_path = ([back], back.path) if back is not None else ([], "")
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
     open_names: dict[str, set[str]] = defaultdict(set)
     passes: list[Pass] = []
@@ -102,11 +107,11 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         passes.append(this)
         open_names.clear()
         open_names.update(_names_by_dir(before.values()))
-        listings = _list_all(replicas, list_one, [back])
+        listings = _list_all(replicas, list_one, opening)
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
-        interesting = _of_interest(replicas, found, back)
-        found, is_open = _with_open(replicas, found, interesting, back)
+        interesting = {*keys, *_of_interest(replicas, found, back_path)}
+        found, is_open = _with_open(replicas, found, interesting, back_path)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
             return None  # a replica was left out because it was open, and is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
@@ -116,18 +121,18 @@ def settle_returned(replicas: Replicas, environment: LogEnvironment, back: LogDi
         decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
 
         def is_ours(facts: ReplicaFacts) -> bool:
-            return facts.log_dir == back.path or (facts.topic, facts.partition) not in is_open
+            return facts.log_dir == back_path or (facts.topic, facts.partition) not in is_open
 
         mine = [d for d in decisions if any(is_ours(f) or f.is_deleted_by_user for f in d.replicas)]
         settled = _carry_out(replicas, mine, is_ours, this)
-        if not _all_serve(good, [back]):
+        if not _all_serve(good, opening):
             return None
         settled.warnings.extend(kept)
         if back in listings:
             settled.warnings.extend(listings[back].warnings)
         return settled
 
-    return _until_settled(once, [back])
+    return _until_settled(once, opening)
 
 
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
@@ -209,15 +214,15 @@ def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
 
 
 def _of_interest(
-    replicas: Replicas, found: Iterable[ReplicaFacts], back: LogDir
+    replicas: Replicas, found: Iterable[ReplicaFacts], back_path: str
 ) -> set[TopicPartition]:
-    """Name the replicas that a returned dir may change."""
+    """Name the replicas that a returned dir, or one that was given up, may change."""
     interesting = {*replicas.offline, *replicas.incomplete}
     # Replicas that were open in the dir may be gone now. A move may have left a copy of one in
     # another dir.
-    interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back.path}
+    interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     for facts in found:
-        if facts.log_dir == back.path or facts.is_deleted_by_user:
+        if facts.log_dir == back_path or facts.is_deleted_by_user:
             interesting.add(TopicPartition(facts.topic, facts.partition))
     return interesting
 
@@ -226,13 +231,13 @@ def _with_open(
     replicas: Replicas,
     found: Iterable[ReplicaFacts],
     interesting: set[TopicPartition],
-    back: LogDir,
+    back_path: str,
 ) -> tuple[list[ReplicaFacts], frozenset[TopicPartition]]:
     """Keep the facts of the replicas of interest, and add the facts of their open logs."""
     opened: dict[str, ReplicaFacts] = {}
     for key in interesting:
         replica = replicas.opened.get(key)
-        if replica is not None and replica.log_dir.path != back.path:
+        if replica is not None and replica.log_dir.path != back_path:
             facts = facts_of_open(replica)
             opened[facts.path] = facts
     kept = [

@@ -12,6 +12,11 @@ LAST_HERE = "; log dir "
 READER_REMEDY = "mount the disk, correct the path, or leave it out"
 
 
+def last_at(path: str | None) -> str:
+    """Say, after the id of a missing log dir, where that dir was last, if it is known."""
+    return "" if path is None else f" (last at {path})"
+
+
 def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
     """Say what to do about a missing log dir of the store; every message uses these words.
 

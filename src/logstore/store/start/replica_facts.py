@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
-from logstore.disk import bulk
+from logstore.disk import bulk, files
 from logstore.disk.failures import refuse_shortage
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
 from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
-from logstore.store.replicas import Replica, key_of
+from logstore.store.replicas import Replica, Replicas, key_of
 from logstore.store.start.listing import bytes_in, segment_paths, with_metadata
 from logstore.store.start.startup_table import ReplicaFacts
 
@@ -106,6 +106,17 @@ def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -
         return log.log_end_offset
     finally:
         log.close()
+
+
+def was_deleted(replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts) -> bool:
+    """Check whether users opened and deleted a replica since it was listed."""
+    key = TopicPartition(facts.topic, facts.partition)
+    if replicas.catalog.directory_of(key) == log_dir.directory_id:
+        return False
+    try:
+        return not files.exists(facts.path)
+    except OSError as error:
+        raise log_dir.failed(error, facts.path, *key) from error
 
 
 def facts_of_open(replica: Replica) -> ReplicaFacts:

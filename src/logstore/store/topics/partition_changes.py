@@ -135,6 +135,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
     """Do what `LogStore.delete` does."""
     from logstore.store import creation
     from logstore.store.dirs import old_copies
+    from logstore.store.start.undecided import decide_again
     from logstore.store.upkeep.events import StoreEventKind
 
     replicas = state.replicas
@@ -149,7 +150,11 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
         doomed = creation.delete(replicas, key)
         path = doomed[-1].log_dir.path
         state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
-    replicas.purge(doomed)
+        is_claimed = key in replicas.offline
+    if is_claimed:  # by another live copy: it opens, unless the deletion covers it
+        decide_again(state, [key])
+    else:
+        replicas.purge(doomed)
 
 
 @uninterruptible

@@ -90,7 +90,7 @@ def _open_live(
             log_dir, name, environment, recovery_point=None, log_start_offset=None, is_clean=False
         )
     except LogStoreError as error:
-        replicas.leave_incomplete(key, error)
+        replicas.take_offline(key, error)
         raise
     replicas.add(key, log, log_dir)
     replicas.leave(key, incomplete.others)

@@ -20,9 +20,9 @@ from logstore.log.metadata import PartitionMetadata
 from logstore.names import NAME_BYTES_MAX, TopicPartition, parse_dir_name
 from logstore.store.dirs.parallel import for_each
 from logstore.store.other_copies import Doomed
-from logstore.store.replicas import Replica, Replicas
+from logstore.store.replicas import OfflineReplica, Replica, Replicas
 from logstore.store.start.replica_facts import facts_of_open
-from logstore.store.start.startup_table import ReplicaFacts, is_covered
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, is_covered
 
 
 class Purger(Protocol):
@@ -37,6 +37,18 @@ def doomed(replicas: Replicas, copies: Iterable[ReplicaFacts]) -> list[Doomed]:
     copies = list(copies)
     is_deletion = any(facts.is_deleted_by_user for facts in copies)
     return [Doomed(replicas.dir_of(facts.log_dir), facts.path, is_deletion) for facts in copies]
+
+
+def forget_purged(
+    replicas: Replicas,
+    decisions: Iterable[Decision],
+    before: Mapping[TopicPartition, OfflineReplica],
+) -> None:
+    """Forget replicas that were offline and are purged; what is left of one has a new record."""
+    for decision in decisions:
+        record = before.get(decision.topic_partition)
+        if decision.act is Act.PURGE and record is not None and not record.is_missing:
+            replicas.forget_record(decision.topic_partition, record)
 
 
 def purge_in_order(

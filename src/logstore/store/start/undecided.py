@@ -1,0 +1,44 @@
+"""Decide again about replicas that are not open, because a copy or a log dir is gone for good.
+
+Without it, only the next start would serve them: two copies that contradicted each other, of which
+one is gone now, or what a move left of a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from logstore.errors import LogStoreError
+from logstore.names import TopicPartition
+from logstore.store.dirs.old_copies import conclude
+from logstore.store.recovery_report import RecoveryReport
+from logstore.store.start.loader import Loader
+from logstore.store.upkeep.keeper import warn
+from logstore.store.upkeep.purge import forget_postponed
+
+if TYPE_CHECKING:
+    from logstore.store.state import OwnerState
+
+
+def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
+    """Apply the start-up table to some replicas, and to all that were undecided.
+
+    What stays closed or incomplete is logged. If it cannot be decided now, the next start decides:
+    what has been given up stays given up.
+    """
+    keys, replicas, report = set(keys), state.replicas, RecoveryReport()
+    threads_per_dir = state.config.num_recovery_threads_per_data_dir
+    loader = Loader(replicas, state.environment, report, threads_per_dir=threads_per_dir)
+    try:
+        loader.load_again(keys)
+        doubted = [log_dir for log_dir in replicas.log_dirs if log_dir.generation.is_frozen]
+        conclude(replicas, doubted, is_start=False)
+    except LogStoreError as error:
+        warn("%s: decided at the next start: %s", ", ".join(map(str, sorted(keys))), error)
+    forget_postponed(replicas, loader.purges)
+    for doomed in loader.purges:
+        replicas.purge(doomed)
+    for entry in (*report.incomplete, *report.offline):
+        if entry.topic_partition in keys:
+            warn("%s", entry.error)
