@@ -78,7 +78,9 @@ def expected(case: Case) -> Outcome:
     if case.move == "bare":
         left -= {(1, "move")}
     if not is_move and not is_delete:
-        return Outcome("offline" if case.delete == "unknown" else "gone", -1, frozenset(left))
+        is_left = case.delete == "unknown"  # its records can be read, and its user decides
+        state, where = ("incomplete", 0) if is_left else ("gone", -1)
+        return Outcome(state, where, frozenset(left))
     if case.move in ("caught up", "of another move") and case.delete == "superseded":
         return Outcome("whole", 1, frozenset({(1, "live")}))
     return Outcome("incomplete", 1 if is_move else 0, frozenset(left))

@@ -14,7 +14,7 @@ from logstore.errors import (
     ReplicaOfflineError,
 )
 from logstore.log.metadata import CAUGHT_UP, COPYING, MoveRecord, Moving, Superseded
-from logstore.names import TopicPartition
+from logstore.names import NAME_BYTES_MAX, TopicPartition
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, decide, is_covered
 
 KEY = TopicPartition("orders", 0)
@@ -170,16 +170,28 @@ def test_what_may_lack_records_opens_incomplete_and_says_what_is_missing() -> No
     assert "a copy of generation 2 in log dir id of /2 replaced it" in decision.reason
 
 
-def test_copies_of_which_nothing_is_known_are_offline() -> None:
-    """Nobody can say which is the newest; an empty one is no copy."""
-    unknown = replica("delete", topic_id="")
-    (decision,) = decide([unknown], is_a_dir_bad=False)
-    assert decision.act is Act.OFFLINE
+def test_copies_that_contradict_each_other_are_offline() -> None:
+    """Nobody can say which is the right one; the error says what to do."""
+    (decision,) = decide([a_move(), superseded(topic_id="u")], is_a_dir_bad=False)
+    assert decision.act is Act.OFFLINE and len(decision.replicas) == 2
     assert isinstance(decision.error(), ReplicaOfflineError)
-    assert acts(a_move(), superseded(topic_id="u")) == [(Act.OFFLINE, "move", "delete")]
+    assert "close the store, and move" in str(decision.error())
+    cut = replica("delete", topic_id="", dir_name="x" * NAME_BYTES_MAX)
+    (decision,) = decide([cut], is_a_dir_bad=False)
+    assert decision.act is Act.OFFLINE and "do not say which partition" in decision.reason
+
+
+def test_regression_copies_without_metadata_are_incomplete() -> None:
+    """They were offline, and no command settled them; an empty one is no copy."""
+    unknown = replica("delete", topic_id="", generation=0)
+    longer = a_move(topic_id="", record=None, generation=0, end_offset=12)
+    (decision,) = decide([unknown], is_a_dir_bad=False)
+    assert decision.act is Act.INCOMPLETE and "partition.metadata is lost" in decision.reason
+    assert acts(unknown, longer) == [(Act.INCOMPLETE, "move", "delete")]
+    assert acts(unknown, a_move()) == [(Act.INCOMPLETE, "move", "delete")]
     empty = a_move(topic_id="", record=None, is_empty=True)
     assert acts(empty) == [(Act.PURGE, "move")]
-    assert acts(empty, unknown) == [(Act.PURGE, "move"), (Act.OFFLINE, "delete")]
+    assert acts(empty, unknown) == [(Act.PURGE, "move"), (Act.INCOMPLETE, "delete")]
     assert acts(empty, is_a_dir_bad=True) == [(Act.OFFLINE, "move")]
 
 

@@ -32,7 +32,14 @@ from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import CONFIG_LOST, PartitionMetadata
-from logstore.names import TopicPartition, delete_dir_name, dir_name, stray_dir_name
+from logstore.log.small_files import metadata_or_stand_in
+from logstore.names import (
+    ReplicaDirName,
+    TopicPartition,
+    delete_dir_name,
+    dir_name,
+    stray_dir_name,
+)
 from logstore.store.dirs.old_copies import settle
 from logstore.store.other_copies import Doomed
 from logstore.store.replicas import OfflineReplica, Replica, Replicas, key_of
@@ -314,8 +321,8 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
     log, log_dir, facts, _ = replicas.incomplete[key]
     log_dir.check()
     try:
-        metadata = PartitionMetadata.read(facts.path)
-        assert metadata is not None
+        name = ReplicaDirName(*key, facts.kind, "")
+        metadata = metadata_or_stand_in(facts.path, name)  # a lost file is no reason to keep it
         metadata.with_deletion().write(facts.path)
         facts = make_deleted(log_dir, facts)
         settle(replicas, log_dir, key)

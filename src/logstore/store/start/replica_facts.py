@@ -69,7 +69,7 @@ def _complete_one(
             return with_metadata(facts)
         if facts.kind == "move":
             facts = facts._replace(size_bytes=bytes_in(facts.path))
-        if facts.kind in ("move", "delete") and facts.topic_id:
+        if facts.kind in ("move", "delete") and not facts.is_empty:
             return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
     except OSError as error:
         refuse_shortage(error, log_dir.path)

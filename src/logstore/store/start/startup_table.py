@@ -9,6 +9,7 @@
 | superseded `.delete` beside live | purge it once the live copy's end offset is not smaller |
 | no live, a dir is bad | replica offline, nothing is touched |
 | no live, a `.delete` superseded by a caught-up `.move` that is as long | rename the `.move` |
+| no live, copies of two topic ids, or of a name that is not known | replica offline, names all |
 | no live, anything else | open the highest (generation, end offset) as incomplete |
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
@@ -34,7 +35,7 @@ from logstore.errors import (
     ReplicaOfflineError,
 )
 from logstore.log.metadata import MoveRecord, Moving, Superseded
-from logstore.names import TopicPartition
+from logstore.names import NAME_BYTES_MAX, TopicPartition
 
 
 class ReplicaFacts(NamedTuple):
@@ -256,12 +257,16 @@ def _without_live(
         if facts.is_empty
     ]
     copies = [facts for facts in copies if not facts.is_empty]
-    known = [facts for facts in copies if facts.topic_id]
-    if len({facts.topic_id for facts in known}) != 1:
-        if copies:
-            reason = f"no live copy of it is left, and the state of {names} is unknown"
-            decisions.append(Decision(Act.OFFLINE, key, tuple(copies), reason))
+    if not copies:
         return decisions
+    known = [facts for facts in copies if facts.topic_id]
+    # Without its metadata a copy is that of the partition in its name, unless that is shortened.
+    known = known or [facts for facts in copies if len(facts.dir_name) < NAME_BYTES_MAX]
+    if len({facts.topic_id for facts in known}) != 1:
+        reason = "are of different topics" if known else "do not say which partition they are of"
+        reason = f"no live copy of it is left, and {names} {reason}; close the store, and move "
+        reason += "what is not wanted out of its log dir"
+        return [*decisions, Decision(Act.OFFLINE, key, tuple(copies), reason)]
     whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
     best = max(whole or known, key=lambda facts: (facts.generation, facts.end_offset))
     rest = [facts for facts in copies if facts is not best]
@@ -302,6 +307,8 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
     """Say which records a copy without a live copy may lack, as far as that is known."""
     told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
+    if not best.topic_id:
+        told.append("its partition.metadata is lost, and its configuration with it")
     if best.superseded_by is not None:
         generation, directory_id = best.superseded_by
         told.append(

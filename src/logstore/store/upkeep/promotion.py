@@ -9,18 +9,17 @@ After a crash the replica is either incomplete as before, or live.
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 from logstore.disk import files
-from logstore.errors import (
-    CorruptionError,
-    LogClosedError,
-    LogDirError,
-    LogStoreError,
-    ReplicaOfflineError,
-)
+from logstore.errors import LogClosedError, LogDirError, LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import PartitionMetadata
-from logstore.names import TopicPartition, dir_name
+from logstore.log.segments.listing import list_partition
+from logstore.log.small_files import Checkpointed, metadata_or_stand_in, read_small_files
+from logstore.names import ReplicaDirName, TopicPartition, dir_name
 from logstore.store.dirs import old_copies
 from logstore.store.replicas import IncompleteReplica, Replicas
 from logstore.store.start import dir_actions
@@ -58,13 +57,7 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
 
     A copy that cannot be reached counts if another copy names its generation.
     """
-    try:
-        metadata = PartitionMetadata.read(incomplete.facts.path)
-    except CorruptionError as error:
-        raise ReplicaOfflineError(
-            topic=key.topic, partition=key.partition, reason=str(error)
-        ) from error
-    assert metadata is not None
+    metadata = _metadata_of(incomplete, key)
     known = [metadata.generation]
     known += [facts.generation for facts in (incomplete.facts, *incomplete.others)]
     known += [
@@ -74,6 +67,26 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
     ]
     metadata = metadata.with_move_record(None).with_superseded_by(None)
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
+
+
+def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> PartitionMetadata:
+    """Read the metadata; if they are lost, make them as the opening of a live log does."""
+    log_dir, facts = incomplete.log_dir, incomplete.facts
+    metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
+    if any(metadata.topic_id):
+        return metadata
+    checkpointed = Checkpointed()  # of a replica that was live in this log dir
+    if facts.kind == "live":
+        start = log_dir.checkpoints.log_start_offset(key)
+        checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))
+    found = read_small_files(
+        facts.path,
+        *key,
+        checkpointed,
+        lambda: list_partition(facts.path).segments,
+        partial(os.urandom, 16),
+    )
+    return found.metadata
 
 
 def _open_live(
