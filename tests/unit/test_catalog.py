@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -10,18 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore import LogDirOfflineError, LogStore, PartitionExistsError, UnknownPartitionError
+from logstore import (
+    LogDirOfflineError,
+    LogStore,
+    PartitionExistsError,
+    StoreConfig,
+    UnknownPartitionError,
+)
 from logstore.disk.documents.catalog_file import (
     CATALOG_NAME,
     DELETED,
     Place,
+    append_catalog,
     decode_catalog,
     encode_catalog,
     line_of,
 )
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
+from logstore.store import catalog
 from logstore.store.catalog import SPARE_LINES, Catalog
+from support.inside import abandon
 
 KEY = TopicPartition("orders", 0)
 KEYS = st.builds(TopicPartition, st.from_regex(r"[a-z._-]{1,9}", fullmatch=True), st.integers(0, 9))
@@ -80,12 +92,16 @@ def disks(tmp_path: Path) -> list[Path]:
     return disks
 
 
+def named_in(disk: Path) -> list[str]:
+    """List the replicas that the catalog of a disk knows, and that are not deleted."""
+    places = decode_catalog((disk / CATALOG_NAME).read_bytes()).places
+    return [str(key) for key, place in places.items() if place.directory_id != DELETED]
+
+
 def test_all_dirs_carry_the_same_catalog(disks: list[Path]) -> None:
     """To the byte, so that one of them is parsed at a start."""
     assert len({(disk / CATALOG_NAME).read_bytes() for disk in disks}) == 1
-    assert [str(key) for key in decode_catalog((disks[0] / CATALOG_NAME).read_bytes()).places] == [
-        f"orders-{n}" for n in range(3)
-    ]
+    assert named_in(disks[0]) == [f"orders-{n}" for n in range(3)]
 
 
 def test_without_a_disk_what_lives_there_is_missed_by_name(disks: list[Path]) -> None:
@@ -106,6 +122,80 @@ def test_without_a_disk_what_lives_there_is_missed_by_name(disks: list[Path]) ->
                     store.create("orders", 2, is_new=is_new)
             with pytest.raises(LogDirOfflineError):
                 store.create("orders", 3)
+
+
+@pytest.mark.parametrize("away", range(3))
+@pytest.mark.parametrize("is_orderly", [True, False], ids=["taken offline", "killed"])
+def test_regression_a_deletion_is_known_without_its_log_dir(
+    disks: list[Path], away: int, is_orderly: bool
+) -> None:
+    """Others learned of it at a checkpoint: after a kill the partition was offline or lost."""
+    with_incomplete = disks[0].with_name("backup")
+    shutil.copytree(disks[0], with_incomplete)
+    with LogStore.open(disks) as store:
+        store["orders", 0].append(b"missing in the old copy", durable=True)
+    shutil.rmtree(disks[0])
+    with_incomplete.rename(disks[0])
+    store = LogStore.open(disks, admin_socket=False)
+    store.delete("orders", away)  # that of the first disk is incomplete
+    if is_orderly:
+        store.create("orders", 7, log_dir=disks[away])
+        store.take_offline(disks[away])
+    abandon(store)
+    disks[away].rename(disks[away].with_name("away"))
+    with LogStore.open(disks, admin_socket=False) as store:
+        assert ("orders", away) not in store
+        assert (("orders", 7) in store) is is_orderly
+        store.create("orders", away, is_new=True)
+        lost = (TopicPartition("orders", 7),) if is_orderly else ()
+        assert store.remove_dir(disks[away], lost=True) == lost
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_deletion_does_not_fail_because_another_disk_does(
+    disks: list[Path], error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk learns of it later; a dead one goes offline, as with any call."""
+    with LogStore.open(disks, admin_socket=False) as store:
+        lines: list[str] = []
+
+        def fail(path: str, pending: object) -> None:
+            lines.append(path)
+            raise OSError(error, os.strerror(error), path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(catalog, "append_catalog", fail)
+            store.delete("orders", 0)
+        assert ("orders", 0) not in store and {str(disk) for disk in disks[1:]} <= {*lines}
+        is_dead = error == errno.EIO
+        states = [row.state == "offline" for row in store.describe_dirs().log_dirs[1:]]
+        assert states == [is_dead, is_dead]
+    if not is_dead:
+        for disk in disks:
+            assert named_in(disk) == ["orders-1", "orders-2"]
+
+
+def test_a_deletion_does_not_wait_for_a_disk_that_hangs(
+    disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until that log dir is SUSPECT; the other catalogs are written."""
+    answered = threading.Event()
+
+    def hang(path: str, lines: list[bytes]) -> None:
+        if path == str(disks[1]):
+            answered.wait(60)
+        append_catalog(path, lines)
+
+    config = StoreConfig(log_dir_suspect_ms=500)
+    with LogStore.open(disks, config=config, admin_socket=False) as store:
+        monkeypatch.setattr(catalog, "append_catalog", hang)
+        try:
+            store.delete("orders", 0)
+            assert ("orders", 0) not in store and not answered.is_set()
+            assert [row.state for row in store.describe_dirs().log_dirs][1] == "suspect"
+        finally:
+            answered.set()
+        assert named_in(disks[2]) == ["orders-1", "orders-2"]
 
 
 def test_a_failed_disk_is_missed_by_name_and_no_other(disks: list[Path]) -> None:

@@ -2,8 +2,9 @@
 
 Every log dir holds the catalog of the whole store (`disk/documents/catalog_file`). Changes are
 recorded in memory. The keeper of each log dir writes them with its checkpoints, so no caller waits
-for a slow disk. If the catalog and the directories disagree, the directories are right, and the
-difference is reported.
+for a slow disk. Only a deletion is written to other log dirs at once: if its own log dir is lost
+before the next checkpoint, no other file says that the replica is gone. If the catalog and the
+directories disagree, the directories are right, and the difference is reported.
 
 Threads: entries change one by one under the lock; lookups take no lock.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.documents.catalog_file import (
@@ -27,7 +30,6 @@ from logstore.disk.documents.catalog_file import (
 )
 from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError
 from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 
@@ -52,6 +54,7 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
+        self._writing: dict[str, threading.Lock] = {}  # by log dir; held as its file is written
         # By log dir: how many lines its file has.
         self._line_counts: dict[str, int] = {}
         # By log dir: the lines to append to its file; None if the file is to be rewritten.
@@ -134,11 +137,15 @@ class Catalog:
         return {key: place for key, place in self._places.items() if place[1] != DELETED}
 
     def write(self, log_dir: LogDir) -> None:
-        """Bring the catalog file of one log dir up to date, durably; its keeper thread calls this.
+        """Bring the catalog file of one log dir up to date, durably.
 
         Raises:
             OSError: the disk failed; the next call rewrites the file.
         """
+        with self._writing.setdefault(log_dir.path, threading.Lock()):
+            self._write(log_dir)
+
+    def _write(self, log_dir: LogDir) -> None:
         path = log_dir.path
         with self._lock:
             pending = self._pending.get(path)
@@ -155,10 +162,38 @@ class Catalog:
                 write_catalog(path, kept, log_dir.replacing)
             else:
                 append_catalog(path, pending)
-        except (OSError, LogStoreError):
+        except BaseException:
             with self._lock:
                 self._pending[path] = None
             raise
+
+    def write_at_once(self, log_dirs: Iterable[LogDir], count: int | None = None) -> None:
+        """Bring the catalogs of log dirs up to date, all at the same time.
+
+        A log dir that hangs is not waited for once it is SUSPECT. What is not written is left to
+        the next checkpoint.
+
+        Args:
+            count: how many log dirs, of those that serve; None: all.
+        """
+
+        def write(log_dir: LogDir) -> None:
+            try:
+                with call(log_dir.path, SYNCING):
+                    log_dir.check_place()
+                    log_dir.ballast.use(partial(self.write, log_dir))
+            except OSError as error:
+                if verdict_of(error) is not Verdict.FULL:
+                    log_dir.failed(error)
+
+        serving = [log_dir for log_dir in log_dirs if not log_dir.is_refusing][:count]
+        with suppress(MemoryError):
+            for_each(
+                serving,
+                write,
+                name="logstore-catalog",
+                is_given_up=lambda log_dir: log_dir.is_suspect,
+            )
 
 
 def _read_all(log_dirs: Sequence[LogDir]) -> dict[str, bytes | None]:

@@ -101,6 +101,8 @@ def take_offline(state: OwnerState, path: StrPath) -> None:
             try:
                 flush_dir(state.replicas, log_dir)
                 _checkpoint(state, log_dir)
+                others = [other for other in state.replicas.log_dirs if other is not log_dir]
+                state.replicas.catalog.write_at_once(others)
             except LogStoreError as error:
                 warn("flushing %s before it goes offline failed: %s", log_dir.path, error)
         log_dir.take_offline("its user took it offline")

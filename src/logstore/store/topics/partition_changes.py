@@ -24,6 +24,7 @@ from logstore.store.state import OwnerState
 
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
+    from logstore.store.replicas import Replicas
 
 
 @uninterruptible
@@ -142,8 +143,10 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
     key = partition_named(topic, partition)
     if old_copies.is_missing(replicas, key):
         with replicas.reserved(key):
-            if old_copies.give_up(replicas, key):
+            offline = replicas.offline.get(key)
+            if offline is not None and old_copies.give_up(replicas, key):
                 state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, None)
+                _note_elsewhere(replicas, offline.log_dir.path)
                 return
     replicas.lookup(topic, partition)
     with replicas.reserved_unmoved(key, "the partition is deleted"):
@@ -155,6 +158,15 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
         decide_again(state, [key])
     else:
         replicas.purge(doomed)
+    _note_elsewhere(replicas, path)
+
+
+def _note_elsewhere(replicas: Replicas, path: str) -> None:
+    """Write a deletion in one log dir to the catalogs of others, in case that log dir is lost."""
+    from logstore.store.dirs.old_copies import WITNESSES
+
+    others = [log_dir for log_dir in replicas.log_dirs if log_dir.path != path]
+    replicas.catalog.write_at_once(others, WITNESSES)
 
 
 @uninterruptible
