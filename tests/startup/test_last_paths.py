@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from logstore import LogDirOfflineError, LogStore
+from logstore import LogDirOfflineError, LogStore, TopicPartition
 from logstore.disk.documents import checkpoint
 from logstore.disk.documents.generations import WITNESS_NAME, last_paths
+from support.inside import abandon
 from support.moves import directory_id_of
 
 
@@ -88,3 +90,24 @@ def test_a_witness_without_paths_is_read(dirs: list[Path], rows: object) -> None
     assert f"log dir {missing} is missing: its partitions are offline" in warnings(dirs[:2])
     assert "is missing" not in warnings(dirs)
     assert f"log dir {missing} (last at {dirs[2]}) is missing" in warnings(dirs[:2])
+
+
+def test_regression_a_log_dir_that_is_added_learns_of_one_that_is_missing(dirs: list[Path]) -> None:
+    """If it is all that is left, it names the missing one, its replicas and an old copy of it."""
+    shutil.copytree(dirs[2], dirs[2].with_name("backup"))
+    with LogStore.open(dirs, admin_socket=False) as store:
+        store["t", 0].append(b"2", durable=True)
+    missing, added = directory_id_of(dirs[2]), dirs[0].with_name("d")
+    shutil.rmtree(dirs[2])
+    store = LogStore.open(dirs[:2], admin_socket=False)
+    store.add_dir(added)
+    abandon(store)
+    assert last_paths(str(added))[missing] == str(dirs[2])
+    with LogStore.open([added], admin_socket=False) as store:
+        assert list(store) == [TopicPartition("t", 0)]
+        with pytest.raises(LogDirOfflineError, match=f"last at {dirs[2]}"):
+            store.log("t", 0)
+    dirs[2].with_name("backup").rename(dirs[2])
+    with LogStore.open([added, dirs[2]], admin_socket=False) as store:
+        (entry,) = store.recovery_report.incomplete
+        assert "offsets 1 to 2, which were durable, are missing" in str(entry.error)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyfakefs.fake_filesystem import FakeFilesystem
 
+from logstore import LogStore
 from logstore.disk.documents import checkpoint
 from logstore.disk.log_dir import LogDir
 from logstore.log.metadata import DELETED_BY_USER, DELETION
@@ -16,6 +17,7 @@ from logstore.store.start.listing import (
     purge_tree,
     remove_leftovers,
 )
+from support.keepers import wait_for_keepers
 
 UNIQUE = "0123456789abcdef" * 2
 
@@ -113,6 +115,27 @@ def test_a_deleted_replica_without_reason_is_not_known_as_deleted(tmp_path: Path
     listing = list_log_dir(LogDir(str(tmp_path)))
     known = {facts.topic: facts.is_deleted_by_user for facts in listing.replicas}
     assert known == {"orders": False, "gone": True}
+
+
+@pytest.mark.parametrize("kind", ["move", "delete", "stray"])
+@pytest.mark.parametrize("inside", ["notes", "sub/notes", "half.tmp/notes"])
+@pytest.mark.parametrize("topic", ["orders", "other"])
+def test_regression_a_directory_of_foreign_files_is_left_alone(
+    tmp_path: Path, kind: str, inside: str, topic: str
+) -> None:
+    """It counted as a purge or a move that a crash had cut short, and was removed."""
+    foreign = tmp_path / "a" / f"{topic}-0.{UNIQUE}.{kind}" / inside
+    with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
+        store.create("orders", 0, log_dir=tmp_path / "a").append(b"1")
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"precious")
+    (foreign.parent / "x.tmp").touch()
+    for _ in range(2):
+        with LogStore.open([tmp_path / "a", tmp_path / "b"], admin_socket=False) as store:
+            wait_for_keepers(store)
+            assert "holds no log; it is left alone" in str(store.recovery_report)
+            assert list(store) == [("orders", 0)] and len(store["orders", 0]) == 1
+        assert foreign.read_bytes() == b"precious"
 
 
 def test_a_replica_that_was_never_finished_is_removed(tmp_path: Path) -> None:

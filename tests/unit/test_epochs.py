@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -172,3 +173,21 @@ def test_two_replicas_agree_after_any_changes_of_leader(tmp_path: Path, seed: in
             ours = [(record.offset, record.value) for record in leader]
             assert [(record.offset, record.value) for record in follower] == ours
             assert follower.leader_epochs == leader.leader_epochs
+
+
+@pytest.mark.parametrize("is_orderly", [True, False], ids=["closed", "killed"])
+def test_an_epoch_without_a_record_ends_with_the_process(tmp_path: Path, is_orderly: bool) -> None:
+    """It grows while the log is open; a truncation may cut every record that carried it."""
+    store = LogStore.open(tmp_path, admin_socket=False)
+    log = store.create("orders", 0)
+    for epoch in (1, 5):
+        log.leader_epoch = epoch
+        log.append(b"%d" % epoch, durable=True)
+    log.truncate_to(1)
+    assert log.leader_epoch == 5
+    (store.close if is_orderly else partial(abandon, store))()
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store["orders", 0]
+        assert log.leader_epoch == 1
+        log.leader_epoch = 5
+        assert log.append(b"again") == 1

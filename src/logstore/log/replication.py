@@ -1,8 +1,8 @@
 """Hold what a log knows of its leaders and followers: leader epochs, and the high watermark.
 
-Invariants: the leader epoch only grows. Where it begins is noted with its first batch. It is never
-less than the epoch of a batch. The high watermark only grows, except that a truncation lowers it to
-the new end.
+Invariants: while a log is open, its leader epoch only grows. Where it begins is noted with its
+first batch; an epoch without a batch is forgotten at the next start. It is never less than the
+epoch of a batch. The high watermark only grows, except that a truncation lowers it to the new end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Replication:
     """The part of a log's state that leaders and followers share.
 
     Attributes:
-        leader_epoch: the epoch that appended batches carry; it only grows. Written under `lock`.
+        leader_epoch: the epoch that appended batches carry. Written under `lock`.
         epochs: where each epoch began. Changed under `lock`; replaced under both locks.
         epochs_changed: how often `epochs` changed since it was last made durable. Written under
             `lock`; a flush subtracts nothing, it sets 0 only if it saw the last change.

@@ -21,7 +21,11 @@ class ReplicatedLog(ReadableLog):
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that appended batches carry; it only grows."""
+        """The epoch that appended batches carry; it only grows while the log is open.
+
+        It is kept with the records: if none carries it, as after a truncation, the next start gives
+        the epoch of the last one. A cluster keeps the epoch elsewhere, and sets it anew.
+        """
         return self._state.replication.leader_epoch
 
     @leader_epoch.setter

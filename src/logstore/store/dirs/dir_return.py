@@ -64,6 +64,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
             threads_per_dir=state.config.num_recovery_threads_per_data_dir,
         )
         loader.load_dir(log_dir)
+        replicas.catalog.write_at_once([log_dir])
         log_dir.check()
         state.keep(log_dir).start()
         replicas.returning.discard(log_dir)

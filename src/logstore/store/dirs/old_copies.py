@@ -323,12 +323,26 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
         neighbours = [ids[(at + 1 + n) % len(ids)] for n in range(WITNESSES)]
         offsets = own.offsets if log_dir.directory_id in neighbours else None
         seen[other.directory_id] = Seen(own.current, offsets)
-    paths = {id_: p for id_, p in log_dir.generation.paths.items() if _is_member(replicas, id_)}
     others = [other for other in replicas.log_dirs if other is not log_dir]
+    _take_of_away(replicas, others, seen)
+    paths = {id_: p for id_, p in log_dir.generation.paths.items() if _is_member(replicas, id_)}
+    for id_ in replicas.ids_away() - {*paths, log_dir.directory_id}:
+        path = replicas.last_path_of(id_)
+        paths |= {} if path is None else {id_: path}
     paths |= {o.directory_id: o.path for o in others if o.directory_id and not o.is_offline}
     unsure = frozenset(id_ for id_ in replicas.catalog.unsure_ids if _is_member(replicas, id_))
     if has_witness(replicas):
         log_dir.generation.witness(seen, paths, unsure)
+
+
+def _take_of_away(replicas: Replicas, others: Iterable[LogDir], seen: dict[str, Seen]) -> None:
+    """Take over what other log dirs have seen of those that are away: they cannot be asked."""
+    away = replicas.ids_away()
+    for other in others:
+        for id_, one in other.generation.seen.items():
+            before = seen.get(id_)
+            if id_ in away and (before is None or _rank(before.generation) < _rank(one.generation)):
+                seen[id_] = one
 
 
 def _is_member(replicas: Replicas, directory_id: str) -> bool:

@@ -36,6 +36,7 @@ from logstore.log.metadata import (
     Superseded,
     read_mark,
 )
+from logstore.log.segments.listing import SMALL_FILES
 from logstore.names import parse_dir_name, parse_segment_file_name
 from logstore.store.start.nesting import PARTITION_METADATA
 from logstore.store.start.startup_table import ReplicaFacts
@@ -60,6 +61,8 @@ OUR_FILES = frozenset(
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
+
+NO_LOG = "a directory that holds no log; it is left alone"
 
 # The names of what Spark's writers have staged and committed (logstore.spark.write.commits).
 OUR_DIRS = frozenset({".spark"})
@@ -108,7 +111,9 @@ def list_log_dir(
                 parsed.kind,
                 directory_id=log_dir.directory_id,
             )
-            if parsed.kind != "live":
+            if parsed.kind != "live" and _is_foreign(path):
+                listing.warnings.append(f"{path}: {NO_LOG}")
+            elif parsed.kind != "live":
                 listing.replicas.append(with_metadata(facts))
             elif files.exists(os.path.join(path, PARTITION_METADATA)):
                 listing.replicas.append(facts)
@@ -174,7 +179,20 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
         listing.unfinished.append(path)
         listing.warnings.append(f"{path}: a crash interrupted its creation; it is removed")
     else:
-        listing.warnings.append(f"{path}: a directory that holds no log; it is left alone")
+        listing.warnings.append(f"{path}: {NO_LOG}")
+
+
+def _is_foreign(path: str) -> bool:
+    """Check whether a directory named like a copy of a replica holds only what is not ours.
+
+    A purge removes `partition.metadata` last, and a move writes it first.
+    """
+    try:
+        inside = files.entries(path)
+    except FileNotFoundError:  # its owner purged it while this process listed
+        return False
+    ours = [parse_segment_file_name(one.name) or one.name in SMALL_FILES for one in inside]
+    return not any(ours) and not all(one.is_file and one.name.endswith(".tmp") for one in inside)
 
 
 def _is_leftover(name: str) -> bool:
