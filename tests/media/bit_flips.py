@@ -28,6 +28,8 @@ from logstore import CorruptionError, LogConfig, LogStore, LogStoreError, StoreC
 from logstore.disk.log_dir import LogDir
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
+from logstore.log.recovery.open_log import open_log
+from logstore.log.view import open_view
 from support.places import fast_directory
 from support.reader import batches
 from support.samples import sample_values
@@ -69,13 +71,10 @@ class Flips:
         log_dir = LogDir(str(self.root), read_only=reader == "view")
         environment = LogEnvironment(StoreConfig())
         if reader == "view":
-            return Log.open_read_only(log_dir, "orders-0", environment)
+            return open_view(log_dir, "orders-0", environment)
         is_clean = reader == "stopped"
         point = self.records[-1][0] + 1 if is_clean else 0
-        return Log.open(
-            log_dir, "orders-0", environment,
-            recovery_point=point, log_start_offset=None, is_clean=is_clean,
-        )  # fmt: skip
+        return Log(open_log(log_dir, "orders-0", environment, point, None, is_clean=is_clean))
 
     def forgetful(self) -> Any:
         """Give a reader that knows nothing of the bytes any more."""

@@ -14,8 +14,9 @@ import pytest
 from logstore import LogDirError, LogDirOfflineError, LogStore
 from logstore.disk import files
 from logstore.disk.calls import calls_under_way
-from logstore.log.log import Log
+from logstore.log.recovery.open_log import open_log as open_log_of_disk
 from logstore.store.dirs import parallel, watchdog
+from logstore.store.start import loader
 from logstore.store.upkeep.keeper import DirKeeper
 from support.hanging import LATE, QUIET, Caller
 from support.places import fast_directory
@@ -160,11 +161,11 @@ def test_a_replica_is_opened_once_while_another_dir_comes_back(
     with LogStore.open(dirs, admin_socket=False) as store:
         store.create("orders", 0, log_dir=dirs[0]).extend(RECORDS)
     path = os.path.join(dirs[0], "orders-0")
-    opening = Log.open
+    opening = open_log_of_disk
     tries: list[str] = []
     inside, go_on = threading.Event(), threading.Event()
 
-    def open_log(log_dir: Any, name: str, *arguments: Any, **options: Any) -> Log:
+    def open_log(log_dir: Any, name: str, *arguments: Any, **options: Any) -> Any:
         if name == "orders-0":
             tries.append(threading.current_thread().name)
             if len(tries) == 1:
@@ -174,7 +175,7 @@ def test_a_replica_is_opened_once_while_another_dir_comes_back(
                 assert go_on.wait(60)
         return opening(log_dir, name, *arguments, **options)
 
-    monkeypatch.setattr(Log, "open", open_log)
+    monkeypatch.setattr(loader, "open_log", open_log)
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         store.take_offline(dirs[1])
         asking = Caller(lambda: store.log("orders", 0))

@@ -18,7 +18,7 @@ from logstore.store.topics import topic_creation
 from support.crash_model import CrashModel
 from support.crashing import CrashError, crash_at
 from support.faulty import FAULTS, Fault, FaultyFiles
-from support.inside import abandon
+from support.inside import abandon, wait_for_failures
 from support.places import fast_directory
 from support.recorder import Recorder, lay_out
 
@@ -160,6 +160,7 @@ def test_an_error_of_a_disk_leaves_each_or_nothing(base: Path, fault: Fault) -> 
                 assert len(logs) == 4
             except (LogDirFullError, LogDirOfflineError) as error:
                 pytest.fail(f"the other log dir takes them: {error}")
+        wait_for_failures(store, None)
         abandon(store)
         with open_store(root) as again:
             assert len(again) == 4

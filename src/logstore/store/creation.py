@@ -32,6 +32,7 @@ from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import CONFIG_LOST, PartitionMetadata
+from logstore.log.recovery.open_log import create as create_log
 from logstore.log.small_files import metadata_or_stand_in
 from logstore.names import (
     ReplicaDirName,
@@ -237,7 +238,7 @@ def _create_on(
     log: Log | None = None
     try:
         with call(log_dir.path, SYNCING):
-            log = Log.create(log_dir, metadata, environment)
+            log = Log(create_log(log_dir, metadata, environment))
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise

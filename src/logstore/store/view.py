@@ -31,6 +31,7 @@ from logstore.log.metadata import FILE_NAME as METADATA_NAME
 from logstore.log.recovery.report import REMEDIES, DamageName
 from logstore.log.small_files import Checkpointed
 from logstore.log.view import LogView
+from logstore.log.view import open_view as open_log_view
 from logstore.names import TopicPartition, key_or_none, partition_named
 from logstore.store.admin.admin import Admin
 from logstore.store.catalog import Catalog
@@ -307,7 +308,7 @@ class StoreDirs:
         # If `partition.metadata` is lost, the checkpoint keeps deleted records deleted.
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
         checkpointed = Checkpointed(None, start, topic_ids)
-        log = Log.open_read_only(log_dir, facts.dir_name, self._environment, checkpointed)
+        log = open_log_view(log_dir, facts.dir_name, self._environment, checkpointed=checkpointed)
         if key in self._alone:
             resurrected.judge(self._replicas, key, cast(Log, log))
         return cast(Log, log)

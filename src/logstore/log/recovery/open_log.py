@@ -77,7 +77,7 @@ def open_log(
     recovery_point: int | None,
     log_start_offset: int | None,
     is_clean: bool,
-    progress: Progress | None,
+    progress: Progress | None = None,
     topic_ids: tuple[bytes | None, bytes | None] = (None, None),
 ) -> LogState:
     """Open the log in the directory `name`, recovering it.

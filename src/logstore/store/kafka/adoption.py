@@ -23,6 +23,7 @@ from logstore.errors import LogDirError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.metadata import DELETED_BY_USER, DELETION, SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.recovery.open_log import open_log
 from logstore.log.segments.segment import Segment
 from logstore.names import (
     TopicPartition,
@@ -193,14 +194,8 @@ def _copy(log: Log, segment: Segment, path: str, done: int, show: Callable[[int]
 
 def _open(store: LogStore, log_dir: LogDir, name: TopicPartition, source: Log) -> Log:
     """Open the copy, which checks every batch in it, and add it to the store."""
-    log = Log.open(
-        log_dir,
-        dir_name(*name),
-        store._state.environment,
-        recovery_point=source.log_end_offset,
-        log_start_offset=None,
-        is_clean=False,
-    )
+    environment, end = store._state.environment, source.log_end_offset
+    log = Log(open_log(log_dir, dir_name(*name), environment, end, None, is_clean=False))
     log.flush()
     store.host.replicas.add(name, log, log_dir)
     return log

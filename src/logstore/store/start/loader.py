@@ -19,6 +19,7 @@ from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
+from logstore.log.recovery.open_log import open_log
 from logstore.names import TopicPartition
 from logstore.store.creation import is_deleted, rename_away
 from logstore.store.dirs import old_copies
@@ -318,15 +319,13 @@ class Loader:
         log_dir.check()
         topic, partition = key
         try:
-            log = Log.open(
-                log_dir,
-                facts.dir_name,
-                self.environment,
-                recovery_point=log_dir.checkpoints.recovery_point(key),
-                log_start_offset=log_dir.checkpoints.log_start_offset(key),
-                is_clean=log_dir.was_clean,
-                progress=partial(self._advance, log_dir, key, work=work),
-                topic_ids=log_dir.checkpoints.topic_ids(key),
+            state = open_log(
+                *(log_dir, facts.dir_name, self.environment),
+                log_dir.checkpoints.recovery_point(key),
+                log_dir.checkpoints.log_start_offset(key),
+                log_dir.was_clean,
+                partial(self._advance, log_dir, key, work=work),
+                log_dir.checkpoints.topic_ids(key),
             )
         except OSError as error:
             raise log_dir.failed(error, facts.dir_name, topic, partition) from error
@@ -335,6 +334,7 @@ class Loader:
         except Exception as error:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
+        log = Log(state)
         if log_dir.is_offline:  # the log dir hung, and no thread waits for this log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()

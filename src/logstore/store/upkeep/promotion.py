@@ -17,6 +17,7 @@ from logstore.errors import LogClosedError, LogDirError, LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.metadata import PartitionMetadata
+from logstore.log.recovery.open_log import open_log
 from logstore.log.segments.listing import list_partition
 from logstore.log.small_files import Checkpointed, metadata_or_stand_in, read_small_files
 from logstore.names import ReplicaDirName, TopicPartition, dir_name
@@ -99,9 +100,7 @@ def _open_live(
     """Open the replica for writing; the opening scans the whole log."""
     log_dir = incomplete.log_dir
     try:
-        log = Log.open(
-            log_dir, name, environment, recovery_point=None, log_start_offset=None, is_clean=False
-        )
+        log = Log(open_log(log_dir, name, environment, None, None, is_clean=False))
     except LogStoreError as error:
         replicas.take_offline(key, error)
         raise
