@@ -23,6 +23,8 @@ Numbers = NDArray[np.int64]
 
 def varint(data: Buffer, position: int) -> tuple[int, int]:
     """Read a zigzag varint; return the number and the position after it."""
+    if position < len(data) and (octet := data[position]) < 0x80:  # most numbers
+        return (octet >> 1) ^ -(octet & 1), position + 1
     shift = number = 0
     for end in range(position, min(position + VARINT_BYTES_MAX, len(data))):
         octet = data[end]
