@@ -297,6 +297,21 @@ def test_a_dir_that_was_away_learns_what_changed(disks: list[Path]) -> None:
         assert ("orders", 1) not in store
 
 
+def test_regression_a_returned_dir_teaches_the_others_what_it_knows(disks: list[Path]) -> None:
+    """They wrote only what changed while they served: its replicas were unknown without it."""
+    with LogStore.open(disks[1:], admin_socket=False) as store:
+        store.create("new", 0, log_dir=disks[2], is_new=True)
+    for disk in disks[1:]:
+        disk.rename(disk.with_name(f"{disk.name}.away"))
+    with LogStore.open(disks, admin_socket=False) as store:
+        assert ("new", 0) not in store
+        disks[2].with_name(f"{disks[2].name}.away").rename(disks[2])
+        store.reopen_dir(disks[2])
+        assert ("new", 0) in store
+    with LogStore.open(disks[:1], admin_socket=False) as store:
+        assert ("new", 0) in store and named_in(disks[0])[0] == "new-0"
+
+
 def test_it_is_compacted(tmp_path: Path) -> None:
     """A file does not grow with what came and went."""
     catalog, log_dir = Catalog(), LogDir(str(tmp_path))

@@ -115,7 +115,8 @@ class Catalog:
             if data is not None and not (read[data].is_whole or read[data].is_torn):
                 damaged.append(f"{path}/{CATALOG_NAME}")
         with self._lock:
-            self._take_newer(read.values())
+            if self._take_newer(read.values()):  # log dirs that served already do not have it
+                self._pending = dict.fromkeys(self._pending)
             self.is_known |= not is_a_dir_bad or any(found.is_whole for found in read.values())
             newest = max((place.sequence for place in self._places.values()), default=0)
             self._sequence = max(self._sequence, newest)
@@ -127,11 +128,14 @@ class Catalog:
         done = "it is rewritten" if self.is_known else LEFT
         return [f"{path}: damaged; {done}" for path in damaged]
 
-    def _take_newer(self, read: Iterable[CatalogFile]) -> None:
+    def _take_newer(self, read: Iterable[CatalogFile]) -> bool:
+        """Take over the entries that are newer; returns whether there is any."""
+        is_any = False
         for found in read:
             for key, place in found.places.items():
                 if place.sequence > self._places.get(key, Place(-1, "")).sequence:
-                    self._places[key] = place
+                    self._places[key], is_any = place, True
+        return is_any
 
     def _kept(self) -> dict[TopicPartition, Place]:
         return {key: place for key, place in self._places.items() if place[1] != DELETED}
