@@ -4,7 +4,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-TOGETHER := -n auto -m "not alone"
+# Two a core: many tests wait for a disk, a Java process or a process of their own.
+TOGETHER := -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) -m "not alone"
 PEERS := $(addprefix benchmarks/bench_,append.py durable.py read.py recover.py)
 PEERS_RUN := bench-peers.json
 MAKEFLAGS += --no-print-directory

@@ -147,7 +147,7 @@ def test_a_closed_mover_leaves_moves_for_the_next(
         mover = ReplicaMover(store)
     with mover:
         (resumed,) = mover.moves()
-        assert asked == [log.size_bytes - standing]
+        assert set(asked) == {log.size_bytes - standing}  # asked again as it begins
         assert resumed.move_id == move.move_id
         assert resumed.wait(SECONDS_MAX) is DONE
     check_whole(log, base, "b")

@@ -11,11 +11,11 @@ import pytest
 
 from logstore.disk import files
 from logstore.errors import (
+    DuplicateLogError,
     LogDirFullError,
     LogDirIdentityError,
     LogDirOfflineError,
     LogStoreError,
-    PartitionExistsError,
     ReplicaOfflineError,
     UnknownPartitionError,
 )
@@ -310,7 +310,7 @@ def test_two_live_copies_are_both_left_alone(dirs: list[str]) -> None:
         assert f"{dirs[1]}/orders-0" in str(raised.value)
         assert len(store["orders", 1]) == 10
         assert store.metrics().OfflineReplicaCount == 1
-        with pytest.raises(PartitionExistsError):
+        with pytest.raises(DuplicateLogError):
             store.create("orders", 0)
     shutil.rmtree(Path(dirs[1], "orders-0"))
     with LogStore.open(dirs) as store:
