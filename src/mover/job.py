@@ -42,9 +42,10 @@ def check_fit(move: Move, target: LogDir) -> None:
 
     Raises:
         LogDirOfflineError, LogDirSuspectError, LogDirFullError: the target has that state.
+        LogDirError: the target is an old copy of itself.
         TargetUnfitError: the target is cordoned.
     """
-    target.check()
+    target.check_current()
     if target.is_full:
         raise LogDirFullError(path=target.path)
     if target.is_cordoned:

@@ -133,6 +133,7 @@ class Swap:
 
     def _take_the_rest(self) -> bool:
         """Copy and sync the last bytes; return False if these are too many or the log changed."""
+        self.ends.target.check_current()  # a log dir that returned may have seen more of it
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
             return False  # the log was truncated, or the metadata of the copy is out of date

@@ -139,7 +139,7 @@ def test_regression_a_deletion_is_known_without_its_log_dir(
     store = LogStore.open(disks, admin_socket=False)
     store.delete("orders", away)  # that of the first disk is incomplete
     if is_orderly:
-        store.create("orders", 7, log_dir=disks[away])
+        store.create("orders", 7, log_dir=disks[away], is_new=True)
         store.take_offline(disks[away])
     abandon(store)
     disks[away].rename(disks[away].with_name("away"))

@@ -18,14 +18,15 @@ from logstore.disk.states import (
 
 ONLINE, READ_ONLY, CORDONED = LogDirState.ONLINE, LogDirState.READ_ONLY, LogDirState.CORDONED
 SUSPECT, OFFLINE, SLOW = LogDirState.SUSPECT, LogDirState.OFFLINE, LogDirState.SLOW
-KINDS = (READ_ONLY, CORDONED, SLOW, SUSPECT, OFFLINE)
+OUTDATED = LogDirState.OUTDATED
+KINDS = (READ_ONLY, CORDONED, SLOW, OUTDATED, SUSPECT, OFFLINE)
 
 ALL = [
     frozenset(some)
     for some in chain.from_iterable(combinations(KINDS, count) for count in range(len(KINDS) + 1))
 ]
-# An offline dir is neither full nor slow nor suspect any more.
-REAL = [some for some in ALL if OFFLINE not in some or not some & {READ_ONLY, SLOW, SUSPECT}]
+# An offline dir is neither full nor slow nor suspect any more, and what comes back is unknown.
+REAL = [some for some in ALL if OFFLINE not in some or some <= {OFFLINE, CORDONED}]
 
 
 def expected(before: Conditions, event: Event) -> Conditions:
@@ -39,7 +40,9 @@ def expected(before: Conditions, event: Event) -> Conditions:
     if OFFLINE in before:
         return before
     adds = {Event.STUCK: SUSPECT, Event.FULL: READ_ONLY, Event.SLOWED: SLOW}
+    adds[Event.OUTDATED] = OUTDATED
     ends = {Event.ANSWERED: SUSPECT, Event.ROOM: READ_ONLY, Event.KEPT_UP: SLOW}
+    ends[Event.ACCEPTED] = OUTDATED
     return before | {adds[event]} if event in adds else before - {ends[event]}
 
 
@@ -72,8 +75,8 @@ def test_every_event_has_a_row_and_every_state_a_remedy() -> None:
 
 
 def test_the_gravest_condition_is_shown() -> None:
-    """Offline before suspect before full before cordoned before slow before online."""
+    """Offline before suspect, an old copy, full, cordoned, slow and online, in this order."""
     assert state_of(frozenset()) is ONLINE
-    order = [SLOW, CORDONED, READ_ONLY, SUSPECT, OFFLINE]
+    order = [SLOW, CORDONED, READ_ONLY, OUTDATED, SUSPECT, OFFLINE]
     for number, state in enumerate(order):
         assert state_of(frozenset(order[: number + 1])) is state

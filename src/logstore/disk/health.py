@@ -29,7 +29,7 @@ class Health:
 
     Attributes:
         is_refusing: the dir is OFFLINE or SUSPECT, so every call raises.
-        is_refusing_appends: the dir is OFFLINE, SUSPECT or full, so every append raises.
+        is_refusing_appends: the dir is OFFLINE, SUSPECT, OUTDATED or full: every append raises.
         since_ms: when the current state began, in ms since the epoch.
         on_change: called after each change, in the order of the changes, with the conditions before
             and after it and with its reason. The lock is held, so this must neither wait nor raise.
@@ -43,6 +43,7 @@ class Health:
         self.is_suspect = False
         self.is_full = False
         self.is_cordoned = False
+        self.is_outdated = False
         self.is_slow = False
         self.is_refusing = False
         self.is_refusing_appends = False
@@ -86,6 +87,16 @@ class Health:
             self._tell(before, conditions, reason, has_remedy=has_remedy)
         return True
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the dir does not serve, or is OUTDATED: the right disk may hold more."""
+        return self.is_offline or self.is_outdated
+
+    def explain(self, state: LogDirState, reason: str) -> None:
+        """Replace the reason of a condition that holds, because more is known now."""
+        with self._changing:
+            self._reasons[state] = reason
+
     def _is_told_already(self, conditions: Conditions) -> bool:
         """Check whether a change need not be logged; `LogDir` overrides this."""
         return False
@@ -96,9 +107,11 @@ class Health:
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
         is_full = LogDirState.READ_ONLY in conditions
-        self.is_refusing_appends = is_offline or is_suspect or is_full
+        is_outdated = LogDirState.OUTDATED in conditions
+        self.is_refusing_appends = is_offline or is_suspect or is_full or is_outdated
         self.is_refusing = is_offline or is_suspect
         self.is_offline, self.is_suspect, self.is_full = is_offline, is_suspect, is_full
+        self.is_outdated = is_outdated
         self.is_cordoned = LogDirState.CORDONED in conditions
         self.is_slow = LogDirState.SLOW in conditions
 
@@ -123,6 +136,17 @@ class Health:
         """Raise LogDirOfflineError or LogDirSuspectError if the dir does not serve."""
         if self.is_refusing:
             raise self.refusal()
+
+    def check_current(self) -> None:
+        """Raise also if the dir is an old copy: what is written there is lost with the right disk.
+
+        Raises:
+            LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT.
+        """
+        self.check()
+        if self.is_outdated:
+            reason = self._reasons.get(LogDirState.OUTDATED) or "it is an old copy"
+            raise LogDirError(path=self.path, reason=reason)
 
     def refusal(self) -> LogDirError:
         """Make the error for callers of a dir that does not serve."""

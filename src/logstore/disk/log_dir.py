@@ -388,7 +388,7 @@ class LogDir(Health):
 
     def check_appendable(self) -> None:
         """Raise if the dir accepts no records; the space of a full disk is read again first."""
-        self.check()
+        self.check_current()
         if not self.is_full:
             return
         try:

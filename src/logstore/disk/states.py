@@ -4,7 +4,7 @@ Several conditions may hold at once: a full dir may be cordoned and hang. The *s
 its gravest condition.
 
     event      from                    adds        ends
-    FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW
+    FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW, OUTDATED
     STUCK      any but offline         SUSPECT
     ANSWERED   SUSPECT                             SUSPECT
     FULL       any but offline         READ_ONLY
@@ -13,6 +13,8 @@ its gravest condition.
     UNCORDON   CORDONED                            CORDONED
     SLOWED     any but offline         SLOW
     KEPT_UP    SLOW                                SLOW
+    OUTDATED   any but offline         OUTDATED
+    ACCEPTED   OUTDATED                            OUTDATED
 
 OFFLINE never ends. `reopen_dir` makes a new `LogDir` for the directory, and takes it through
 identity, lock, probe and recovery.
@@ -31,6 +33,7 @@ class LogDirState(enum.Enum):
     READ_ONLY = "read-only"
     SLOW = "slow"
     CORDONED = "cordoned"
+    OUTDATED = "outdated"
     SUSPECT = "suspect"
     OFFLINE = "offline"
 
@@ -40,6 +43,7 @@ Conditions = frozenset[LogDirState]
 GRAVEST_FIRST = (
     LogDirState.OFFLINE,
     LogDirState.SUSPECT,
+    LogDirState.OUTDATED,
     LogDirState.READ_ONLY,
     LogDirState.CORDONED,
     LogDirState.SLOW,
@@ -58,6 +62,8 @@ class Event(enum.Enum):
     UNCORDON = "its user allows new replicas on it again"
     SLOWED = "its probes take far longer than those of the other log dirs"
     KEPT_UP = "its probes take about as long as those of the others again"
+    OUTDATED = "a later state of it was seen: it is an old copy of itself"
+    ACCEPTED = "its user accepted the old copy, or nothing in it is in doubt"
 
 
 class Change(NamedTuple):
@@ -77,7 +83,12 @@ def _change(
 TABLE = {
     Event.FAILED: _change(
         LogDirState.OFFLINE,
-        ends=(LogDirState.READ_ONLY, LogDirState.SUSPECT, LogDirState.SLOW),
+        ends=(
+            LogDirState.READ_ONLY,
+            LogDirState.SUSPECT,
+            LogDirState.SLOW,
+            LogDirState.OUTDATED,
+        ),
         is_while_offline=True,
     ),
     Event.STUCK: _change(LogDirState.SUSPECT),
@@ -88,6 +99,8 @@ TABLE = {
     Event.UNCORDON: _change(ends=(LogDirState.CORDONED,), is_while_offline=True),
     Event.SLOWED: _change(LogDirState.SLOW),
     Event.KEPT_UP: _change(ends=(LogDirState.SLOW,)),
+    Event.OUTDATED: _change(LogDirState.OUTDATED),
+    Event.ACCEPTED: _change(ends=(LogDirState.OUTDATED,)),
 }
 
 REMEDIES = {
@@ -95,6 +108,7 @@ REMEDIES = {
     LogDirState.READ_ONLY: "free some space: it takes records again by itself",
     LogDirState.SLOW: "new replicas go elsewhere; check the disk, or move its replicas away",
     LogDirState.CORDONED: "uncordon it to allow new replicas on it",
+    LogDirState.OUTDATED: "mount the right disk and reopen the log dir",
     LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when it answers",
     LogDirState.OFFLINE: "check the disk and its mount, then reopen the log dir",
 }

@@ -198,7 +198,7 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
         LogStoreError: the log does not serve, or its disk failed.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
-        log._state.check()
+        log._state.check_current()
         changes = change(log._state.metadata)
         if changes is not None:
             flush.set_metadata(log._state, **changes)

@@ -193,9 +193,15 @@ class LogState(Replica):
 
     # --- whether it takes records ----------------------------------------------------------------
 
+    def check_current(self) -> None:
+        """Refuse to change anything: the log does not serve, or its log dir is an old copy."""
+        self.check()
+        if self.log_dir.is_outdated:
+            self.log_dir.check_current()
+
     def check_writable(self) -> None:
         """Refuse to write; called under the lock."""
-        self.check()
+        self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
                 topic=self.topic, partition=self.partition, reason=self.refusal

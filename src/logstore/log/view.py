@@ -24,6 +24,7 @@ from logstore.log.reader import ReadableLog
 from logstore.log.recovery.report import Problem
 from logstore.log.replica import Replica
 from logstore.log.segments.scan import Progress
+from logstore.log.write.outcome import mark
 from logstore.names import parse_dir_name
 
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -107,7 +108,14 @@ class LogView(ReadableLog):
         """Refuse: another process owns this log, or its records may not be all there."""
         raise self._state.refusal()
 
-    append = extend = append_arrow = appender = append_as_follower = append_encoded = _refuse
+    def _refuse_batches(self, *_: object, **__: object) -> NoReturn:
+        """Refuse encoded batches; the exception says that none was written."""
+        error = self._state.refusal()
+        mark(error, False)
+        raise error
+
+    append = extend = append_arrow = appender = _refuse
+    append_as_follower = append_encoded = _refuse_batches
     flush = truncate_to = delete_records_before = repair = apply_retention = _set_config = _refuse
     advance_high_watermark = end_offset_for_epoch = _refuse
     compact = _refuse

@@ -41,7 +41,7 @@ from logstore.names import (
     dir_name,
     stray_dir_name,
 )
-from logstore.store.dirs.old_copies import settle
+from logstore.store.doubts import acceptance
 from logstore.store.other_copies import Doomed
 from logstore.store.replicas import OfflineReplica, Replica, Replicas, key_of
 from logstore.store.start.dir_actions import make_deleted
@@ -281,7 +281,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
     if replica is not None:
-        replica.log_dir.check()
+        replica.log_dir.check_current()
         log_dir, doomed = replica.log_dir, _delete_live(replicas, replica, key)
     elif key in replicas.incomplete:
         log_dir, doomed = _delete_incomplete(replicas, key)
@@ -320,13 +320,13 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
     """Rename the directory of an incomplete replica to `.delete`, with the reason in it."""
     log, log_dir, facts, _ = replicas.incomplete[key]
-    log_dir.check()
+    acceptance.check_decidable(replicas, log_dir)
     try:
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # a lost file is no reason to keep it
         metadata.with_deletion().write(facts.path)
         facts = make_deleted(log_dir, facts)
-        settle(replicas, log_dir, key)
+        acceptance.settle(replicas, log_dir, key)
     except OSError as error:
         raise log_dir.failed(error, facts.path, *key) from error
     log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))

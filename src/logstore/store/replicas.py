@@ -78,7 +78,7 @@ def key_of(log: Log) -> TopicPartition:
 
 
 def _why_bad(log_dir: LogDir) -> str:
-    return log_dir.offline_reason or "it is being opened; try again"
+    return (log_dir.is_away and log_dir.reason) or "it is being opened; try again"
 
 
 class Replicas(ReplicaReservations):
@@ -323,7 +323,7 @@ class Replicas(ReplicaReservations):
 
     def _absent_error(
         self, key: TopicPartition, directory_id: str, bad: Sequence[LogDir]
-    ) -> LogDirOfflineError:
+    ) -> LogDirError:
         may_be = [d for d in bad if d.directory_id == directory_id]
         may_be = may_be or [d for d in bad if not d.directory_id]
         path = may_be[0].path if may_be else directory_id
@@ -350,26 +350,25 @@ class Replicas(ReplicaReservations):
         return replica
 
     def check_no_dir_is_bad(self, key: TopicPartition, advice: str = "") -> None:
-        """Raise LogDirOfflineError if a replica that is not found may be on a bad log dir."""
+        """Raise LogDirError if a replica that is not found may be on a bad log dir."""
         if self.returning or self.is_a_dir_bad():
             raise self.bad_dir_error(key, advice)
 
-    def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirOfflineError:
+    def bad_dir_error(self, key: TopicPartition, advice: str = "") -> LogDirError:
         """Make the error for a replica that is, or may be, on a bad log dir; name the dir."""
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         directory_id = self._absent_in(key)
         if directory_id is not None:
             return self._absent_error(key, directory_id, bad)
-        names = [f"{d.path} ({_why_bad(d)})" for d in bad]
+        old = [d for d in self.log_dirs if d.is_outdated and d not in bad]
+        names = [f"{d.path} ({_why_bad(d)})" for d in [*bad, *old]]
         if len(self.missing_ids) > len(bad):
-            paths = {id_: last_at(self.last_path_of(id_)) for id_ in self.missing_ids}
-            names += [
-                f"the log dir with id {id_}{path} ({missing_remedy(id_)})"
-                for id_, path in paths.items()
-            ]
-        path, *_ = [*(d.path for d in bad), *self.missing_ids, self.log_dirs[0].path]
+            paths = [(id_, last_at(self.last_path_of(id_))) for id_ in self.missing_ids]
+            names += [f"the log dir with id {id_}{p} ({missing_remedy(id_)})" for id_, p in paths]
+        path, *_ = [*(d.path for d in [*bad, *old]), *self.missing_ids, self.log_dirs[0].path]
         reason = f"{key} is on no good log dir; it may be on an offline one: {', '.join(names)}"
-        return LogDirOfflineError(path=path, reason=reason + advice)
+        kind = LogDirOfflineError if bad or self.missing_ids else LogDirError
+        return kind(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
         """Give the last path of a missing log dir; None if no log dir of the store knows one."""
@@ -377,8 +376,8 @@ class Replicas(ReplicaReservations):
         return next((path for path in told if path is not None), None)
 
     def is_a_dir_bad(self) -> bool:
-        """Check whether some log dir does not serve, so that its contents are unknown."""
-        return bool(self.missing_ids) or any(log_dir.is_offline for log_dir in self.log_dirs)
+        """Check whether some log dir is missing, OFFLINE or OUTDATED: its contents are unknown."""
+        return bool(self.missing_ids) or any(log_dir.is_away for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
         """Check whether some log dir is bad or hangs: its known contents may be lost soon.

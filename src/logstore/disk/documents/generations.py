@@ -2,7 +2,7 @@
 
     log-dir-generation    {"version", "kind", "directory_id", "starts": [[number, id, step], ...],
                            "doubts": [[topic, partition, end_offset], ...],
-                           "doubted_at": [number, id, step] or null}
+                           "doubted_at": [number, id, step] or null, "is_accepted": true or false}
     log-dir-witness       {"version", "kind", "directory_id",
                            "seen": {directory_id: [number, id, step, [[topic, partition,
                                                    recovery_point], ...] or null]},
@@ -19,8 +19,9 @@ Nothing else depends on it, and files without it can be read. `unsure` has the m
 may hold replicas which no catalog names, because the store was killed while these log dirs served.
 
 `doubts` names the replicas of an old copy that are open for reading only until each is promoted.
-While there are doubts, the generation does not change. So the right disk is still recognised if it
-comes back.
+If the user promotes or deletes one of them, `is_accepted` is set: since then this copy is the log
+dir, and the right disk is an old copy of it. Until then the generation does not change, so the
+right disk is recognised. Files of earlier versions have no such key.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. They show whether its history forked.
-STARTS_KEPT = 16
+# How many of its own starts a log dir remembers. They show whether its history forked. Each takes
+# about 45 bytes of a file that a checkpoint replaces.
+STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
+NOTHING: Mapping[TopicPartition, int] = {}
 
 
 class Generation(NamedTuple):
@@ -77,7 +80,9 @@ class DirGeneration:
         starts: the starts in the file, the oldest first.
         doubts: the replicas that must not be written, with the known end of each (-1: unknown).
         doubted_at: the generation that others had seen when the doubts were recorded.
-        old: why the log dir is an old copy; "" if it is none.
+        is_accepted: the user accepted the old copy as the log dir; `doubts` are what is left.
+        old: why the log dir is an old copy, or was one that left doubts; else "".
+        is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas in doubt that the loading of the log dir has found.
         held: the generation that this process knows from before the log dir went offline.
         is_known_to_process: this log dir was open in this process before.
@@ -97,6 +102,8 @@ class DirGeneration:
         self.starts: tuple[Generation, ...] = ()
         self.doubts: dict[TopicPartition, int] = {}
         self.doubted_at: Generation | None = None
+        self.is_accepted = False
+        self.is_all_in_doubt = False
         self.held: Seen | None = None
         self.is_known_to_process = False
         self.seen: dict[str, Seen] = {}
@@ -118,8 +125,8 @@ class DirGeneration:
 
     @property
     def is_frozen(self) -> bool:
-        """Check whether the generation must not change: the dir is an old copy with open doubts."""
-        return bool(self.old or self.doubts)
+        """Check whether the generation must not change: the dir is an old copy, not accepted."""
+        return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
         """Check whether a generation that others have seen is later than this dir's, or forked."""
@@ -132,9 +139,20 @@ class DirGeneration:
                 return start.start_id != seen.start_id or start.step < seen.step
         return False  # older than the starts that this log dir remembers
 
+    def has_moved_on(self) -> bool:
+        """Check whether another process has owned the log dir since this process did."""
+        return (
+            self.held is not None
+            and self.current is not None
+            and self.current.number > self.held.generation.number
+            and not self.is_behind(self.held.generation)
+        )
+
     def hold(self, before: DirGeneration) -> None:
         """Keep the generation that the log dir had in this process before it went offline."""
-        if before.current is not None and not before.is_frozen:
+        if before.is_frozen:
+            self.held = before.held
+        elif before.current is not None:
             self.held = Seen(before.current, before.offsets)
         self.is_known_to_process = True
 
@@ -150,9 +168,12 @@ class DirGeneration:
                 self.doubts = _offsets(document["doubts"])
                 at = document["doubted_at"]
                 self.doubted_at = None if at is None else _generation(at)
+                accepted = document.get("is_accepted", False)
+                self.is_accepted = fields.flag(accepted, "is_accepted") and bool(self.doubts)
                 self.is_readable = bool(self.starts)
         except _NOT_BELIEVED as error:
             self.starts, self.doubts, self.doubted_at = (), {}, None
+            self.is_accepted = False
             warnings.append(f"{self._path} is not used: {_told(error)}")
         try:
             document = self._read(self._witness_path, WITNESS_NAME)
@@ -174,15 +195,26 @@ class DirGeneration:
         fields.check_kind(document, kind, self.directory_id)
         return document
 
-    def begin(self, above: Generation | None, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the generation of a new start, durably, without doubts; raises OSError.
+    def begin(
+        self,
+        above: Generation | None,
+        offsets: Mapping[TopicPartition, int],
+        doubts: Mapping[TopicPartition, int] = NOTHING,
+    ) -> None:
+        """Write the generation of a new start, durably; raises OSError.
 
         Args:
             above: the last generation that others have seen; the new one is later.
+            doubts: what is still in doubt in an old copy that was accepted.
         """
         with self._lock:
-            self._write(self._with_next(above), {})
-            self.old, self.found, self.is_readable, self.offsets = "", {}, True, offsets
+            starts = self._with_next(above)
+            # Of an old copy with nothing in doubt, the generations before do not count any more.
+            self._write(starts[-1:] if self.old else starts, dict(doubts))
+            self.is_readable, self.offsets, self.found = True, offsets, {}
+            self.is_all_in_doubt = False
+            if not doubts:
+                self.old = ""
 
     def _with_next(self, above: Generation | None) -> tuple[Generation, ...]:
         last = max(self.starts[-1].number if self.starts else 0, above.number if above else 0)
@@ -205,29 +237,34 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Record durably which replicas must not be written; raises OSError."""
+        """Record durably which replicas of an old copy are in doubt; raises OSError."""
         with self._lock:
-            if self.doubts == doubts and self.doubted_at == at:
-                return
-            self.doubted_at = at
-            self._write(self.starts, dict(doubts))
+            if (self.doubts, self.doubted_at, self.is_accepted) != (doubts, at, False):
+                self.doubted_at, self.is_accepted = at, False
+                self._write(self.starts, dict(doubts))
+            self.found, self.is_all_in_doubt = {}, False
 
     def settle(self, key: TopicPartition, above: Generation | None) -> None:
-        """Remove one doubt, durably; after the last one a new generation begins.
+        """Remove one doubt, durably; with the first one a new generation begins.
 
         Raises:
             OSError: the disk failed; the doubt is still recorded.
         """
         with self._lock:
-            if key not in self.doubts:
-                return
-            doubts = {**self.doubts}
-            del doubts[key]
-            # After the last doubt, earlier generations do not count any more.
-            self._write(self.starts if doubts else self._with_next(above)[-1:], doubts)
+            doubts = {**self.found, **self.doubts}
+            doubts.pop(key, None)
+            # The user accepts this copy as the log dir: earlier generations do not count any more.
+            starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
+            was_accepted, self.is_accepted = self.is_accepted, True
+            try:
+                self._write(starts, doubts)
+            except BaseException:
+                self.is_accepted = was_accepted
+                raise
             self.found.pop(key, None)
+            self.is_readable, self.is_all_in_doubt = True, False
             if not doubts:
-                self.old, self.is_readable = "", True
+                self.old = ""
 
     def _write(self, starts: tuple[Generation, ...], doubts: dict[TopicPartition, int]) -> None:
         self._check()
@@ -239,9 +276,18 @@ class DirGeneration:
             "starts": [list(start) for start in starts],
             "doubts": _rows(doubts),
             "doubted_at": list(self.doubted_at) if doubts and self.doubted_at else None,
+            "is_accepted": self.is_accepted and bool(doubts),
         }
         checkpoint.write_document(self._path, document, self._guard)
         self.starts, self.doubts = starts, doubts
+        self.is_accepted = self.is_accepted and bool(doubts)
+
+    def forget(self, directory_id: str) -> None:
+        """Forget in memory what was seen of another log dir; `witness` writes that."""
+        with self._lock:
+            seen = dict(self.seen)
+            seen.pop(directory_id, None)
+            self.seen = seen
 
     def witness(
         self,

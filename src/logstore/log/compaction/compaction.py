@@ -329,7 +329,7 @@ class Compaction:
         """Record durably how far the log is clean."""
         state = self._state
         with state.flush_lock, held(state, "flush_lock"):
-            state.check()
+            state.check_current()
             if self._is_changed():
                 raise _ChangedError
             metadata = state.metadata.with_cleaned(Cleaned(end_offset, self._horizon_ms))

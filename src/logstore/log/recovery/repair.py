@@ -62,7 +62,7 @@ def repair(state: LogState) -> RepairReport:
 
     report = RepairReport(state.topic, state.partition, [], [], [])
     with state.flush_lock, state.lock, held(state, "flush_lock", "lock"):
-        state.check()
+        state.check_current()
         state.cut_offset = 0
         try:
             # The rewritten segments are durable: if earlier ones were not, a power cut would leave

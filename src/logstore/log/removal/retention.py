@@ -38,7 +38,7 @@ def delete_records_before(state: LogState, offset: int) -> None:
 def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
     """Move the log start, in a thread that may be interrupted."""
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
-        state.check()
+        state.check_current()
         go_on()
         if offset > state.high_watermark or offset < 0:
             raise state.out_of_range(offset)
@@ -56,7 +56,7 @@ def apply_retention(state: LogState) -> int:
 def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
     """Drop segments, in a thread that may be interrupted."""
     with state.telling(), state.flush_lock, held(state, "flush_lock"):
-        state.check()
+        state.check_current()
         go_on()
         config, segments = state.config, state.segments
         if not config.is_retained:  # it changed while this thread waited for the lock

@@ -22,7 +22,7 @@ def advance(state: LogState, offset: int) -> int:
     if state.replication.replicated_to is None:
         _begin(state, offset)
     with state.lock:
-        state.check()
+        state.check_current()
         known = state.high_watermark
         offset = state.within(offset)
         if offset > known:
@@ -39,7 +39,7 @@ def advance(state: LogState, offset: int) -> int:
 def _begin(state: LogState, offset: int) -> None:
     """Record durably that the log is replicated, and bound it from now on."""
     with state.flush_lock, held(state, "flush_lock"):
-        state.check()
+        state.check_current()
         if state.replication.replicated_to is not None:
             return
         at = state.within(offset)

@@ -158,7 +158,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
-    log_dir.check()
+    log_dir.check_current()  # the right disk may hold what this one lacks
     keeper = state.keepers.get(log_dir.path)
     state.replicas.returning.add(log_dir)
     try:

@@ -1,10 +1,15 @@
 """Recognise an old copy of a log dir by what the other log dirs and this process know about it.
 
-    settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
-    loading     a log that lacks records which were durable is opened as incomplete
+    recognise   the generation of each log dir is compared with what others have seen of it
+    decide      the replicas of an old copy become INCOMPLETE: readable, not writable
+                (`store/doubts`)
     conclude    the doubts are written down, or a new generation begins; then the other dirs record
                 that they have seen it
     close       in an orderly close, each dir records the last generation of the others (`farewell`)
+
+While a log dir counts as an old copy it is OUTDATED: it is read, and nothing in it is changed. What
+it took would be lost when the right disk is mounted. For the rest of the store it counts as a
+missing log dir, because the right disk may hold what is not found. `doubts/acceptance` ends that.
 
 `disk/documents/generations` describes the files, and why a crash raises no false alarm. Two cases
 are not recognised. A store of one log dir has no other dir that could know. If all log dirs are
@@ -13,19 +18,18 @@ rolled back to the same moment, they agree with each other.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.documents.generations import Generation, Seen
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError, ReplicaOfflineError
+from logstore.disk.states import Event, LogDirState
+from logstore.errors import LogStoreError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
-from logstore.store.replicas import OfflineReplica, Replicas, key_of
-from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
+from logstore.store.replicas import Replicas, key_of
 
 # How many other log dirs keep the recovery points of a log dir, to report which records an old copy
 # lacks.
@@ -33,7 +37,14 @@ WITNESSES = 2
 
 REMEDY = (
     "mount the right disk and reopen the log dir; or, if what is missing is gone for good, "
-    "promote each of its replicas (logstore promote)"
+    "promote each of its replicas in doubt (logstore promote), or delete it: from the first one on "
+    "this is the log dir, and the right disk an old copy of it"
+)
+LEFT_REMEDY = "promote each of its replicas in doubt (logstore promote), or delete it"
+GIVE_UP = (
+    "mount the right disk and reopen the log dir; or, if it is gone for good: logstore "
+    "take-offline {path}, logstore remove-dir --lost {path}, and logstore add-dir {path} "
+    "--format-new to take this one in"
 )
 
 
@@ -55,7 +66,7 @@ def _rank(generation: Generation) -> tuple[int, int]:
     return generation.number, generation.step
 
 
-def _last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
+def last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
     """Give the last known generation of a log dir; its own files count too."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
@@ -73,7 +84,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
     return max(kept, key=lambda seen: _rank(seen.generation), default=None)
 
 
-def _last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
+def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
     """Give the last known recovery point of a log; -1 if unknown, or if a truncation lowered it."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
@@ -81,151 +92,62 @@ def _last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log
     return (seen.offsets or {}).get(key, -1)
 
 
-def recognise(replicas: Replicas, log_dir: LogDir) -> bool:
-    """Check whether a log dir is an old copy; return whether all of its replicas are in doubt.
+def recognise(replicas: Replicas) -> None:
+    """Find out which log dirs that serve are old copies; their files were read.
+
+    A log dir that serves already may be found to be one: one that returns may have seen more of it.
+    """
+    for log_dir in replicas.log_dirs:
+        if not log_dir.is_offline:
+            _recognise_one(replicas, log_dir)
+
+
+def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
+    """Check whether a log dir is an old copy.
 
     If an earlier start found the old copy already, only the replicas in its list of doubts are in
-    doubt, and the result is False.
+    doubt.
     """
-    own, is_fresh = log_dir.generation, False
+    own = log_dir.generation
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
     ahead = [(who, generation) for who, generation in ahead if own.is_behind(generation)]
     if ahead:
         last = max((generation for _, generation in ahead), key=_rank)
         at = own.doubted_at
-        is_fresh = not own.doubts or at is None or _rank(last) > _rank(at)
+        own.is_all_in_doubt |= not own.doubts or at is None or _rank(last) > _rank(at)
         names = ", ".join(sorted(who for who, _ in ahead))
-        own.old = (
+        count_as_old(
+            log_dir,
             f"log dir {log_dir.path} is an old copy, of generation {own.current}: its generation "
-            f"{last} was seen by {names}"
+            f"{last} was seen by {names}",
         )
+    elif own.is_accepted:
+        own.old = f"log dir {log_dir.path} was an old copy when it was accepted as the log dir"
     elif own.doubts and not own.old:
-        own.old = f"log dir {log_dir.path} is an old copy: durable records are missing in it"
-    return is_fresh
+        count_as_old(log_dir, short(log_dir))
 
 
-# --- the start-up table's decisions ---------------------------------------------------------------
+def count_as_old(log_dir: LogDir, why: str) -> None:
+    """Let nothing in a log dir be changed from now on, because it is an old copy of itself."""
+    log_dir.generation.old, log_dir.generation.is_accepted = why, False
+    log_dir.change(Event.OUTDATED, f"{why}; {REMEDY}", has_remedy=True)
 
 
-def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
-    """Replace the decisions about replicas of old copies: they open as INCOMPLETE.
-
-    Other directories of these replicas are left alone.
-    """
-    fresh = {d.path: recognise(replicas, d) for d in replicas.log_dirs if not d.is_offline}
-    told, doubtful = [], set()
-    decisions = list(decisions)
-    for decision in decisions:
-        first, key = decision.replicas[0], decision.topic_partition
-        if decision.act not in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE) or first.is_open:
-            continue
-        log_dir = replicas.dir_of(first.log_dir)
-        own = log_dir.generation
-        if not own.old or not (fresh.get(first.log_dir) or key in own.doubts):
-            continue
-        doubtful.add(key)
-        own.found[key] = max(own.doubts.get(key, -1), known_offsets(replicas, log_dir).get(key, -1))
-    for decision in decisions:
-        key, first = decision.topic_partition, decision.replicas[0]
-        if key not in doubtful:
-            told.append(decision)
-        elif decision.act in (Act.OPEN, Act.COMPLETE, Act.INCOMPLETE):
-            others = [f for d in decisions if d.topic_partition == key for f in d.replicas]
-            others = [facts for facts in others if facts is not first]
-            reason = replicas.dir_of(first.log_dir).generation.old
-            if decision.act is Act.INCOMPLETE:
-                reason = f"{decision.reason}; {reason}"
-            told.append(Decision(Act.INCOMPLETE, key, (first, *others), f"{reason}; {REMEDY}"))
-        else:
-            reason = f"{decision.reason or decision.act.value}: not done beside an old copy"
-            told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
-    return told
+def short(log_dir: LogDir) -> str:
+    """Say that durable records are missing in a log dir."""
+    return f"log dir {log_dir.path} is an old copy: durable records are missing in it"
 
 
-def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """Add to a decision what an incomplete replica of an old copy lacks, if that is known."""
-    own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
-    known = max(own.doubts.get(key, -1), own.found.get(key, -1))
-    if not own.old or known < 0:
-        return decision
-    reason = (
-        f"no record that is known to be durable is missing in it (it ends at offset {end_offset}, "
-        f"the known ones at {known}), but records that were appended later may be"
-    )
-    if known > end_offset:
-        reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
-    decision = decision._replace(reason=f"{reason}; {decision.reason}")
-    host.note_missing(log, decision.reason)
-    return decision
+def remedy(log_dir: LogDir) -> str:
+    """Say what to do about the replicas in doubt of a log dir."""
+    return REMEDY if log_dir.is_outdated else LEFT_REMEDY
 
 
-def judge(
-    replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
-) -> Decision | None:
-    """Check that a log which was just opened is not an old copy; if it is, return INCOMPLETE.
-
-    The log is an old copy if it has another topic id, or if it lacks records that were durable.
-
-    Args:
-        before: the log of this replica in this process before its log dir went offline.
-    """
-    own, key = log_dir.generation, TopicPartition(facts.topic, facts.partition)
-    held, is_same = -1, before is None or before.topic_id == log.topic_id
-    if before is not None:
-        held = before.recovery_point
-    elif not own.is_readable:
-        held = _last_end(replicas, log_dir, key, log)
-    if is_same and log.log_end_offset >= held:
-        return None
-    own.old = own.old or f"log dir {log_dir.path} is an old copy: durable records are missing in it"
-    own.found[key] = held
-    return Decision(Act.INCOMPLETE, key, (facts,), f"{own.old}; {REMEDY}")
-
-
-def tell(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Log which log dirs are old copies; return the same text for the report."""
-    told = []
-    for log_dir in log_dirs:
-        own = log_dir.generation
-        if own.old:
-            names = ", ".join(sorted(f"{topic}-{number}" for topic, number in own.found))
-            told.append(f"{own.old}; not writable: {names or 'nothing'}; {REMEDY}")
-            logging.getLogger("logstore").warning("%s", told[-1])
-    return told
-
-
-def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report where the catalog was wrong about a log dir that serves; the directories are right."""
-    for key, log_dir in said.items():
-        replica = replicas.opened.get(key)
-        if replica is not None:
-            if replica.log_dir is not log_dir:
-                yield f"the catalog had {key} in {log_dir.path}; it is in {replica.log_dir.path}"
-        elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog had {key} in {log_dir.path}; it is in no log dir that serves"
-            if not replicas.is_a_dir_bad():
-                replicas.catalog.note(key, None)
-
-
-def note_missing(
-    replicas: Replicas, said: Mapping[TopicPartition, LogDir]
-) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Take the replicas offline that the catalog names and that an old copy lacks."""
-    missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
-    for key, log_dir in said.items():
-        own = log_dir.generation
-        # `key in replicas` would be true: while the log dir returns, the replica counts as absent.
-        if log_dir.is_offline or not own.old or replicas.is_found(key):
-            continue
-        reason = (
-            f"{own.old}; it is older than {key}: mount the right disk and reopen the log dir, or "
-            f"delete {key} to give that partition up"
-        )
-        error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
-        own.found[key] = known_offsets(replicas, log_dir).get(key, -1)
-        replicas.found_offline(key, OfflineReplica(error, log_dir, is_missing=True))
-        missing.append((key, log_dir, error))
-    return missing
+def explain(log_dir: LogDir) -> None:
+    """Name what is in doubt in an old copy, in the reason of its state."""
+    doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
+    todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
+    log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -237,8 +159,8 @@ def note_unsure(replicas: Replicas) -> None:
     Catalogs are written at checkpoints and at an orderly close. If the owner was killed, no catalog
     has the creations and moves that came after the last checkpoint.
     """
-    serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_offline]
-    away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_offline}
+    serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_away]
+    away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_away}
     away |= set(replicas.missing_ids)
     unsure = frozenset[str]().union(*(log_dir.generation.unsure for log_dir in serving))
     if any(not log_dir.was_clean for log_dir in serving):
@@ -260,21 +182,32 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
         note_unsure(replicas)
 
     def begin(log_dir: LogDir) -> None:
-        own, last = log_dir.generation, _last_seen(replicas, log_dir)
+        own, last = log_dir.generation, last_seen(replicas, log_dir)
         doubts = {
             key: max(end_offset, own.found.get(key, -1))
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if doubts:
+        if log_dir.is_outdated and (doubts or may_lack_unknown(log_dir)):
             own.doubt(doubts, last)
+            explain(log_dir)
         elif has_witness(replicas) or own.is_frozen:
-            own.begin(last, {key_of(log): log.recovery_point for log in replicas.on(log_dir)})
+            offsets = {key_of(log): log.recovery_point for log in replicas.on(log_dir)}
+            own.begin(last, offsets, doubts)
+            log_dir.change(Event.ACCEPTED)
+
+    def may_lack_unknown(log_dir: LogDir) -> bool:
+        return bool(replicas.offline) or log_dir.directory_id in replicas.catalog.unsure_ids
 
     replicas.catalog.unsure_ids -= {
-        log_dir.directory_id for log_dir in loaded if not log_dir.is_offline
+        log_dir.directory_id for log_dir in loaded if not log_dir.is_away
     }
     _each(loaded, begin)
+    witness_all(replicas)
+
+
+def witness_all(replicas: Replicas) -> None:
+    """Write to each log dir that serves what it has seen of the others, if that changed."""
     _each(replicas.log_dirs, lambda log_dir: witness(replicas, log_dir))
 
 
@@ -337,7 +270,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 def _take_of_away(replicas: Replicas, others: Iterable[LogDir], seen: dict[str, Seen]) -> None:
     """Take over what other log dirs have seen of those that are away: they cannot be asked."""
-    away = replicas.ids_away()
+    away = replicas.ids_away() | {d.directory_id for d in replicas.log_dirs if d.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():
             before = seen.get(id_)
@@ -349,38 +282,3 @@ def _is_member(replicas: Replicas, directory_id: str) -> bool:
     return directory_id in replicas.missing_ids or any(
         log_dir.directory_id == directory_id for log_dir in replicas.log_dirs
     )
-
-
-# --- promote and delete ---------------------------------------------------------------------------
-
-
-def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that a user decided about a replica in doubt; raises OSError."""
-    if key in log_dir.generation.doubts:
-        with call(log_dir.path, SYNCING):
-            log_dir.generation.settle(key, _last_seen(replicas, log_dir))
-
-
-def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
-    """Check whether a replica is offline because an old copy lacks it."""
-    offline = replicas.offline.get(key)
-    return offline is not None and offline.is_missing
-
-
-def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks, because its user deletes it; raises LogStoreError.
-
-    Returns False, and does nothing, if the replica is no such one.
-    """
-    offline = replicas.offline.get(key)
-    if offline is None or not offline.is_missing:
-        return False
-    log_dir = offline.log_dir
-    log_dir.check()
-    try:
-        settle(replicas, log_dir, key)
-    except OSError as error:
-        raise log_dir.failed(error) from error
-    replicas.remove(key)
-    replicas.catalog.note(key, None)
-    return True

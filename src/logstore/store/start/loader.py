@@ -24,6 +24,7 @@ from logstore.names import TopicPartition
 from logstore.store.creation import is_deleted, rename_away
 from logstore.store.dirs import old_copies
 from logstore.store.dirs.parallel import TURN_SECONDS, for_each
+from logstore.store.doubts import decisions as doubts
 from logstore.store.other_copies import Doomed, MoveFound
 from logstore.store.recovery_report import (
     OfflineDir,
@@ -79,8 +80,8 @@ class Loader:
         """Open every log that can be opened; the report names the others."""
         catalog = self.replicas.catalog
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
-        is_a_dir_bad = self.replicas.is_a_dir_bad()
-        self.report.warnings += catalog.load(good, is_a_dir_bad=is_a_dir_bad)
+        is_bad = self.replicas.is_a_dir_bad()
+        self.report.warnings += catalog.load(good, is_a_dir_bad=is_bad)
         said = {key: log_dir for log_dir in good for key in catalog.on(log_dir.directory_id)}
         self._load(settle(self.replicas, self.environment))
         self._conclude(said, good)
@@ -102,11 +103,9 @@ class Loader:
         self._is_serving = True
         if log_dir.generation.is_known_to_process:
             self._held = {key: record.log for key, record in known if isinstance(record, Replica)}
-        is_a_dir_bad = self.replicas.is_a_dir_bad()
+        is_bad, turn = self.replicas.is_a_dir_bad(), partial(time.sleep, TURN_SECONDS)
         catalog = self.replicas.catalog
-        self.report.warnings += catalog.load(
-            [log_dir], is_a_dir_bad=is_a_dir_bad, turn=partial(time.sleep, TURN_SECONDS)
-        )
+        self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
         # A replica may be gone from this dir: for example, a delete failed half way.
@@ -123,17 +122,17 @@ class Loader:
         self._load(settle_again(self.replicas, self.environment, None, keys))
 
     def _conclude(self, said: Mapping[TopicPartition, LogDir], loaded: list[LogDir]) -> None:
-        """Compare the log dirs with the catalog, and detect old copies of log dirs.
-
-        Args:
-            said: the replicas that the catalog names, with the log dir that each should be in.
-        """
+        """Compare the log dirs with what the catalog said is in each, and detect old copies."""
         replicas, report = self.replicas, self.report
-        for key, log_dir, error in old_copies.note_missing(replicas, said):
+        for decision in doubts.close_opened(replicas):
+            self._take(decision, {})
+        report.entries = [e for e in report.entries if (e.topic, e.partition) in replicas.opened]
+        loaded = doubts.with_newly_old(replicas, loaded)
+        for key, log_dir, error in doubts.note_missing(replicas, said, loaded):
             report.offline.append(OfflineEntry(key, (log_dir.path,), error))
         if not self._is_serving:
-            report.warnings += old_copies.disagreements(replicas, said)
-        report.warnings += old_copies.tell(loaded)
+            report.warnings += doubts.disagreements(replicas, said)
+        report.warnings += doubts.tell(loaded)
         old_copies.conclude(replicas, loaded, is_start=not self._is_serving)
 
     def _load(self, settled: Settled) -> None:
@@ -218,7 +217,7 @@ class Loader:
         (outcome,) = for_each([log_dir], open_it, is_given_up=lambda log_dir: log_dir.is_suspect)
         error = outcome.error
         if opened:
-            decision = old_copies.with_what_is_missing(decision, log_dir, opened[0])
+            decision = doubts.with_what_is_missing(decision, log_dir, opened[0])
         if not outcome.is_finished:
             error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
         if error is not None:
@@ -338,7 +337,7 @@ class Loader:
         if log_dir.is_offline:  # the log dir hung, and no thread waits for this log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
-        short = old_copies.judge(self.replicas, log_dir, facts, log, self._held.get(key))
+        short = doubts.judge(self.replicas, log_dir, facts, log, self._held.get(key))
         if short is not None:
             log.detach(short.error())
             self._open_incomplete(short, log_dir)

@@ -26,14 +26,15 @@ from logstore.errors import (
 from logstore.log import metadata
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
-from logstore.store.dirs.old_copies import doubted
+from logstore.store.dirs.old_copies import recognise
 from logstore.store.dirs.parallel import TURN_SECONDS, for_each
 from logstore.store.dirs.serial_pass import Pass
+from logstore.store.doubts.decisions import close_opened, decide_all
 from logstore.store.replicas import Replica, Replicas
 from logstore.store.start import dir_actions
 from logstore.store.start.listing import Listing, list_log_dir, remove_leftovers
 from logstore.store.start.replica_facts import complete, facts_of_open
-from logstore.store.start.startup_table import Act, Decision, ReplicaFacts, decide
+from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 
 
 class Settled(NamedTuple):
@@ -62,8 +63,8 @@ def settle(replicas: Replicas, environment: LogEnvironment) -> Settled:
         good = list(listings)
         found = [facts for listing in listings.values() for facts in listing.replicas]
         found = complete(found, good, environment, this.at)
-        decisions = decide(found, is_a_dir_bad=replicas.is_a_dir_in_doubt())
-        decisions = doubted(replicas, decisions)
+        recognise(replicas)
+        decisions = decide_all(replicas, found, is_all_listed=True)
         settled = _carry_out(replicas, decisions, lambda facts: True, this)
         if not _all_serve(good, replicas.log_dirs):
             return None
@@ -116,9 +117,10 @@ def settle_again(
             return None  # a replica was left out because it was open, and is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
-        is_all_listed = {*replicas.log_dirs} <= {*good}  # another dir may have come back since
-        is_a_dir_bad = replicas.is_a_dir_in_doubt() or not is_all_listed
-        decisions = doubted(replicas, decide(found, is_a_dir_bad=is_a_dir_bad))
+        recognise(replicas)
+        if close_opened(replicas):  # the returned dir has seen more of a log dir that serves
+            return None
+        decisions = decide_all(replicas, found, is_all_listed={*replicas.log_dirs} <= {*good})
 
         def is_ours(facts: ReplicaFacts) -> bool:
             return facts.log_dir == back_path or (facts.topic, facts.partition) not in is_open
@@ -221,8 +223,9 @@ def _of_interest(
     # Replicas that were open in the dir may be gone now. A move may have left a copy of one in
     # another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
+    old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:
-        if facts.log_dir == back_path or facts.is_deleted_by_user:
+        if facts.log_dir in {back_path, *old} or facts.is_deleted_by_user:
             interesting.add(TopicPartition(facts.topic, facts.partition))
     return interesting
 

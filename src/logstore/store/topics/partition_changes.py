@@ -135,16 +135,16 @@ def set_config(
 def delete(state: OwnerState, topic: str, partition: int) -> None:
     """Do what `LogStore.delete` does."""
     from logstore.store import creation
-    from logstore.store.dirs import old_copies
+    from logstore.store.doubts import acceptance
     from logstore.store.start.undecided import decide_again
     from logstore.store.upkeep.events import StoreEventKind
 
     replicas = state.replicas
     key = partition_named(topic, partition)
-    if old_copies.is_missing(replicas, key):
+    if acceptance.is_missing(replicas, key):
         with replicas.reserved(key):
             offline = replicas.offline.get(key)
-            if offline is not None and old_copies.give_up(replicas, key):
+            if offline is not None and acceptance.give_up(replicas, key):
                 state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, None)
                 _note_elsewhere(replicas, offline.log_dir.path)
                 return

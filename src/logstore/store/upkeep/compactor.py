@@ -138,7 +138,7 @@ class Compactor:
 
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Try a log again later, and report it, unless the same was reported before."""
-        if self._log_dir.is_refusing:
+        if self._log_dir.is_refusing or self._log_dir.is_outdated:
             return  # its log dir is to blame, and is reported
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
@@ -161,7 +161,8 @@ class Compactor:
 
     def _pace(self, size_bytes: int) -> None:
         """Let other threads run, and keep to the rate; called after each part of the work."""
-        if self._stopping.is_set() or self._log_dir.is_refusing:
+        log_dir = self._log_dir
+        if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError
         seconds = TURN_SECONDS
         if self._bytes_per_second is not None:

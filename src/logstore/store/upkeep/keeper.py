@@ -158,6 +158,8 @@ class DirKeeper:
 
     def retain(self) -> None:
         """Roll the active segments that are too old, and remove what retention allows."""
+        if self.log_dir.is_outdated:  # its logs refuse every change
+            return
         now_ms = self._clock.now_ms()
         for log in self._replicas.on(self.log_dir):
             self._guard("roll", partial(log.roll_if_due, now_ms))
@@ -184,8 +186,16 @@ class DirKeeper:
 
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
+        points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
+        # The logs of an old copy are not open for writing: their rows stay until it is accepted.
+        if not self.log_dir.is_outdated:
+            self._write_checkpoints()
+        self._replicas.catalog.write(self.log_dir)
+        old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
+        old_copies.witness(self._replicas, self.log_dir)
+
+    def _write_checkpoints(self) -> None:
         logs, write = self._replicas.on, self.log_dir.checkpoints.write
-        points = {key_of(log): log.recovery_point for log in logs(self.log_dir)}
         limited = [(log, limited_metadata(log)) for log in logs(self.log_dir)]
         write(
             RECOVERY_POINTS,
@@ -205,9 +215,6 @@ class DirKeeper:
             lambda: {key_of(log): at for log, at in self._replicated()},
             lambda: {key_of(log): log.topic_id for log, _ in self._replicated()},
         )
-        self._replicas.catalog.write(self.log_dir)
-        old_copies.checkpoint(self._replicas, self.log_dir, points, is_last=is_last)
-        old_copies.witness(self._replicas, self.log_dir)
 
     def _replicated(self) -> list[tuple[Log, int]]:
         """List the logs that are replicated, with their high watermarks."""

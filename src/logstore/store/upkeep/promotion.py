@@ -21,7 +21,7 @@ from logstore.log.recovery.open_log import open_log
 from logstore.log.segments.listing import list_partition
 from logstore.log.small_files import Checkpointed, metadata_or_stand_in, read_small_files
 from logstore.names import ReplicaDirName, TopicPartition, dir_name
-from logstore.store.dirs import old_copies
+from logstore.store.doubts import acceptance
 from logstore.store.replicas import IncompleteReplica, Replicas
 from logstore.store.start import dir_actions
 
@@ -32,6 +32,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as for a lookup.
         LogDirFullError: retriable; the replica stays incomplete.
+        LogDirError: it is in an old copy, and no other log dir could record that it is accepted.
     """
     replicas.lookup(*key)
     with replicas.reserved(key):
@@ -39,6 +40,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
         if incomplete is None:
             return False
         log_dir, facts = incomplete.log_dir, incomplete.facts
+        acceptance.check_decidable(replicas, log_dir)
         try:
             live = f"{log_dir.path}/{dir_name(*key)}"
             if facts.kind != "live" and files.exists(live):
@@ -46,7 +48,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
             _rewrite_metadata(incomplete, key)
             if facts.kind != "live":
                 facts = dir_actions.make_live(log_dir, facts)
-            old_copies.settle(replicas, log_dir, key)
+            acceptance.settle(replicas, log_dir, key)
         except OSError as error:
             raise log_dir.failed(error, facts.path, *key) from error
         _open_live(replicas, environment, key, incomplete, facts.dir_name)

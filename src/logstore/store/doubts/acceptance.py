@@ -1,0 +1,72 @@
+"""Take an old copy of a log dir for the log dir, on its user's word.
+
+    promote or delete a replica in doubt -> strike it out, begin a generation -> others see it
+
+The first decision about a replica accepts the whole log dir: it takes records and replicas again,
+and the right disk, if it is mounted after all, counts as an old copy of it. So nothing that is
+acknowledged from then on is lost in silence. The other replicas stay incomplete until their user
+decides about each.
+"""
+
+from __future__ import annotations
+
+from logstore.disk.calls import SYNCING, call
+from logstore.disk.log_dir import LogDir
+from logstore.disk.states import Event
+from logstore.errors import LogDirError
+from logstore.names import TopicPartition
+from logstore.store.dirs.old_copies import has_witness, last_seen, witness_all
+from logstore.store.replicas import Replicas
+from logstore.store.upkeep.purge import purge_recorded
+
+
+def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
+    """Raise LogDirError if no other log dir could see that an old copy is accepted."""
+    log_dir.check()
+    others = [other for other in replicas.log_dirs if other is not log_dir]
+    if not log_dir.is_outdated or not has_witness(replicas):
+        return
+    if not any(not other.is_refusing and not other.is_outdated for other in others):
+        reason = (
+            "it is an old copy, and no other log dir serves that could record that it is accepted: "
+            "mount another one first, or give it up (logstore remove-dir --lost)"
+        )
+        raise LogDirError(path=log_dir.path, reason=reason)
+
+
+def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
+    """Record durably that a replica is what its user decided it to be; raises OSError."""
+    if not log_dir.is_outdated and key not in log_dir.generation.doubts:
+        return
+    with call(log_dir.path, SYNCING):
+        log_dir.generation.settle(key, last_seen(replicas, log_dir))
+    if log_dir.is_outdated:
+        replicas.catalog.unsure_ids -= {log_dir.directory_id}
+        witness_all(replicas)
+        log_dir.change(Event.ACCEPTED)
+        purge_recorded(replicas)
+
+
+def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
+    """Check whether a replica is missing in an old copy."""
+    offline = replicas.offline.get(key)
+    return offline is not None and offline.is_missing
+
+
+def give_up(replicas: Replicas, key: TopicPartition) -> bool:
+    """Forget a replica that an old copy lacks, on its user's word; raises LogStoreError.
+
+    Returns whether it was such a replica.
+    """
+    offline = replicas.offline.get(key)
+    if offline is None or not offline.is_missing:
+        return False
+    log_dir = offline.log_dir
+    check_decidable(replicas, log_dir)
+    try:
+        settle(replicas, log_dir, key)
+    except OSError as error:
+        raise log_dir.failed(error) from error
+    replicas.remove(key)
+    replicas.catalog.note(key, None)
+    return True
