@@ -130,7 +130,7 @@ def test_what_is_not_ours_is_an_error_that_says_so(
 
 def test_regression_a_shortened_name_is_no_partition(tmp_path: Path) -> None:
     """Only the metadata has the whole name; the error says what to do without it."""
-    disks, _ = make(tmp_path, "old copy")
+    disks, _ = make(tmp_path, "move")
     key = TopicPartition("long" * 60, 0)
     with LogStore.open(disks, admin_socket=False) as store:
         store.create(*key, log_dir=disks[1]).append(b"x", durable=True)

@@ -31,7 +31,6 @@ from logstore.disk.documents.catalog_file import (
 from logstore.disk.failures import Verdict, reason_of, refuse_shortage, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
-from logstore.store.dirs.parallel import for_each
 
 # A file is rewritten if its lines exceed twice the number of entries by more than this.
 SPARE_LINES = 1000
@@ -180,6 +179,7 @@ class Catalog:
         Args:
             count: how many log dirs, of those that serve; None: all.
         """
+        from logstore.store.dirs.parallel import for_each
 
         def write(log_dir: LogDir) -> None:
             try:
@@ -202,6 +202,8 @@ class Catalog:
 
 def _read_all(log_dirs: Sequence[LogDir]) -> dict[str, bytes | None]:
     """Read the catalog files of log dirs in parallel; a dir that fails or hangs goes offline."""
+    from logstore.store.dirs.parallel import for_each
+
     of: dict[str, bytes | None] = {}
 
     def read(log_dir: LogDir) -> None:
