@@ -162,10 +162,13 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion in one log dir to the catalogs of others, in case that log dir is lost."""
+    """Write a deletion in one log dir to the catalogs of others, in case that log dir is lost.
+
+    An old copy is no such log dir: its catalog is lost when the right disk is mounted.
+    """
     from logstore.store.dirs.old_copies import WITNESSES
 
-    others = [log_dir for log_dir in replicas.log_dirs if log_dir.path != path]
+    others = [d for d in replicas.log_dirs if d.path != path and not d.is_outdated]
     replicas.catalog.write_at_once(others, WITNESSES)
 
 

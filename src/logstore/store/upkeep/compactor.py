@@ -105,6 +105,8 @@ class Compactor:
 
     def _next(self) -> Log | None:
         """Choose the log that is to be compacted now; None if none is due."""
+        if self._log_dir.is_outdated:  # nothing in an old copy is changed
+            return None
         found: list[tuple[Plan, Log]] = []
         now_ms, logs = self._clock.now_ms(), self._replicas.on(self._log_dir)
         here = set(map(key_of, logs))
