@@ -303,6 +303,8 @@ print("done")
 """
 
 
+# On busy cores something kept the store for a minute, seldom; what it was is not known yet.
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("flags", "more", "said"),
     [
