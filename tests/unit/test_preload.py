@@ -18,7 +18,7 @@ def modules_imported_later() -> set[str]:
     """Name the modules that functions of the engine import."""
     found: set[str] = set()
     for room in ("disk", "log", "store"):
-        for path in sorted((SOURCE / "logstore" / room).glob("*.py")):
+        for path in sorted((SOURCE / "logstore" / room).rglob("*.py")):
             for function in ast.walk(ast.parse(path.read_text())):
                 if isinstance(function, ast.FunctionDef):
                     for node in ast.walk(function):
