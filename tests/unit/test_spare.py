@@ -12,6 +12,7 @@ from logstore import LogConfig, LogStore
 from logstore.disk import files
 from logstore.disk.spare import Spare
 from support.hanging import QUIET
+from support.inside import abandon
 from support.shortage import no_descriptors
 
 
@@ -57,3 +58,19 @@ def test_regression_sealed_segments_are_flushed_without_a_descriptor(tmp_path: P
         with no_descriptors():
             assert log.flush() == 30
         assert log.append(b"next", durable=True) == 30
+
+
+def test_regression_a_recovered_log_is_flushed_without_a_descriptor(tmp_path: Path) -> None:
+    """The segment of an earlier process took the reserve, and none was left for the directory."""
+    store = LogStore.open(tmp_path, config=QUIET)
+    store.create("orders", 0, config=LogConfig(segment_bytes=1024)).extend([bytes(300)] * 3)
+    store["orders", 0].append(bytes(900))
+    abandon(store)
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        log = store["orders", 0]
+        state = log._state
+        assert [handle for _, handle in state.unflushed] == [None, None] and state.names_changed
+        with no_descriptors():
+            assert log.flush() == 4
+        assert not state.unflushed
+        assert log.append(b"next", durable=True) == 4

@@ -7,6 +7,7 @@ leaves all of its work to the next one.
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -203,11 +204,13 @@ def _sync(
         for segment, handle in pending:
             with call(state.directory, SYNCING):
                 began = time.monotonic()
-                if handle is None:
-                    handle = state.log_dir.spare.use(partial(_open, segment.log_path))
-                files.sync_data(handle.fd)
+                handle = handle or _open(segment.log_path)
+                if handle is not None:
+                    files.sync_data(handle.fd)
+                    synced.append((segment, handle))
+                else:  # nothing is kept open, so the spare is there again for the next call
+                    state.log_dir.spare.use(partial(_sync_closed, segment.log_path))
             state.log_dir.count_flush(time.monotonic() - began)
-            synced.append((segment, handle))
         segment = None
         if names_changed:
             with call(state.directory, SYNCING):
@@ -227,8 +230,23 @@ def _sync(
     return synced
 
 
-def _open(path: str) -> Handle:
-    return Handle(files.open_regular(path, files.READ_WRITE))
+def _open(path: str) -> Handle | None:
+    """Open a segment that an earlier process wrote; None if no descriptor is free."""
+    try:
+        return Handle(files.open_regular(path, files.READ_WRITE))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
+
+
+def _sync_closed(path: str) -> None:
+    """Sync a segment that stays closed; it is sealed at the next open of the log."""
+    fd = files.open_regular(path, files.READ_WRITE)
+    try:
+        files.sync_data(fd)
+    finally:
+        files.close(fd)
 
 
 def write_epochs(state: LogState) -> None:
