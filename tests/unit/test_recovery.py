@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logstore import LogConfig, LogStore
+from logstore.disk import files
 from logstore.errors import ReplicaOfflineError
 from logstore.log.segments.trailer import TRAILER_BYTES
 from support.reader import batches
@@ -96,3 +97,34 @@ def test_a_crash_in_the_midst_of_small_files_and_retention_is_tidied_up(tmp_path
         assert [record.offset for record in log] == list(range(first + 1, 60))
     left = [path.name for path in directory.iterdir()]
     assert not [name for name in left if name.endswith(".tmp") or name.startswith(f"{0:020d}")]
+
+
+@pytest.mark.parametrize("record_format", ["columnar", "kafka"])
+def test_a_closed_log_is_opened_and_closed_with_few_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_format: str
+) -> None:
+    """Each file is opened once, and what did not change is not written again."""
+    with LogStore.open(tmp_path) as store:
+        log = store.create("orders", 0, config=LogConfig(record_format=record_format))
+        log.extend([b"value %d" % number for number in range(10)])
+    files_before = {path.name: path.stat() for path in (tmp_path / "orders-0").iterdir()}
+    opened: list[str] = []
+    real = files.open_file
+
+    def open_file(path: str, *rest: int) -> int:
+        if "orders-0/" in path:
+            opened.append(Path(path).name)
+        return real(path, *rest)
+
+    monkeypatch.setattr(files, "open_file", open_file)
+    with LogStore.open(tmp_path) as store:
+        assert len(opened) == len(set(opened)) and set(opened) <= set(files_before)
+        assert [record.offset for record in store["orders", 0]] == list(range(10))
+    for path in (tmp_path / "orders-0").iterdir():
+        assert path.stat().st_ino == files_before[path.name].st_ino
+    monkeypatch.undo()
+    with LogStore.open(tmp_path) as store:
+        assert store["orders", 0].append(b"next") == 10
+    with LogStore.open(tmp_path) as store:
+        assert [record.offset for record in store["orders", 0]] == list(range(11))
+        assert store["orders", 0].recovery.scanned_bytes == 0

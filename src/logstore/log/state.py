@@ -76,7 +76,8 @@ class LogState(Replica):
         names_changed: how many names are not durable; a flush sets 0 if it saw all of them.
         flush_at: the offset at which an append flushes. Read without a lock after an append: an
             append that sees the old value leaves the flush to the next one.
-        checkpointed_bytes: how much of the active segment its index files describe.
+        checkpointed_bytes: how much of the active segment its index files describe; -1: they do
+            not describe it.
         replication: leader epochs and high watermark; it names the lock of each field.
 
         Written under `flush_lock`:
@@ -171,7 +172,7 @@ class LogState(Replica):
         self.half_made: tuple[str, ...] = ()
         self.unflushed: list[Unflushed] = []
         self.names_changed = 0
-        self.checkpointed_bytes = 0
+        self.checkpointed_bytes = -1
         self.recovery_point = 0
         self.cut_offset = NEVER
         self.flush_at = NEVER
@@ -274,7 +275,7 @@ class LogState(Replica):
         active.seal = None  # of a file that was sealed before, and grows or shrinks again now
         self.active, self.writer, self.view = active, None, view
         self.roll_at_ms, self.indexed_position = roll_at_ms, indexed_position
-        self.checkpointed_bytes, self.room_bytes = 0, room_bytes
+        self.checkpointed_bytes, self.room_bytes = -1, room_bytes
         self.foreign_magic, self.half_made = foreign_magic, ()
 
     def room_in(self, active: Segment, foreign_magic: int) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
@@ -21,6 +22,9 @@ from logstore.disk import files
 from logstore.disk.documents import fields
 from logstore.errors import CorruptCheckpointError, UnsupportedFormatError
 from logstore.names import TopicPartition
+
+if TYPE_CHECKING:
+    import json
 
 VERSION = 1
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -45,15 +49,13 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
         CorruptCheckpointError: a byte is wrong.
         UnsupportedFormatError: the document is sound, and of a later version.
     """
-    import json
-
     line, _, rest = data.partition(b"\n")
     expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
     if not line or rest != expected:
         reason = "it is empty" if not data else "its checksum does not hold"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
-        document = json.loads(line, parse_constant=_refuse_constant)
+        document = _decoder().decode(line.decode())
         version = fields.number(document["version"], "its version", low=VERSION)
     except (*fields.WRONG, RecursionError):
         raise CorruptCheckpointError(
@@ -62,6 +64,13 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     if version != VERSION:
         raise UnsupportedFormatError(path=path, version=version)
     return dict(document)
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    import json
+
+    return json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> float:

@@ -180,7 +180,7 @@ def load(
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
         # The next flush writes their indexes down, also where the recovery point is behind them.
         state.names_changed = int(bool(recovered.unflushed))
-        state.activate(recovered.segments)
+        _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
     is_wrong |= take_epochs(state, recovered, _epochs_of(state, small, entry))
     state.count_from_flushed()
@@ -191,6 +191,14 @@ def load(
             f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
         )
     return _take_high_watermark(state, is_known=small is None) or is_wrong
+
+
+def _activate(state: LogState, recovered: Recovered) -> None:
+    """Use the segments; what is known of the last one is neither read nor written again."""
+    magic = recovered.magic
+    foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
+    state.activate(recovered.segments, foreign_magic)
+    state.checkpointed_bytes = recovered.indexed_bytes
 
 
 def _epochs_of(

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 from logstore.disk import bulk, files
 from logstore.errors import CorruptIndexError
-from logstore.format import layouts
-from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.recovery.known_damage import falling_batches
+from logstore.log.recovery.ownership import Owner, is_ours, owner_of
 from logstore.log.recovery.replacements import list_settled
 from logstore.log.recovery.report import DamageName, Problem, RecoveryEntry
 from logstore.log.segments import trailer as trailers
@@ -45,12 +44,16 @@ class Recovered(NamedTuple):
         unflushed: segments whose bytes may not be on the disk yet, in order.
         durable_offset: everything below it is known to be flushed.
         epochs: (epoch, first offset) as found in the scanned batches.
+        magic: the layout of the last segment; 0 if it was not looked at.
+        indexed_bytes: how much of the last segment its index files describe; -1 if they are wrong.
     """
 
     segments: list[Segment]
     unflushed: list[Segment]
     durable_offset: int
     epochs: list[tuple[int, int]]
+    magic: int = 0
+    indexed_bytes: int = -1
 
 
 class Recovery:
@@ -86,6 +89,8 @@ class Recovery:
         self.damages: dict[int, list[Damage]] = {}
         self.scanned: dict[int, Scan] = {}
         self.epochs: list[tuple[int, int]] = []
+        self.magic, self.indexed_bytes = 0, -1
+        self._entries: bytes | memoryview = b""
 
     def run(self) -> Recovered:
         """Recover; raises OSError."""
@@ -107,7 +112,10 @@ class Recovery:
             self.entry.state = "corrupt"
         unflushed = [s for s in self.segments if s.base_offset in self.scanned]
         durable = unflushed[0].base_offset if unflushed else self._end_offset()
-        return Recovered(self.segments, unflushed, max(durable, self.recovery_point), self.epochs)
+        durable = max(durable, self.recovery_point)
+        return Recovered(
+            self.segments, unflushed, durable, self.epochs, self.magic, self.indexed_bytes
+        )
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
         """Finish a retention that a crash stopped: remove segments that end before the log start.
@@ -124,7 +132,7 @@ class Recovery:
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)
             trailer = self._trailer_of(segment, rows[0])
-            if trailer is not None and not self._is_ours(segment, trailer):
+            if trailer is not None and not is_ours(self.metadata, segment, trailer):
                 break
             for path in segment.paths:
                 self._check()
@@ -143,14 +151,10 @@ class Recovery:
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
         self.segments.append(segment)
-        trailer = self._trailer_of(segment, row)
-        if trailer is not None and self._is_foreign(segment, row, trailer):
+        self.magic, self.indexed_bytes, self._entries = 0, -1, b""  # of the last one
+        trailer, is_foreign = self._own_trailer(segment, row, is_last)
+        if is_foreign:
             return
-        if trailer is not None and not self._is_ours(segment, trailer):
-            trailer = None
-        if trailer is not None:
-            self.recovery_point = max(self.recovery_point, trailer.end_offset)
-            self.epochs.append((trailer.last_leader_epoch, -1))
         if trailer is not None and trailer.log_bytes <= row.log_bytes:
             segment.end_offset = trailer.end_offset
             segment.size_bytes = trailer.log_bytes
@@ -165,9 +169,10 @@ class Recovery:
                 )
                 return
             # More bytes may follow the described part; then its indexes still grow.
-            if not self._load_growing_indexes(segment, trailer):
+            if not self._load_growing_indexes(segment, row, trailer):
                 trailer = None
             elif trailer.log_bytes == row.log_bytes:
+                self.indexed_bytes = trailer.log_bytes
                 return
         elif trailer is None and row.index_bytes > 0:
             self.entry.rebuilt_indexes += 1
@@ -184,53 +189,41 @@ class Recovery:
                 ),
             )
 
+    def _own_trailer(
+        self, segment: Segment, row: SegmentFiles, is_last: bool
+    ) -> tuple[trailers.Trailer | None, bool]:
+        """Read a segment's trailer if it is of this log; also whether the segment is not."""
+        if is_last:  # its indexes grow, so they are needed at once
+            self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
+        else:
+            trailer = self._trailer_of(segment, row)
+        if trailer is None:
+            return None, False
+        owner, self.magic = owner_of(self.metadata, segment, row, trailer)
+        if owner is Owner.ANOTHER:
+            end_offset = max(trailer.end_offset, segment.base_offset)
+            place = 0, row.log_bytes, segment.base_offset, end_offset
+            self._damage(segment, Damage(*place, "it is of another log"))
+            return None, True
+        if owner is Owner.UNKNOWN:
+            return None, False
+        self.recovery_point = max(self.recovery_point, trailer.end_offset)
+        self.epochs.append((trailer.last_leader_epoch, -1))
+        return trailer, False
+
     def _trailer_of(self, segment: Segment, row: SegmentFiles) -> trailers.Trailer | None:
         return trailers.read_trailer(segment.index_path, row.index_bytes)
 
-    def _is_ours(self, segment: Segment, trailer: trailers.Trailer) -> bool:
-        ours = (self.metadata.topic_id, self.metadata.partition, segment.base_offset)
-        return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
-
-    def _is_foreign(self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer) -> bool:
-        """Check whether this is a whole segment of another log; such a segment is not read.
-
-        That is so if a trailer of this log names another last batch than its file has, or if a
-        trailer of another log fits its file. A trailer of another log that does not fit its file is
-        only a misplaced index.
-        """
-        if not 0 < trailer.log_bytes <= row.log_bytes:
-            return False
-        fd = files.open_regular(segment.log_path, files.READ)
+    def _load_growing_indexes(
+        self, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer
+    ) -> bool:
+        entries = self._entries
         try:
-            found = trailers.stored_checksum(fd, trailer.last_position, trailer.log_bytes)
-            is_match = found == trailer.last_checksum
-            if self._is_ours(segment, trailer) == is_match:
-                return False
-            batch = _claimed_batch(fd, trailer.last_position, trailer.log_bytes)
-            if not is_match and layouts.fault(batch, 0, None) is not None:
-                head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
-                if layouts.fault(head, 0, segment.base_offset) is None:
-                    first = layouts.read_header(head, 0).size_bytes
-                    is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
-                if is_match:
-                    # it is of this log, with a damaged end: a reader of that part finds it
-                    return False
-        finally:
-            files.close(fd)
-        end_offset = max(trailer.end_offset, segment.base_offset)
-        self._damage(
-            segment,
-            Damage(0, row.log_bytes, segment.base_offset, end_offset, "it is of another log"),
-        )
-        return True
-
-    def _load_growing_indexes(self, segment: Segment, trailer: trailers.Trailer) -> bool:
-        try:
-            index, read = trailers.read_index(segment.index_path, growing=True)
-            if read != trailer:
-                return False
+            if not entries:  # more than its trailer describes was found in a sealed segment
+                entries, _ = trailers.read_growing(segment.index_path, row.index_bytes)
+            index = trailers.index_in(entries, trailer, segment.index_path, growing=True)
             segment.time_index = trailers.read_time_index(
-                segment.time_index_path, trailer, growing=True
+                segment.time_index_path, trailer, growing=True, file_bytes=row.time_index_bytes
             )
         except (CorruptIndexError, FileNotFoundError):
             self.entry.rebuilt_indexes += 1
@@ -328,6 +321,7 @@ class Recovery:
         finally:
             files.close(fd)
         segment.size_bytes = position
+        self.magic, self.indexed_bytes = 0, -1
 
     def _remove_empty(self, segment: Segment) -> None:
         """Remove a segment without a whole batch that was begun just before the crash."""
@@ -338,6 +332,7 @@ class Recovery:
             self._check()
             files.remove_if_there(path)
         files.sync_dir(self.directory)
+        self.magic, self.indexed_bytes = 0, -1
         self.segments.remove(segment)
         self.scanned.pop(segment.base_offset, None)
 
@@ -375,7 +370,7 @@ class Recovery:
         for row in orphans:
             orphan = Segment(self.directory, row.base_offset)
             trailer = self._trailer_of(orphan, row)
-            if trailer is not None and self._is_ours(orphan, trailer):
+            if trailer is not None and is_ours(self.metadata, orphan, trailer):
                 end = max(end, trailer.end_offset)
         if end > expected + MISSING_MAX:
             self.entry.warnings.append(
@@ -390,11 +385,3 @@ class Recovery:
 
     def _report(self, *fields: Any) -> None:
         self.entry.problems.append(Problem(*fields))
-
-
-def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a place if its frame says that it ends at `end`, else only its frame."""
-    head = files.read_up_to(fd, PREFIX_BYTES, position)
-    if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
-        return head
-    return files.read_up_to(fd, end - position, position)

@@ -105,10 +105,16 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
 
 def stored_checksum(fd: int, position: int, end_position: int) -> int:
     """Read the checksum that the batch at a place carries; 0 if its bytes are missing."""
+    return checksum_and_magic(fd, position, end_position)[0]
+
+
+def checksum_and_magic(fd: int, position: int, end_position: int) -> tuple[int, int]:
+    """Read the checksum and the layout of the batch at a place; zeros if its bytes are missing."""
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
-        return 0
-    return layouts.checksum(head, files.read_up_to(fd, 8, max(end_position - 8, 0)))
+        return 0, 0
+    tail = files.read_up_to(fd, 8, max(end_position - 8, 0))
+    return layouts.checksum(head, tail), head[layouts.MAGIC_AT]
 
 
 def _whole_file(path: str) -> bytes | memoryview:
@@ -134,18 +140,50 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
         OSError: the disk could not give it.
     """
     data = _whole_file(path)
-    trailer = parse(bytes(data[-TRAILER_BYTES:]))
-    entries = data[:-TRAILER_BYTES]
-    if trailer is None or len(entries) != trailer.entry_count * ENTRY_BYTES:
+    trailer = trailer_in(data)
+    if trailer is None:
         raise CorruptIndexError(path=path, position=0, reason="the trailer does not check out")
+    return index_in(data, trailer, path, growing=growing), trailer
+
+
+def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
+    """Read an `.index` of `file_bytes` whole, for `index_in`; raises OSError."""
+    if file_bytes < TRAILER_BYTES:
+        return b"", None
+    try:
+        data = _whole_file(path)
+    except CorruptIndexError:
+        return b"", None
+    return data, trailer_in(data)
+
+
+def trailer_in(data: bytes | memoryview) -> Trailer | None:
+    """Parse the trailer at the end of an `.index`; None if there is no valid one."""
+    trailer = parse(bytes(data[-TRAILER_BYTES:]))
+    if trailer is None or len(data) != trailer.entry_count * ENTRY_BYTES + TRAILER_BYTES:
+        return None
+    return trailer
+
+
+def index_in(
+    data: bytes | memoryview, trailer: Trailer, path: str, *, growing: bool = False
+) -> OffsetIndex:
+    """Take the index out of the bytes of an `.index`; raises CorruptIndexError."""
+    entries = data[:-TRAILER_BYTES]
     if xxh3_64_intdigest(entries) != trailer.entries_checksum:
         raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
-    return OffsetIndex.from_bytes(entries, growing=growing), trailer
+    return OffsetIndex.from_bytes(entries, growing=growing)
 
 
-def read_time_index(path: str, trailer: Trailer, *, growing: bool = False) -> TimeIndex:
-    """Read a `.timeindex`; raises as `read_index` does."""
-    data = _whole_file(path)
+def read_time_index(
+    path: str, trailer: Trailer, *, growing: bool = False, file_bytes: int = -1
+) -> TimeIndex:
+    """Read a `.timeindex`; raises as `read_index` does.
+
+    Args:
+        file_bytes: its size, if the caller knows it: an empty file is not opened.
+    """
+    data = _whole_file(path) if file_bytes else b""
     if xxh3_64_intdigest(data) != trailer.time_checksum:
         raise CorruptIndexError(path=path, position=0, reason="the entries do not check out")
     return TimeIndex.from_bytes(data, growing=growing)

@@ -35,9 +35,9 @@ def checkpoint(state: LogState, *, is_closing: bool) -> None:
         with state.lock, held(state, "lock"):
             state.check()
             active = state.active
-            known_bytes = state.checkpointed_bytes + (0 if is_closing else CHECKPOINT_BYTES)
+            needed_bytes = state.checkpointed_bytes + (1 if is_closing else CHECKPOINT_BYTES)
             is_flushed = state.writer is None and not state.unflushed
-            if state.refusal or not is_flushed or active.size_bytes < known_bytes:
+            if state.refusal or not is_flushed or active.size_bytes < needed_bytes:
                 return
             try:
                 # Held: a cache may release it at any time.

@@ -28,6 +28,7 @@ from logstore.store.start import (
     preload,  # noqa: F401 - imports what is needed later
     resurrected,
 )
+from logstore.store.start.collector import AT_REST
 from logstore.store.start.fork import watch
 from logstore.store.start.identity import resolve
 from logstore.store.start.loader import Loader
@@ -115,7 +116,8 @@ def _load(state: OwnerState, opened: OpenedDirs, progress: ShowProgress | None) 
         threads_per_dir=state.config.num_recovery_threads_per_data_dir,
         progress=progress,
     )
-    loader.load()
+    with AT_REST:
+        loader.load()
     resurrected.tell(state.replicas, state.recovery_report)
     check_one_serves(opened.log_dirs)
     return loader

@@ -1,0 +1,71 @@
+"""Decide whether a segment, or a trailer, belongs to the log in whose directory it is."""
+
+from __future__ import annotations
+
+import enum
+
+from logstore.disk import files
+from logstore.format import layouts
+from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
+from logstore.log.metadata import PartitionMetadata
+from logstore.log.segments import trailer as trailers
+from logstore.log.segments.listing import SegmentFiles
+from logstore.log.segments.segment import Segment
+
+FIRST_BATCH_BYTES_MAX = 1 << 20
+
+
+class Owner(enum.Enum):
+    """Whose a segment is, judged by its trailer."""
+
+    OURS = "the trailer is of this log"
+    ANOTHER = "the segment is a whole one of another log, so it is not read"
+    UNKNOWN = "the trailer is of another log, and does not fit the file"
+
+
+def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Trailer) -> bool:
+    """Check whether a trailer names this log and this segment."""
+    ours = (metadata.topic_id, metadata.partition, segment.base_offset)
+    return (trailer.topic_id, trailer.partition, trailer.base_offset) == ours
+
+
+def owner_of(
+    metadata: PartitionMetadata, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer
+) -> tuple[Owner, int]:
+    """Decide whose a segment is; also give the layout of its last batch.
+
+    It is of another log if a trailer of this log names another last batch than its file has, or if
+    a trailer of another log fits its file. A trailer of another log that does not fit its file is
+    only a misplaced index. The layout is 0 if the last batch was not looked at, or is not the one
+    that the trailer names.
+    """
+    told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
+    if not 0 < trailer.log_bytes <= row.log_bytes:
+        return told, 0
+    fd = files.open_regular(segment.log_path, files.READ)
+    try:
+        last_position, end = trailer.last_position, trailer.log_bytes
+        found, magic = trailers.checksum_and_magic(fd, last_position, end)
+        is_match = found == trailer.last_checksum
+        if (told is Owner.OURS) == is_match:
+            return told, magic if is_match else 0
+        batch = _claimed_batch(fd, last_position, end)
+        if not is_match and layouts.fault(batch, 0, None) is not None:
+            head = files.read_up_to(fd, min(row.log_bytes, FIRST_BATCH_BYTES_MAX), 0)
+            if layouts.fault(head, 0, segment.base_offset) is None:
+                first = layouts.read_header(head, 0).size_bytes
+                is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
+            if is_match:
+                # it is of this log, with a damaged end: a reader of that part finds it
+                return told, 0
+    finally:
+        files.close(fd)
+    return Owner.ANOTHER, 0
+
+
+def _claimed_batch(fd: int, position: int, end: int) -> bytes:
+    """Read the batch at a place if its frame says that it ends at `end`, else only its frame."""
+    head = files.read_up_to(fd, PREFIX_BYTES, position)
+    if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
+        return head
+    return files.read_up_to(fd, end - position, position)
