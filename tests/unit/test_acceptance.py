@@ -11,8 +11,10 @@ import pytest
 from logstore import LogStore, TopicPartition, UnknownPartitionError
 from logstore.errors import LogDirError, ReplicaIncompleteError, ReplicaOfflineError
 from mover import MoveState, ReplicaMover, plan_moves
+from mover.job import Job
 from support.inside import abandon, keepers_of
 from support.keepers import wait_for_keepers
+from support.moves import StagedMove
 from support.two_disks import ORDERS, OTHER, PAYMENTS, Disks, opened
 
 
@@ -48,9 +50,11 @@ def test_regression_an_old_copy_takes_no_replica(
     assert store.create("new", 0, is_new=True).log_dir == other
     assert all(move.target != old for move in plan_moves(store).moves)
     with ReplicaMover(store) as mover, monkeypatch.context() as patch:
-        patch.setattr("mover.job.Job.copy", lambda job: pytest.fail("it is copied"))
+        copied: list[Job] = []
+        patch.setattr(Job, "copy", copied.append)
         move = mover.move(*OTHER, old)
         assert move.wait(60) is MoveState.FAILED and isinstance(move.error, LogDirError)
+        assert not copied
     store.log(*OTHER).append(b"1", durable=True)
     store.close()
     disks.take_out()
@@ -176,6 +180,24 @@ def test_a_deletion_is_purged_once_the_old_copy_is_accepted(disks: Disks) -> Non
         store.promote(*ORDERS)
         wait_for_keepers(store)
         assert not any("other-0" in name for name in os.listdir(disks.dirs[1]))
+
+
+def test_what_a_move_to_the_right_disk_left_is_not_promoted_meanwhile(disks: Disks) -> None:
+    """The live copy is on the right disk: a promotion of its rest would outrank it."""
+    with opened(disks.dirs) as store:
+        store.log(*ORDERS).append(b"1")
+    source, target = Path(disks.dirs[1]), Path(disks.dirs[0])
+    move = StagedMove(source, target, *OTHER, 50).name().copy().catch_up()
+    move.rename_source().rename_target()
+    disks.put_in()
+    with opened(disks.dirs) as store:
+        assert OTHER not in store.host.replicas.incomplete
+        with pytest.raises(LogDirError, match="is an old copy"):
+            store.promote(*OTHER)
+    disks.take_out()
+    with opened(disks.dirs) as store:
+        log = store.log(*OTHER)
+        assert log.log_dir == disks.dirs[0] and log.append(b"next") == 50
 
 
 def test_an_old_copy_is_not_removed_as_empty(tmp_path: Path) -> None:
