@@ -195,9 +195,6 @@ class History:
             os.rename(f"{path}.away", path)
             self.store.reopen_dir(path)
 
-    def is_empty(self) -> bool:
-        return all(log_dir != self.dir for log_dir, _ in self.truth.values())
-
     def state(self) -> str:
         return self.store.describe_dirs(log_dirs=[self.dir]).log_dirs[0].state
 
@@ -215,11 +212,9 @@ class History:
         self.mount(copy, right)
         self.is_outdated = self.state() == "outdated"
         if not self.is_outdated:
-            # Of one log dir only its process remembers anything. Else nothing is in doubt.
-            assert len(self.dirs) == 1 or self.is_empty()
+            assert len(self.dirs) == 1  # only its process remembers, if anything does
             self.count("not recognised")
-            self.mount(right, copy)
-            self.check_all()
+            self.put_back(right, copy)
             return
         self.count("recognised")
         offline = self.store.host.replicas.offline
@@ -238,7 +233,7 @@ class History:
             if len(self.dirs) == 1:  # no other log dir sees that
                 return
             self.mount(right, copy)  # after all: now it is the old copy
-            assert self.state() == "outdated" or self.is_empty()
+            assert self.state() == "outdated"
             self.is_outdated = True
             self.append()
             self.check_good()
@@ -247,9 +242,23 @@ class History:
             self.check_all()
             self.count("accepted")
 
+    def put_back(self, right: str, copy: str) -> None:
+        """Mount the right disk after a copy that was not recognised, at a start.
+
+        The process would compare the right disk with the copy.
+        """
+        self.store.close()
+        os.rename(self.dir, copy)
+        os.rename(right, self.dir)
+        self.open()
+        self.check_all()
+
     def accept(self) -> None:
         """Decide about each replica in doubt; the first decision makes the copy the log dir."""
         replicas = self.store.host.replicas
+        if not (replicas.incomplete or replicas.offline):  # perhaps some names are not known
+            self.give_up()
+            return
         unread = [key for key, one in replicas.offline.items() if one.log_dir.path == self.dir]
         readable = {key: [r.value for r in one.log] for key, one in replicas.incomplete.items()}
         assert unread or readable
@@ -265,6 +274,25 @@ class History:
                 self.deleted.add(key)
             assert self.state() == "online"
             self.is_outdated = False
+        self.lose_unknown()
+
+    def lose_unknown(self) -> None:
+        """Forget what no catalog names: it was created just before a kill, on the right disk."""
+        held = [key for key, (log_dir, _) in self.truth.items() if log_dir == self.dir]
+        lost = {key for key in held if key not in self.store}
+        self.truth = {key: one for key, one in self.truth.items() if key not in lost}
+        self.deleted |= lost
+
+    def give_up(self) -> None:
+        """Take a log dir in which nothing is in doubt for what it is, as its reason says."""
+        reason = self.store.describe_dirs(log_dirs=[self.dir]).log_dirs[0].reason
+        assert "remove-dir --lost" in str(reason)
+        self.store.take_offline(self.dir)
+        self.store.remove_dir(self.dir, lost=True)
+        self.store.add_dir(self.dir, format_new=True)
+        self.lose_unknown()
+        self.is_outdated = False
+        self.count("given up")
 
     # --- the judge --------------------------------------------------------------------------------
 

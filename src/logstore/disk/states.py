@@ -63,7 +63,7 @@ class Event(enum.Enum):
     SLOWED = "its probes take far longer than those of the other log dirs"
     KEPT_UP = "its probes take about as long as those of the others again"
     OUTDATED = "a later state of it was seen: it is an old copy of itself"
-    ACCEPTED = "its user accepted the old copy, or nothing in it is in doubt"
+    ACCEPTED = "its user accepted the old copy as the log dir"
 
 
 class Change(NamedTuple):

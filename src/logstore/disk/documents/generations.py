@@ -82,6 +82,8 @@ class DirGeneration:
         doubted_at: the generation that others had seen when the doubts were recorded.
         is_accepted: the user accepted the old copy as the log dir; `doubts` are what is left.
         old: why the log dir is an old copy, or was one that left doubts; else "".
+        is_taken_in: the log dir was given up, and its user takes it in again as it is: what others
+            have seen of it does not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas in doubt that the loading of the log dir has found.
         held: the generation that this process knows from before the log dir went offline.
@@ -104,6 +106,7 @@ class DirGeneration:
         self.doubted_at: Generation | None = None
         self.is_accepted = False
         self.is_all_in_doubt = False
+        self.is_taken_in = False
         self.held: Seen | None = None
         self.is_known_to_process = False
         self.seen: dict[str, Seen] = {}
@@ -209,10 +212,9 @@ class DirGeneration:
         """
         with self._lock:
             starts = self._with_next(above)
-            # Of an old copy with nothing in doubt, the generations before do not count any more.
-            self._write(starts[-1:] if self.old else starts, dict(doubts))
+            self._write(starts[-1:] if self.is_taken_in else starts, dict(doubts))
             self.is_readable, self.offsets, self.found = True, offsets, {}
-            self.is_all_in_doubt = False
+            self.is_all_in_doubt = self.is_taken_in = False
             if not doubts:
                 self.old = ""
 
@@ -254,6 +256,8 @@ class DirGeneration:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
             # The user accepts this copy as the log dir: earlier generations do not count any more.
+            # The next number, and none far above: if this process is killed before others see it,
+            # the right disk takes the same number with another id, and the copy is recognised.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:
@@ -281,13 +285,6 @@ class DirGeneration:
         checkpoint.write_document(self._path, document, self._guard)
         self.starts, self.doubts = starts, doubts
         self.is_accepted = self.is_accepted and bool(doubts)
-
-    def forget(self, directory_id: str) -> None:
-        """Forget in memory what was seen of another log dir; `witness` writes that."""
-        with self._lock:
-            seen = dict(self.seen)
-            seen.pop(directory_id, None)
-            self.seen = seen
 
     def witness(
         self,

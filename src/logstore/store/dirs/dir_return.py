@@ -144,12 +144,10 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
     thread returns, it gives the lock back and does nothing else.
     """
     log_dir.belong(state.membership.cluster_id, admission.directory_id)
-    if admission.directory_id not in state.membership.roster:
-        # It may be an old copy of a log dir that was given up: its user takes it as it is.
-        for other in state.replicas.log_dirs:
-            other.generation.forget(admission.directory_id)
     log_dir.lock.admin_socket = state.admin.path
     is_new, start_id = admission.is_new, new_id()
+    is_member = admission.directory_id in state.membership.roster
+    log_dir.generation.is_taken_in = not is_new and not is_member
     steps: tuple[Callable[[LogDir], None], ...] = (
         partial(takeover.lock, is_new=is_new),
         partial(takeover.begin, start_id=start_id, is_new=is_new),

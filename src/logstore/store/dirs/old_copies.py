@@ -111,7 +111,9 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
     own = log_dir.generation
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
     ahead = [(who, generation) for who, generation in ahead if own.is_behind(generation)]
-    if ahead:
+    if own.is_taken_in:
+        own.is_accepted = bool(own.doubts)
+    elif ahead:
         last = max((generation for _, generation in ahead), key=_rank)
         at = own.doubted_at
         own.is_all_in_doubt |= not own.doubts or at is None or _rank(last) > _rank(at)
@@ -121,7 +123,7 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
             f"log dir {log_dir.path} is an old copy, of generation {own.current}: its generation "
             f"{last} was seen by {names}",
         )
-    elif own.is_accepted:
+    if own.is_accepted:
         own.old = f"log dir {log_dir.path} was an old copy when it was accepted as the log dir"
     elif own.doubts and not own.old:
         count_as_old(log_dir, short(log_dir))
@@ -188,16 +190,12 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             for key, end_offset in {**own.found, **own.doubts}.items()
             if _is_in_doubt(replicas, key, log_dir)
         }
-        if log_dir.is_outdated and (doubts or may_lack_unknown(log_dir)):
+        if log_dir.is_outdated:  # also with nothing in doubt: the right disk may hold more
             own.doubt(doubts, last)
             explain(log_dir)
-        elif has_witness(replicas) or own.is_frozen:
+        elif has_witness(replicas):
             offsets = {key_of(log): log.recovery_point for log in replicas.on(log_dir)}
             own.begin(last, offsets, doubts)
-            log_dir.change(Event.ACCEPTED)
-
-    def may_lack_unknown(log_dir: LogDir) -> bool:
-        return bool(replicas.offline) or log_dir.directory_id in replicas.catalog.unsure_ids
 
     replicas.catalog.unsure_ids -= {
         log_dir.directory_id for log_dir in loaded if not log_dir.is_away
@@ -244,7 +242,12 @@ def checkpoint(
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write to one log dir what it has seen of the others, if that changed; raises OSError."""
-    seen = {id_: one for id_, one in log_dir.generation.seen.items() if _is_member(replicas, id_)}
+    # The generation of a log dir that was given up stays: if the log dir is taken in again, it
+    # continues after that, and is no old copy for a log dir that was away.
+    seen = {
+        id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
+        for id_, one in log_dir.generation.seen.items()
+    }
     ids = sorted(other.directory_id for other in replicas.log_dirs if other.directory_id)
     for other in replicas.log_dirs:
         own = other.generation
@@ -268,9 +271,9 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
         log_dir.generation.witness(seen, paths, unsure)
 
 
-def _take_of_away(replicas: Replicas, others: Iterable[LogDir], seen: dict[str, Seen]) -> None:
+def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
     """Take over what other log dirs have seen of those that are away: they cannot be asked."""
-    away = replicas.ids_away() | {d.directory_id for d in replicas.log_dirs if d.is_outdated}
+    away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():
             before = seen.get(id_)

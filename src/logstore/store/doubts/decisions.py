@@ -141,7 +141,7 @@ def judge(
     held, is_same = -1, before is None or before.topic_id == log.topic_id
     if before is not None:
         held = before.recovery_point
-    elif not own.is_readable:
+    elif not own.is_readable and not own.is_taken_in:
         held = last_end(replicas, log_dir, key, log)
     if is_same and log.log_end_offset >= held:
         return None

@@ -143,12 +143,13 @@ def _make(
         raise _none_serves(
             [Refused(r.path, r.explained(to_reader=read_only), r.is_identity) for r in roll.refused]
         )
-    log_dirs, warnings = [], []
+    log_dirs, warnings, taken_in = [], [], _taken_in(facts, roll)
     for path in configured.paths:
         log_dir = LogDir(path, on_failure=on_failure, read_only=read_only)
         member = members.get(path)
         if member is not None:
             log_dir.belong(member.meta.cluster_id, member.meta.directory_id)
+            log_dir.generation.is_taken_in = path in taken_in
             if member.warning:
                 warnings.append(member.warning)
         elif path in refused:
@@ -166,6 +167,16 @@ def _make(
         if id_ not in explained
     ]
     return OpenedDirs(tuple(log_dirs), roll.missing_ids, warnings, roll)
+
+
+def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
+    """Name the dirs that were given up, and that their user takes in again."""
+    cluster_id = roll.members[0].meta.cluster_id
+    metas = [fact.meta for fact in facts if fact.meta and fact.meta.cluster_id == cluster_id]
+    epoch = max((meta.roster_epoch for meta in metas), default=0)
+    before = {id_ for meta in metas if meta.roster_epoch == epoch for id_ in meta.roster}
+    joining = [one for one in roll.members if before and one.meta.directory_id not in before]
+    return {one.path for one in joining if not one.is_new}
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:
