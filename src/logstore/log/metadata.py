@@ -170,6 +170,10 @@ class PartitionMetadata(NamedTuple):
         """Give the metadata of a partition that its user deleted."""
         return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
 
+    def without_deletion(self) -> Self:
+        """Give the metadata of a partition that its user keeps, after a deletion that failed."""
+        return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
+
     def with_move_record(self, record: MoveRecord | None) -> Self:
         """Give the metadata of a `.move` directory; with None, that of any other directory."""
         left_out = {*MoveRecord._fields, MOVE_RATES}

@@ -325,8 +325,8 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # a lost file is no reason to keep it
         metadata.with_deletion().write(facts.path)
+        acceptance.settle(replicas, log_dir, key)  # first: it can be read until this is durable
         facts = make_deleted(log_dir, facts)
-        acceptance.settle(replicas, log_dir, key)
     except OSError as error:
         raise log_dir.failed(error, facts.path, *key) from error
     log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))

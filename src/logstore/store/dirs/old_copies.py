@@ -19,6 +19,7 @@ rolled back to the same moment, they agree with each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.documents.generations import Generation, Seen
@@ -206,7 +207,11 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 def witness_all(replicas: Replicas) -> None:
     """Write to each log dir that serves what it has seen of the others, if that changed."""
-    _each(replicas.log_dirs, lambda log_dir: witness(replicas, log_dir))
+
+    def work(log_dir: LogDir) -> None:
+        log_dir.ballast.use(partial(witness, replicas, log_dir))
+
+    _each(replicas.log_dirs, work)
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:

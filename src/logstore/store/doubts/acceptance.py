@@ -35,7 +35,11 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that a replica is what its user decided it to be; raises OSError."""
+    """Record durably that a replica is what its user decided it to be; raises OSError.
+
+    Raises:
+        LogDirError: retriable; no other log dir has recorded that the old copy is accepted.
+    """
     if not log_dir.is_outdated and key not in log_dir.generation.doubts:
         return
     with call(log_dir.path, SYNCING):
@@ -43,8 +47,22 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
     if log_dir.is_outdated:
         replicas.catalog.unsure_ids -= {log_dir.directory_id}
         witness_all(replicas)
+        _check_witnessed(replicas, log_dir)
         log_dir.change(Event.ACCEPTED)
         purge_recorded(replicas)
+
+
+def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
+    """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
+
+    They may have failed, or hang, or be full. Then the right disk would be served as if nothing had
+    been accepted.
+    """
+    current, id_ = log_dir.generation.current, log_dir.directory_id
+    seen = [d.generation.seen.get(id_) for d in replicas.log_dirs if not d.is_away]
+    if has_witness(replicas) and not any(one and one.generation == current for one in seen):
+        reason = "no other log dir could record that this old copy is accepted; try again"
+        raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
 
 
 def is_missing(replicas: Replicas, key: TopicPartition) -> bool:

@@ -1,6 +1,7 @@
 """Accept an incomplete replica as complete, because its user says so; durable.
 
-1. In `partition.metadata`, remove the marks of the move, and raise the generation above all known.
+1. In `partition.metadata`, remove the marks of a move and of a deletion that was not completed, and
+   raise the generation above all known.
 2. Rename the directory to the live name, unless it has that name (in an old copy of a log dir).
 3. In an old copy of a log dir, remove the replica from the list of doubts.
 
@@ -68,7 +69,8 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    metadata = metadata.with_move_record(None).with_superseded_by(None)
+    # A deletion that failed or crashed may have left its mark: the next start would act on it.
+    metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 
 
