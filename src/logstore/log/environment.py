@@ -13,7 +13,7 @@ from logstore.disk import files, mapped
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
-# The name of a clock's result in errors, and the end of the timestamps that a record can have.
+# How errors name the result of a clock, and the first number that is too large for a timestamp.
 NOW_MS = "the result of the clock's now_ms(), in ms since the epoch,"
 NOW_MS_END = 2**63 - 1
 
@@ -57,10 +57,11 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Refuse an object that is no clock, before anything is opened; calls it once.
+    """Refuse an object that is no clock, before anything is opened; call its `now_ms` once.
 
     Raises:
-        TypeError, ValueError: it has no `now_ms`, or that returns no whole number of ms.
+        TypeError, ValueError: the object has no `now_ms`, or `now_ms` returns no whole number of
+            ms.
     """
     if not callable(getattr(clock, "now_ms", None)):
         raise wrong("clock", "an object whose now_ms() gives ms since the epoch", clock)
@@ -71,15 +72,16 @@ class LogEnvironment:
     """Shares a clock and caches among the logs of a store.
 
     Attributes:
-        handles: open segment files, at most `max_open_files` of them in addition to those in use.
+        handles: open segment files: `max_open_files` at most, without those that are in use.
         dirty: the logs with unflushed appends; each holds a descriptor that must stay open.
-        indexes: index arrays of sealed segments, by bytes.
-        blocks: decoded batches for point reads, by bytes.
-        view: how bulk reads access a file: through maps in the process that owns the store, and
-            with `pread` in any other, because the owner may cut a file under its map.
+        indexes: index arrays of sealed segments; limited by their bytes.
+        blocks: decoded batches for reads of one record; limited by their bytes.
+        view: how bulk reads access a file. The process that owns the store uses maps. Any other
+            process uses `pread`, because the owner may cut a file that is mapped.
         record_expansion_bytes_max: memory that one batch may need once it is decoded.
         owner_pid: the process that opened the store; a forked child has another pid.
-        owner: the store, which a log in use keeps open; None for a store that only reads.
+        owner: the store; a log in use refers to it and so keeps it open. None for a store that only
+            reads.
     """
 
     __slots__ = (
@@ -108,6 +110,6 @@ class LogEnvironment:
         self.owner: object = None
 
     def check_process(self) -> None:
-        """Refuse to work in a child forked from the owner (LogClosedError)."""
+        """Raise LogClosedError in a process that was forked from the owner."""
         if os.getpid() != self.owner_pid:
             raise LogClosedError(reason="the store was opened before this process was forked")

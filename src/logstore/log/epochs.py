@@ -1,11 +1,11 @@
 """Remember at which offset each leader epoch began (`leader-epoch-checkpoint`).
 
-Invariant: epochs and start offsets both increase strictly. The file is a copy of what the batches
-say; if it is damaged or missing, it is rebuilt from them.
+Invariant: epochs and start offsets both increase strictly. The file repeats what the batches say;
+if it is damaged or missing, it is rebuilt from the batches.
 
-It also names its log, and is the second file to record the log start: a new log start is written
-here first and into `partition.metadata` after that. So a start in `partition.metadata` that this
-file does not have was not written by this log (see `log_start`).
+The file also names its log and the log start. A new log start is written into this file first, and
+into `partition.metadata` after that. So if `partition.metadata` has a log start that is not in this
+file, this log did not write it (see `log_start`).
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """Record a batch's epoch; returns whether it is a new one.
+        """Record the epoch of a batch; return whether the epoch is new.
 
-        Entries that begin at or after the batch belong to records lost in a truncation or a power
-        cut.
+        Entries that begin at or after the batch are removed: a truncation or a power cut has
+        removed their records.
         """
         if self.entries and epoch <= self.entries[-1][0]:
             return False
@@ -80,7 +80,7 @@ class LeaderEpochs:
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget epochs that ended before the log start; the one that contains it begins there."""
+        """Forget epochs that ended before the log start; the epoch there begins at it."""
         starts = [start for _, start in self.entries]
         first = max(bisect_right(starts, log_start_offset) - 1, 0)
         kept = self.entries[first:]
@@ -94,7 +94,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Give the largest epoch not after `epoch`, and where it ended (KIP-101)."""
+        """Give the largest known epoch up to `epoch`, and the offset where it ended (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1
@@ -121,7 +121,7 @@ class LeaderEpochs:
         """Read the file; None if there is none.
 
         Raises:
-            CorruptCheckpointError: it does not check out, or a field of it is wrong.
+            CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
             UnsupportedFormatError: a later version wrote it.
         """
         path = os.path.join(directory, FILE_NAME)
@@ -146,7 +146,7 @@ class LeaderEpochs:
 
 
 def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
-    """Read the pairs, of which both numbers must rise; raises one of `fields.WRONG`."""
+    """Read the pairs; both numbers must rise from pair to pair. Raises one of `fields.WRONG`."""
     entries: list[tuple[int, int]] = []
     for epoch, start in fields.rows(document["epochs"], "epochs", 2):
         fields.number(epoch, "an epoch", fields.EPOCH_MAX, low=-1)
@@ -158,7 +158,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read which log it belongs to; raises one of `fields.WRONG`."""
+    """Read which log the file belongs to; raises one of `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

@@ -1,7 +1,7 @@
-"""Give the packages above their access to a log, in addition to its public methods.
+"""Give the store, the mover and the Spark source access to a log beyond its public methods.
 
-The store, the mover and the Spark source use these functions, and `log/relocation` for a swap;
-none of them touches the state of a log.
+For a swap, the mover also uses `log/relocation`. None of these packages touches the state of a log
+itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but with any timestamps.
 
-    The Spark source decided to append them when it staged them; later nothing may refuse them.
+    The Spark source decided to append the batches when it staged them. After that, no check of
+    their timestamps may refuse them.
     """
     leader_appends.append_encoded(log._state, raw, checks_timestamps=False)
 
@@ -62,12 +63,12 @@ def is_detached(log: ReadableLog) -> bool:
 
 
 def is_writing(log: Log) -> bool:
-    """Tell whether an append to the log is in a system call now."""
+    """Check whether an append to the log is in a system call now."""
     return log._state.writing != NOT_WRITING
 
 
 def writing_position(log: Log) -> int | None:
-    """Give the position that an append writes at now, or None if none does."""
+    """Give the position at which a running append writes; None if no append runs."""
     position = log._state.writing
     return None if position == NOT_WRITING else position
 
@@ -94,17 +95,17 @@ def replicated_to(log: Log) -> int | None:
 
 
 def unflushed_paths(log: Log) -> list[str]:
-    """Name the segments that may be partly unflushed, whatever a flush does meanwhile."""
+    """Name the segments that may be partly unflushed; a flush may run at the same time."""
     return flush.unflushed_paths(log._state)
 
 
 def locks_of(log: Log) -> LockedLog:
-    """Give the locks of a log to the watchdog, which frees the threads that wait for them."""
+    """Give the locks of a log, for the watchdog, which frees the threads that wait for them."""
     return log._state
 
 
 def watch(log: Log, writes: Latencies, syncs: Latencies) -> None:
-    """Time every write and awaited sync of a log from now on; a second call changes nothing."""
+    """Time writes, and syncs that a caller waits for, until `unwatch`; twice changes nothing."""
     if log._state.timing is None:
         log._state.timing = Timing(writes, syncs)
 
@@ -118,7 +119,7 @@ def unwatch(log: Log) -> None:
 
 
 def tell_end(log: ReadableLog) -> None:
-    """Tell a log's subscribers, once, if it was detached; the caller holds none of its locks."""
+    """Report to subscribers, once, that a log was detached; the caller holds no log lock."""
     log._state.tell_end()
 
 
@@ -131,7 +132,7 @@ def refresh(log: ReadableLog) -> None:
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """Start a log at a checkpoint's offset, if it reaches that far; returns whether it does."""
+    """Set the log start to a checkpoint's offset if the log contains it; return whether it does."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -139,7 +140,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 
 
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
-    """Give an open file of a segment; raises OSError, or the reason if the log does not serve."""
+    """Give an open file of a segment; raises OSError, or the error of a log that does not serve."""
     handle = segment.handle(log._state.environment)
     if log._state.unavailable is not None:  # detached meanwhile: this file would never be closed
         segment.forget(log._state.environment)
@@ -170,7 +171,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def verify_segment(log: ReadableLog, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
-    """Check one segment alone, to the end of its file; each damaged batch is one row."""
+    """Check only one segment, to the end of its file; return one row for each damaged batch."""
     from logstore.log.recovery import verification
 
     return verification.verify_segment(log._state, base_offset, flushed_to)
@@ -192,7 +193,8 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
     """Replace fields of `partition.metadata` durably, under the log's flush lock.
 
     Args:
-        change: gives the new values of fields, or None if nothing is to be written.
+        change: makes the new values of fields from the old metadata; None if nothing is to be
+            written.
 
     Raises:
         LogStoreError: the log does not serve, or its disk failed.
@@ -205,14 +207,14 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
 
 
 def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
-    """Replace the configuration of a log durably, and put it in force; give the new one.
+    """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: makes the new configuration from the old one, and raises if that is wrong.
+        change: makes the new configuration from the old one; it raises if the new one is wrong.
 
     Raises:
-        LogStoreError: as an append does; the old configuration stays in force.
-        UnsupportedFormatError: a library that the new one needs is not installed.
+        LogStoreError: as for an append; the old configuration stays in force.
+        UnsupportedFormatError: a library that the new configuration needs is not installed.
     """
     return log._set_config(change)
 
@@ -224,7 +226,7 @@ def compaction_plan(log: Log) -> Plan:
     log._state.check()
     try:
         return plan_of(log._state)
-    except FileNotFoundError:  # retention or a move took a segment away meanwhile
+    except FileNotFoundError:  # retention or a move has just removed a segment
         return plan_of(log._state)
     except OSError as error:
         raise log._state.failed(error) from error
@@ -234,8 +236,8 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
     """Compact a log, as `Log.compact` does.
 
     Args:
-        pace: called after each part with the bytes that it read and wrote; what it raises ends the
-            compaction.
+        pace: called after each part of the work with the bytes that were read and written. If it
+            raises, the compaction ends with that error.
         table_bytes: memory for the keys.
     """
     from logstore.log.compaction.compaction import compact as compact_now
@@ -244,7 +246,7 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:
-    """Say what a copy that was opened incomplete lacks; other logs stay as they are."""
+    """Set what a copy that was opened incomplete lacks; other logs are not changed."""
     from logstore.log.follow.followed_replica import FollowedReplica
 
     if isinstance(log._state, FollowedReplica) and log._state.missing:
@@ -263,10 +265,11 @@ def limited_metadata(log: Log) -> PartitionMetadata | None:
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Remove the limit of a truncation: the checkpoint on the disk was written after it.
+    """Remove the limit of a truncation, because a checkpoint was written after the truncation.
 
-    The file loses it with its next change. If the metadata has changed since before the checkpoint
-    was written, the log may have been truncated since: the next checkpoint handles that.
+    The next change of `partition.metadata` removes the limit from the file. If the metadata is not
+    `limited` any more, the log may have been truncated again, so the limit stays until the next
+    checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

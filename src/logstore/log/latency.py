@@ -1,7 +1,8 @@
-"""Count the latencies of a log that is watched; otherwise that costs one look at a field.
+"""Count the latencies of a log while a mover watches it.
 
-Timed are the disk's part of an append (including the wait for the interpreter after it), and whole
-flushes that a caller waits for. A flush in the background is not counted. `host.watch` begins it.
+If no mover watches a log, an append only reads one field. Two things are timed: the system call of
+an append, including the wait for the interpreter after the call, and whole flushes that a caller
+waits for. A flush in the background is not counted. `host.watch` begins the timing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ BOUNDS = [1e-6 * STEP**number for number in range(180)]  # 1 us to 26 s
 
 
 class Latencies:
-    """Counts latencies in classes; any thread adds, one thread takes.
+    """Counts latencies in classes; any thread may add, and one thread takes the counts.
 
-    If two threads add at once, one of the two may be lost: for a quantile that does not matter.
+    If two threads add at once, one latency may be lost; for a quantile this does not matter.
     """
 
     def __init__(self) -> None:
@@ -33,14 +34,14 @@ class Latencies:
 
 
 class Timing(NamedTuple):
-    """Where the latencies of one log are counted: of its writes, and of the syncs waited for."""
+    """The counts of one log: latencies of its writes, and of syncs that a caller waits for."""
 
     writes: Latencies
     syncs: Latencies
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Give the seconds that a part of all latencies did not exceed; None if there were none."""
+    """Give the latency that a given part of all did not exceed; None if there were none."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count

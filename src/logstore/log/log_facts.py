@@ -1,7 +1,7 @@
 """Keep small durable facts of one log, for the programs above the store, in `partition.metadata`.
 
-They travel with every move of the replica, because that file does. The log itself never reads a
-fact. `disk/documents/facts` has the mapping, and the facts of log dirs.
+A move of the replica takes that file along, so it takes the facts along. The log itself never reads
+a fact. `disk/documents/facts` has the class `Facts`, and the facts of log dirs.
 """
 
 from __future__ import annotations

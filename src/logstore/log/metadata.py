@@ -1,13 +1,13 @@
 """Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
-One small checksummed file in the partition's directory (docs/FORMAT.md, section 7); it travels with
-every move of the replica. What a move leaves in it, and where:
+They are in one small checksummed file in the partition's directory (docs/FORMAT.md, section 7). A
+move of the replica takes that file along. These are the keys that a move writes, by directory:
 
     live dir       moving          which move builds a copy of it, and in which log dir
-                   move_rates      the rates with which a later process continues that move
-                   superseded_by   (intent) which copy is about to take its place
+                   move_rates      the rates at which a later process continues that move
+                   superseded_by   (intent) which copy is about to replace this one
     .move dir      move_id, source_directory_id, move_state, source_end_offset
-    .delete dir    deletion        its user deleted it, or
+    .delete dir    deletion        a user deleted the partition, or
                    superseded_by   the intent, unchanged: the directory was only renamed
 """
 
@@ -24,44 +24,44 @@ from logstore.disk.documents.generations import Generation
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
-# True if segments of a compacted log of Kafka's were adopted: offsets may be missing.
+# True if offsets may be missing: the log was compacted in Kafka's layout, here or by a broker.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# After a truncation: a higher recovery point, from an older checkpoint, does not count.
+# The offset of a truncation: a higher recovery point in an older checkpoint does not count.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# If the log is replicated: a high watermark below which everything is flushed. The checkpoint of
-# the log dir has a later one, unless a move or a damaged file lost that.
+# Only in a replicated log: a high watermark that is not above the recovery point. The checkpoint of
+# the log dir has a later value, unless a move or a damaged file lost it.
 HIGH_WATERMARK = "high_watermark"
 
-# Small facts that a program above the store keeps of this log (see `log_facts`).
+# Small facts that a program above the store keeps about this log (see `log_facts`).
 FACTS = "facts"
 
-# When the log was made or last truncated: [directory id, number, step] of its log dir's generation.
-# What others have seen of the log dir up to then does not say where the log ends.
+# The generation of the log dir when the log was created or last truncated: [directory id, number,
+# step]. What other log dirs saw of this log dir before that does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
-# True if the file was lost: its configuration is the default one until somebody sets another.
+# True if the file was lost: the configuration is the default one until a user sets another.
 CONFIG_LOST = "config_lost"
-# How far the log was compacted: [end offset, time in ms or null]; see `Cleaned`.
+# Up to which offset the log is compacted: [end offset, time in ms or null]; see `Cleaned`.
 CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# The rates with which a later process continues the move under way; beside `moving`.
+# The rates at which a later process continues the running move; exists only with `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
 
 
 class Moving(NamedTuple):
-    """The move under way, as recorded in the live copy; durable before the `.move` exists."""
+    """The running move, as the live copy records it; durable before the `.move` exists."""
 
     move_id: str  # 32 hex digits
     target_directory_id: str
 
 
 class Superseded(NamedTuple):
-    """The copy that takes the place of this one."""
+    """The copy that is about to replace this one."""
 
     generation: int
     directory_id: str
@@ -71,15 +71,17 @@ class Cleaned(NamedTuple):
     """How far a log was compacted.
 
     Attributes:
-        end_offset: records before it are clean; it may be after the log end or before its start.
-        horizon_ms: the earliest time at which a tombstone or a marker may go; None if none waits.
+        end_offset: records before it are compacted. It may be after the log end or before the log
+            start.
+        horizon_ms: the earliest time at which a tombstone or a marker may be removed; None if there
+            is none to remove.
     """
 
     end_offset: int = 0
     horizon_ms: int | None = None
 
     def until(self, offset: int) -> Cleaned:
-        """Give what is left of it if the log is truncated to an offset."""
+        """Give the value for a log that is truncated to an offset."""
         return self._replace(end_offset=min(self.end_offset, offset))
 
 
@@ -93,7 +95,7 @@ class MoveRecord(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Check whether the copy had every record when this was written."""
+        """Check whether the copy had every record of the source when this was written."""
         return self.move_state == CAUGHT_UP
 
 
@@ -116,10 +118,9 @@ class PartitionMetadata(NamedTuple):
     """The contents of `partition.metadata`.
 
     Attributes:
-        topic_id: 16 bytes, drawn at creation; a topic created again under the same name has
-            another.
+        topic_id: 16 random bytes; a topic that is created again under the same name has another id.
         generation: grows by one with each move of the replica.
-        moving: the move under way, or None.
+        moving: the running move, or None.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
 
@@ -142,7 +143,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that takes the place of this one."""
+        """The copy that is about to replace this one."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -151,7 +152,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def cleaned(self) -> Cleaned:
-        """How far the log was compacted."""
+        """Up to which offset the log was compacted."""
         return Cleaned(*self.extra.get(CLEANED, ()))
 
     def with_cleaned(self, cleaned: Cleaned) -> Self:
@@ -163,11 +164,11 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def is_deleted_by_user(self) -> bool:
-        """Tell whether its user deleted the partition."""
+        """Check whether a user deleted the partition."""
         return self.extra.get(DELETION) == DELETED_BY_USER
 
     def with_deletion(self) -> Self:
-        """Give the metadata of a partition that its user deleted."""
+        """Give the metadata of a partition that a user deleted."""
         return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
 
     def without_deletion(self) -> Self:
@@ -181,14 +182,14 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Give the metadata of a copy that another one replaces; with None, of one that stays."""
+        """Give the metadata of a copy that another replaces; None: no copy replaces it."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Give the metadata of a log that is made or truncated in this generation of its dir."""
+        """Give the metadata of a log that was created or truncated in a generation of its dir."""
         if at is None:
             return self
         return self._replace(
@@ -196,7 +197,7 @@ class PartitionMetadata(NamedTuple):
         )
 
     def is_lowered_since(self, directory_id: str, seen: Generation) -> bool:
-        """Check whether the log was made or truncated after a generation of its dir was seen."""
+        """Check whether the log was created or truncated since a generation of its log dir."""
         whose, *at = self.extra.get(END_LOWERED_AT, ("", -1, -1))
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
@@ -205,7 +206,7 @@ class PartitionMetadata(NamedTuple):
         return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
 
     def with_config(self, config: LogConfig) -> Self:
-        """Give the metadata of a log whose user has decided what its configuration is."""
+        """Give the metadata with a configuration that a user has set; so it is no longer lost."""
         extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
         return self._replace(config=config, extra=extra)
 
@@ -233,7 +234,7 @@ class PartitionMetadata(NamedTuple):
         """Read the file; None if there is none.
 
         Raises:
-            CorruptCheckpointError: it does not check out.
+            CorruptCheckpointError: the file is damaged, or a field is missing or wrong.
             UnsupportedFormatError: a later version wrote it.
         """
         path = os.path.join(directory, FILE_NAME)
@@ -286,6 +287,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Give the metadata of a log whose checkpoints are all below what a truncation cut off."""
+    """Give metadata without the limit of a truncation: a later checkpoint made it needless."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

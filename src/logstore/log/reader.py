@@ -73,10 +73,10 @@ class ReadableLog:
 
     @property
     def facts(self) -> Facts:
-        """Small facts that a program keeps durably with this log; they move with it.
+        """Small facts that a program keeps durably with this log; a move takes them along.
 
-        As `store.facts` keeps those of a log dir. After `partition.metadata` was lost, `damage`
-        says so until the next change.
+        They work like `store.facts`, which are those of a log dir. If `partition.metadata` was
+        lost, the facts' `damage` says so until the next change of a fact.
         """
         from logstore.log.log_facts import facts_of
 
@@ -89,7 +89,7 @@ class ReadableLog:
 
     @property
     def is_repairable(self) -> bool:
-        """Whether `logstore repair` can mend it."""
+        """Whether `logstore repair` can mend this log."""
         return True
 
     @property
@@ -104,15 +104,16 @@ class ReadableLog:
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are on all in-sync replicas; the log end, if nobody replicates the log.
+        """The offset below which all in-sync replicas have the records.
 
-        Of a log that another process owns: as its owner last wrote it to the disk.
+        If nobody replicates the log, it is the log end. If another process owns the log, it is the
+        value that the owner last wrote to the disk.
         """
         return self._state.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it records are replicated, and their transactions are decided."""
+        """The offset below which records are replicated, and their transactions are decided."""
         return end_of(self._state, READ_COMMITTED)
 
     @property
@@ -121,7 +122,7 @@ class ReadableLog:
         return sum(segment.size_bytes for segment in self._state.segments)
 
     def __len__(self) -> int:
-        """Count the offsets that the log spans; for a closed log, those that it had.
+        """Count the offsets from the log start to the log end, also of a closed log.
 
         There may be fewer records: a repair and Kafka's compaction leave gaps. To count the
         records: `sum(len(batch) for batch in log.read_batches())`.
@@ -138,15 +139,15 @@ class ReadableLog:
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give the record at an offset, or a lazy range of offsets; negative: from the end.
+        """Give the record at an offset, or a lazy range of offsets.
 
-        A slice without a start begins at `log_start_offset`. A slice never leaves out records that
-        its start asks for: a start below `log_start_offset` raises.
+        A negative number counts from the end. A slice without a start begins at `log_start_offset`.
+        A slice never leaves out records that its start asks for: a start below `log_start_offset`
+        raises.
 
         Raises:
-            OffsetOutOfRangeError: there is no record at the offset; or the slice has a start that
-                is not negative and has no record in the log, either no longer or not yet
-                (`slice.bounds_of`).
+            OffsetOutOfRangeError: there is no record at the offset. For a slice: its start is 0 or
+                more, and is before the log start or after the log end (`slice.bounds_of`).
         """
         if type(index) is int and index >= 0:
             return self.record_at(index)
@@ -164,7 +165,7 @@ class ReadableLog:
         return self.record_at(offset)
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError if there is none, as at -1."""
+        """Give one record; raises OffsetOutOfRangeError if there is none; -1 has none."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         state = self._state
@@ -217,21 +218,22 @@ class ReadableLog:
         max_bytes: int = 1 << 20,
         isolation_level: str = "read_uncommitted",
     ) -> list[Record]:
-        """Read records from an offset on; none at the log's end.
+        """Read records from an offset on; at the log's end, the list is empty.
 
         Args:
-            isolation_level: "read_uncommitted" ends at the log end; "read_replicated" at the high
-                watermark; "read_committed" at the last stable offset, where the first open
-                transaction of Kafka's producers begins, and leaves out aborted ones.
-            max_bytes: stop before the batch that would exceed it; at least one batch is read.
-                Batches count as they are stored; of decompressed batches at most 64 MiB are
-                returned, or this.
+            isolation_level: "read_uncommitted" reads up to the log end, "read_replicated" up to the
+                high watermark. "read_committed" reads up to the last stable offset, where the first
+                open transaction of Kafka's producers begins, and leaves out aborted transactions.
+            max_bytes: read no batch that would exceed this, except the first one. Batches count
+                with their stored size. After decompression, they may have 64 MiB, or `max_bytes` if
+                that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
-            CorruptRecordBatchError: damage is at `offset`; if it is further on, the records before
-                it are returned.
-            RecordExpansionError: as for damage, if a batch needs more memory than the store allows.
+            CorruptRecordBatchError: there is damage at `offset`; if the damage is after `offset`,
+                the records before the damage are returned.
+            RecordExpansionError: the batch at `offset` needs more memory than the store allows; a
+                later such batch ends the result, as damage does.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
@@ -274,10 +276,10 @@ class ReadableLog:
 
         Args:
             offset: where to begin; the log start by default.
-            end_offset: where to stop, exclusive; by default where the records of that isolation
-                level end at the call.
-            zero_copy: give views of the mapped file instead of copies of its bytes. They stay valid
-                while the log grows; if the disk fails later, an access to them kills the process.
+            end_offset: where to stop, exclusive; by default, where this isolation level ends at the
+                call.
+            zero_copy: give views of the mapped file instead of copies of its bytes. The views stay
+                valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.
         """
         flag(zero_copy, "zero_copy")
@@ -288,14 +290,14 @@ class ReadableLog:
 
         To detect that retention deleted records, name the offset: `log[offset:]` raises.
         """
-        batches_now = batches_of(self._state, None, None)  # its range is fixed at the call
+        batches_now = batches_of(self._state, None, None)  # this call fixes the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
 
     def __reversed__(self) -> Iterator[Record]:
         """Iterate from the last record at the call back to `log_start_offset`.
 
-        If retention deletes records meanwhile that are still to come, OffsetOutOfRangeError is
-        raised.
+        If retention deletes records that the iterator has not reached yet, it raises
+        OffsetOutOfRangeError.
         """
         return newest_first(self._state)
 
@@ -304,9 +306,9 @@ class ReadableLog:
         return self[:].__arrow_c_stream__(requested_schema)
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
-        """Read whole encoded batches from the one that contains `offset` on, for a follower.
+        """Read whole encoded batches for a follower, from the batch that contains `offset` on.
 
-        Returns at least one batch, then as many as fit into `max_bytes`; nothing at the log's end.
+        Returns at least one batch, and as many as fit into `max_bytes`; nothing at the log's end.
         """
         from logstore.log.read.raw import read_raw
 
@@ -320,22 +322,24 @@ class ReadableLog:
         end_offset: int | None = None,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> FileRange:
-        """Give whole batches from the one that contains `offset` on, as a range of an open file.
+        """Give whole batches, from the one that contains `offset` on, as a range of an open file.
 
-        For `os.sendfile`: at least one batch, then as many as fit into `max_bytes` and lie in the
-        same segment; a large range may end up to `index_interval_bytes` early. None if nothing is
-        there yet. The range stays readable, until it is closed, whatever happens to the log. Every
-        batch is verified: what this process appended counts as verified, anything else is read
-        once before it is given out.
+        For `os.sendfile`. The range has at least one batch, and as many as fit into `max_bytes`
+        and are in the same segment; a large range may end up to `index_interval_bytes` early. If
+        there is no such batch yet, the range is empty. Until it is closed, the range stays
+        readable, whatever happens to the log. All its batches are verified: those that this
+        process appended count as verified, all others are read once before.
 
         Args:
-            end_offset: batches that do not end before it are left out; none by default.
-            isolation_level: the range ends where `read` would; aborted records are in it.
+            end_offset: the range has only batches whose records are all before this offset; no
+                limit by default.
+            isolation_level: the range ends where `read` would end; aborted records are not left
+                out.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
-            CorruptRecordBatchError: the first batch is damaged; if a later one is, the range ends
-                before it.
+            CorruptRecordBatchError: the first batch is damaged; if a later batch is damaged, the
+                range ends before that batch.
         """
         from logstore.log.read.file_range import read_range
 
@@ -352,11 +356,11 @@ class ReadableLog:
         *,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """Yield records as they come, from an offset, "start" or "end" on.
+        """Yield records from an offset, "start" or "end" on, and then new ones as they come.
 
         Args:
-            isolation_level: as in `read`; records come once they are replicated, or decided.
-            timeout: stop if no new record came for this many seconds; None waits without limit.
+            isolation_level: as in `read`; a record is yielded as soon as that level allows it.
+            timeout: stop after this many seconds without a new record; None waits without limit.
         """
         from logstore.log.read.tail import tail
 
@@ -386,9 +390,9 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release every file at once; from now on every call raises a copy of `reason`.
 
-        It may be called under the log's locks, so it tells no subscriber: see `host.tell_end`.
+        It may be called under the log's locks, so it calls no subscriber: see `host.tell_end`.
 
         Args:
-            of: only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
         """
         self._state.detach(reason, of)

@@ -1,8 +1,8 @@
-"""Let a log be moved: what a mover reads, writes into the metadata, and swaps under the lock.
+"""Give a mover what it needs of a log: reads, changes of the metadata, and the swap.
 
-The mover decides the order of a swap; this module holds the log's part of it. Readers are never
-stopped: they continue with the files that they hold. A reader that fails on a renamed file looks
-the log up again (see `read/records`).
+The mover decides the order of the steps of a swap; this module has the steps that change the log.
+Readers are never stopped: they continue with the files that they have open. A reader that fails on
+a renamed file looks the log up again (see `read/records`).
 """
 
 from __future__ import annotations
@@ -42,32 +42,33 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Give the move under way, as the metadata records it."""
+    """Give the running move that the metadata records; None if there is none."""
     return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Give the rates that an earlier process set for the move under way."""
+    """Give the rates that an earlier process set for the move that the metadata records."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
-    """Give the leader epochs and where they began."""
+    """Give each leader epoch with its first offset."""
     return log._state.replication.epochs.entries
 
 
 def whose_epochs(log: Log) -> OfLog:
-    """Name the log that a copy of its leader epochs belongs to, and where that log starts."""
+    """Describe the log for a copy of its file of leader epochs; see `OfLog`."""
     state = log._state
     start = state.replication.confirmed_start
     return state.of_log(None if start is None else log.log_start_offset)
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Give the metadata of a copy that is durable up to an offset, with the high watermark.
+    """Put the high watermark into the metadata of a copy that is durable up to an offset.
 
-    The checkpoint of the target's log dir has none for this log until the keeper writes it.
+    Until the keeper of the target's log dir writes a checkpoint, that has no high watermark of
+    this log.
     """
     if log._state.replication.replicated_to is None:
         return metadata
@@ -78,7 +79,7 @@ def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> P
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Record durably which move is under way; with None, that there is none and will be no copy.
+    """Record durably which move is running; None: no move runs, and no copy will replace the log.
 
     Args:
         rates: the rates with which a later process continues the move.
@@ -96,7 +97,7 @@ def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> N
 
 
 def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
-    """Record durably, before the swap, which copy is about to take this one's place."""
+    """Record durably, before the swap, which copy is about to replace this one."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
@@ -126,13 +127,13 @@ def held(log: Log) -> Iterator[None]:
 
 
 def hide(log: Log) -> None:
-    """Show readers that the files are about to be renamed; both locks are held."""
+    """Mark the segments as dropped, because their files will be renamed; both locks are held."""
     for segment in log._state.segments:
         segment.is_dropped = True
 
 
 def show(log: Log) -> None:
-    """Show readers that the files stay where they were; both locks are held."""
+    """Undo `hide`, because the files keep their names; both locks are held."""
     for segment in log._state.segments:
         segment.is_dropped = False
 
@@ -151,12 +152,12 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # `detach` takes it too, and so closes either the old directory or the new
+    with state.appended:  # so `detach` closes the files of either the old directory or the new one
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.unflushed, state.names_changed = [], 0
         state.activate(segments, state.foreign_magic)  # the bytes are the same: nothing is read
-        if state.is_left_by_dir:  # the old disk failed when no work was left on it
+        if state.is_left_by_dir:  # the old disk failed after the swap's last step there
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
@@ -166,7 +167,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Outrank a copy that may have taken this one's name elsewhere; both locks are held."""
+    """Give this copy a higher generation than one at the move's target; both locks are held."""
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

@@ -39,12 +39,12 @@ def view_of(segments: list[Segment]) -> View:
 
 
 class Replica:
-    """One log in one log dir, as far as its readers are concerned.
+    """One log in one log dir: the part of its state that readers use.
 
-    Readers take no lock. Each field is replaced by one assignment, and what it refers to is not
-    changed after that, except that the last segment grows (see `segment`). A reader takes `view`
-    once and uses that tuple to the end. If a field changes meanwhile, the reader finds a dropped
-    segment or a file that is gone, and takes the new view.
+    Readers take no lock. Each field is replaced by one assignment, and the object that it refers to
+    is never changed, except that the last segment grows (see `segment`). A reader takes `view` once
+    and uses that tuple to the end. If `view` is replaced meanwhile, the reader may find that a
+    segment was dropped or that a file is gone; it then takes the new view.
 
     Attributes:
         topic, partition: never change.
@@ -53,12 +53,14 @@ class Replica:
             owner writes them under both locks (a move) or under `flush_lock` (the metadata).
         log_start_offset: first readable offset. The owner writes it under `flush_lock`, and before
             the segments below it leave the view.
-        view: the segments, and their base offsets for a bisection; in the owner, `lock` is held.
-        unavailable: makes the reason why the log does not serve; None while it serves. In the
-            owner, `appended` is held; after a fork, the only thread writes it.
-        recovery: what was found wrong when the log was opened, or repaired.
-        transaction_events: the known events of Kafka's transactions, by segment and its size (see
-            `read/transactions`). A lost race only walks a segment twice.
+        view: the segments, and their base offsets for a bisection. The owner writes it under
+            `lock`.
+        unavailable: makes the error that says why the log does not serve; None while it serves. The
+            owner writes it under `appended`; a forked child writes it in its only thread.
+        recovery: the damage that was found when the log was opened or repaired.
+        transaction_events: for each segment, the events of Kafka's transactions that were found in
+            it, and its size at that time (see `read/transactions`). If two threads write at once, a
+            segment is only walked twice.
     """
 
     __slots__ = (
@@ -127,7 +129,7 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are on all in-sync replicas; if nobody replicates the log: its end."""
+        """The offset below which all in-sync replicas have the records; by default the log end."""
         return self.log_end_offset
 
     def within(self, offset: int) -> int:
@@ -137,7 +139,7 @@ class Replica:
     # --- whether it serves -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse to work if closed, forked, offline or SUSPECT."""
+        """Raise if the log is closed or its log dir OFFLINE or SUSPECT, or in a forked child."""
         if self.unavailable is not None:
             raise self.unavailable()
         if self.log_dir.is_refusing:
@@ -159,7 +161,7 @@ class Replica:
         """Release every file at once; from now on every call raises a copy of `reason`.
 
         Args:
-            of: only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
         """
         if of is not None and of is not self.log_dir:
             return
@@ -169,7 +171,7 @@ class Replica:
             segment.leave(self.environment)
 
     def tell_end(self) -> None:
-        """Tell subscribers, once, if the log was detached; only the owner's log has any."""
+        """Report to subscribers, once, that the log was detached; only an owner's log has any."""
 
     def renew_locks(self) -> None:
         """Replace the locks in a forked child: threads of the parent may hold them."""
@@ -199,7 +201,7 @@ class Replica:
         )
 
     def check_readable(self, offset: int, end_offset: int) -> None:
-        """Refuse a range of offsets that is not within the log's."""
+        """Raise OffsetOutOfRangeError if a range of offsets is not within that of the log."""
         end = self.log_end_offset
         if offset < self.log_start_offset or offset > end or end_offset > end:
             outside = end_offset if self.log_start_offset <= offset <= end else offset
@@ -208,18 +210,18 @@ class Replica:
     # --- when a reader finds the files changed ---------------------------------------------------
 
     def refresh(self) -> None:
-        """Read what another process has changed; the owner knows it already."""
+        """Read what the owner has changed; in the owner itself, there is nothing to do."""
 
     def look_anew(self) -> None:
-        """Read the directory again, whatever is known: a file that was there is gone."""
+        """Read the directory again in any case, because a file of the log is gone."""
 
     def stale(self, segment: Segment) -> None:
-        """Wait until the view no longer holds a dropped segment: a move is swapping its files."""
+        """Wait a moment if the view still has a dropped segment: a move is swapping its files."""
         if segment in self.view[0]:
             time.sleep(SWAP_PAUSE_SECONDS)
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return if damage was only a change under way; raises `error` if it is damage.
+        """Return if a change of the log made its bytes look damaged; raises `error` if not.
 
         Args:
             seen: the view before the read.
@@ -230,7 +232,7 @@ class Replica:
             raise error
 
     def take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
-        """Raise for a file of this log; for a file that it no longer has, the error is ignored.
+        """Raise the error of a segment's file; ignore the error if the log dropped the segment.
 
         A reader may still read in the directory that a move left, on a disk that fails now.
         """
@@ -241,7 +243,7 @@ class Replica:
             raise self.out_of_range(offset) from error
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Continue after a file was gone: if this log dropped it, read again, else it is damage."""
+        """Return if a file is gone because the log dropped its segment; raise if it is damage."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:

@@ -1,8 +1,9 @@
 """Hold what a log knows of its leaders and followers: leader epochs, and the high watermark.
 
-Invariants: while a log is open, its leader epoch only grows. Where it begins is noted with its
-first batch; an epoch without a batch is forgotten at the next start. It is never less than the
-epoch of a batch. The high watermark only grows, except that a truncation lowers it to the new end.
+Invariants: while a log is open, its leader epoch only grows, and is never less than the epoch of a
+batch. The first batch of an epoch records where the epoch begins; an epoch without a batch is
+forgotten at the next start. The high watermark only grows, except that a truncation lowers it to
+the new log end.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ class Replication:
 
     Attributes:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
-        epochs: where each epoch began. Changed under `lock`; replaced under both locks.
-        epochs_changed: how often `epochs` changed since it was last made durable. Written under
-            `lock`; a flush subtracts nothing, it sets 0 only if it saw the last change.
-        confirmed_start: the log start that the file of the epochs names besides; None: only
-            `partition.metadata` has it. Written under `flush_lock`.
-        replicated_to: below it all in-sync replicas have the records; None: nobody replicates the
-            log. Written under `lock`. It may be before the log start, because what moves the log
-            start leaves it alone; `LogState.high_watermark` never is. A reader without the lock
-            sees at worst an earlier one.
+        epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
+        epochs_changed: how often `epochs` changed since it was last durable. Written under `lock`.
+            A flush sets it to 0, but only if it has not changed during the flush.
+        confirmed_start: the log start in the file of the epochs; None if only `partition.metadata`
+            names a log start. Written under `flush_lock`.
+        replicated_to: the offset below which all in-sync replicas have the records; None if nobody
+            replicates the log. Written under `lock`. It may be before the log start, because code
+            that moves the log start does not change it; `LogState.high_watermark` is never before
+            the log start. A reader without the lock sees at worst an earlier offset.
     """
 
     __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch", "replicated_to")
@@ -40,11 +41,11 @@ class Replication:
         self.replicated_to: int | None = None
 
     def fence(self, leader_epoch: int | None) -> None:
-        """Take the epoch of the leader that an append is for; `lock` is held.
+        """Check and set the epoch of the leader for which an append is made; `lock` is held.
 
         Raises:
             FencedLeaderEpochError: a newer leader is known.
-            TypeError, ValueError: it is no epoch.
+            TypeError, ValueError: the argument is not an epoch.
         """
         if leader_epoch is None:
             return
@@ -63,7 +64,7 @@ class Replication:
         self.leader_epoch = leader_epoch
 
     def note(self, epoch: int, base_offset: int) -> None:
-        """Record that the batches from an offset on carry an epoch; `lock` is held."""
+        """Record that the batches from an offset on have an epoch; `lock` is held."""
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
         self.leader_epoch = max(self.leader_epoch, epoch)

@@ -1,9 +1,9 @@
-"""Read the small files of one log, and keep what can be trusted.
+"""Read the small files of one log, and decide which of them are used.
 
-Each file names its log: `partition.metadata` and `leader-epoch-checkpoint` carry the topic, the
-partition and the topic id, each row of the log dir's offsets checkpoints a topic id. So does each
-index file. A file that most of the others contradict is not used, is reported, and is rewritten.
-All this comes before anything is deleted. This module writes nothing.
+Each file names its log: `partition.metadata` and `leader-epoch-checkpoint` have the topic, the
+partition and the topic id. Each row of the log dir's offsets checkpoints, and each index file, has
+the topic id. If most of the other files contradict a file, it is not used, is reported, and is
+rewritten. All this is done before anything is deleted. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Checkpointed(NamedTuple):
     """What the offsets checkpoints of a log dir record about one log; None: unknown.
 
     Attributes:
-        topic_ids: those that the two rows name.
+        topic_ids: the topic ids in the rows of the two checkpoints.
     """
 
     recovery_point: int | None = None
@@ -41,13 +41,15 @@ class Checkpointed(NamedTuple):
 
 
 class SmallFiles(NamedTuple):
-    """The contents of a log's small files that are trusted.
+    """The contents of those small files of a log that are used.
 
     Attributes:
-        metadata: with the log start that is used; made up if the file is not usable.
-        words: what the files record about the log start.
+        metadata: has the log start that is used. If the file is not used, it is a stand-in.
+        start: the log start that was chosen.
+        words: the log starts that the files name.
         epochs: None if the file is missing, or not used.
-        to_write: a file is wrong, so both are to be rewritten.
+        recovery_point: None if no checkpoint names one for this log.
+        to_write: True if one of the two files is wrong; both are rewritten then.
     """
 
     metadata: PartitionMetadata
@@ -59,7 +61,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Give the start of a log with these ends; after its end only if two files say so."""
+        """Give the log start; it is after the log end only if two files name such a start."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -67,7 +69,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory, or make some up if it has none of its own."""
+    """Read the metadata in a directory; make a stand-in if the file is not usable."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -86,8 +88,8 @@ def read_small_files(
     """Read the small files of the log in a directory.
 
     Args:
-        list_segments: lists the segments; called only if the files leave a doubt.
-        new_topic_id: gives the id of a log if no file names one.
+        list_segments: lists the segments; called only if the files do not agree.
+        new_topic_id: makes a topic id; called if no file names one.
 
     Raises:
         ReplicaOfflineError: the directory belongs to another partition.
@@ -143,7 +145,7 @@ def _is_foreign(
     """Say which other log the metadata belongs to; "" if it is the log of this name.
 
     Raises:
-        ReplicaOfflineError: the other files belong to that log too, so the directory does.
+        ReplicaOfflineError: all files belong to another log, so the directory belongs to it, too.
     """
     whose = f"is of {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
@@ -163,7 +165,7 @@ def _choose_start(
     rows: Callable[[], list[SegmentFiles]],
     warnings: list[str],
 ) -> LogStart:
-    """Choose the log start, and record what contradicts it."""
+    """Choose the log start, and add a warning for what contradicts it."""
     start = choose(words, lambda: rows()[0].base_offset if rows() else 0)
     if start.doubt:
         warnings.append(start.doubt)
@@ -176,7 +178,7 @@ def _choose_start(
 
 
 def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
-    """Read `partition.metadata`, or give the reason why there is none."""
+    """Read `partition.metadata`, or give the reason why it cannot be used."""
     try:
         return PartitionMetadata.read(directory), "is missing"
     except CorruptCheckpointError as error:
@@ -186,7 +188,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Keep the recovery point and the log start if they are not another topic's of this name."""
+    """Give the recovery point and the log start that belong to this topic id; else None."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):

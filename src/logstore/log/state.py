@@ -1,20 +1,23 @@
 """Own the state of a log that this process writes, and its locks.
 
-Every field of a log has its place here, in `Replica`, in `Replication` or in `AppendRules`. The
-rooms beside this module change them: `write/` appends, rolls and flushes, `removal/` truncates and
-retains, `recovery/` opens and repairs, `relocation` moves. This module has the changes that several
-rooms need. It calls the disk only to open or to look at the active segment.
+Every field of a log is in this module, in `Replica`, in `Replication` or in `AppendRules`. The
+rooms beside this module change the fields: `write/` appends, rolls and flushes, `removal/`
+truncates and retains, `recovery/` opens and repairs, `relocation` moves. This module has the
+changes that several rooms need. It calls the disk only to open the active segment or to read from
+it.
 
 Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
-the view is the active one; `writer` is its descriptor, held while it has unflushed bytes; every
-segment with bytes that may not be on the disk is in `unflushed` or is the active one.
+the view is the active one; `writer` is the descriptor of the active segment, held while that
+segment has unflushed bytes; every other segment whose bytes may not be on the disk is in
+`unflushed`.
 
 Two locks guard the fields, and code that needs both takes `flush_lock` first:
 
     lock        held to write at the end of the log: one thread appends at a time
     flush_lock  held to sync, seal, truncate, retain or move; neither appends nor reads wait for it
 
-What removes or replaces segments holds `flush_lock`; what changes the active segment holds `lock`.
+Code that removes or replaces segments holds `flush_lock`. Code that changes the active segment
+holds `lock`.
 """
 
 from __future__ import annotations
@@ -52,55 +55,58 @@ Unflushed = tuple[Segment, Handle | None]
 class LogState(Replica):
     """The fields of a log and its locks, and the changes of them that several rooms need.
 
-    Where a field is read without its lock, it is one reference or one number, so a reader sees the
-    old value or the new one. Each such reader says why the old one does no harm.
+    A field that is read without its lock is one reference or one number, so a reader sees the old
+    value or the new one. Each such reader says why the old value does no harm.
 
     Attributes:
         lock, flush_lock: see above.
-        appended: guards `unavailable`, and which log dir the log is in; held for moments only.
+        appended: guards `unavailable` and `log_dir`; held for moments only.
         now_ms: the clock of the environment; never changes.
 
         Written under `lock`:
-        active: the segment that grows, the last one of the view.
-        writer: its descriptor from its first unflushed byte on; else None.
-        room_bytes: a batch that would end after this position begins a segment. It is
-            `rules.segment_bytes`, or 0 if the next append has to roll or to tidy up first.
-        roll_at_ms: when the active segment is too old; `roll_if_due` looks at it first without the
-            lock, and again under it.
-        foreign_magic: the layout of the active segment, if it is another one than the configured;
-            else 0.
-        indexed_position: that of the last index entry.
-        half_made: files with bytes that are in no view (see `roll`).
-        unflushed: the sealed segments that may not be on the disk, in order. A flush takes entries
-            out under `lock` too.
+        active: the segment that appends write to, the last one of the view.
+        writer: the descriptor of the active segment while that has unflushed bytes; else None.
+        room_bytes: a batch that would end after this position goes into a new segment. It is
+            `rules.segment_bytes`, or 0 if the next append has to roll or to remove `half_made`
+            first.
+        roll_at_ms: when the active segment is too old; `roll_if_due` reads it first without the
+            lock, and again under the lock.
+        foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
+        indexed_position: the position that the last index entry names.
+        half_made: files with bytes that no view shows (see `roll`).
+        unflushed: the sealed segments that may not be on the disk, in order. A flush removes
+            entries under `lock`, too.
         names_changed: how many names are not durable; a flush sets 0 if it saw all of them.
-        flush_at: the offset at which an append flushes. Read without a lock after an append: an
-            append that sees the old value leaves the flush to the next one.
-        checkpointed_bytes: how much of the active segment its index files describe; -1: they do
-            not describe it.
-        replication: leader epochs and high watermark; it names the lock of each field.
+        flush_at: the offset at which an append flushes. An append reads it without a lock; if it
+            sees the old value, the next append flushes.
+        checkpointed_bytes: how much of the active segment its index files describe; -1: they
+            do not describe it.
+        replication: leader epochs and high watermark; its docstring names the lock of each field.
 
         Written under `flush_lock`:
-        recovery_point: below it everything is flushed. It grows, but for a truncation. A reader
-            without the lock sees at worst an earlier one, below which all is durable as well.
-        flushed_ms: when the last flush was; read by the keeper of the log dir only.
-        is_closed_whole: a close flushed everything: no work is left for this log then.
+        recovery_point: everything below this offset is flushed. Only a truncation lowers it. A
+            reader without the lock sees at worst an earlier offset, below which everything is
+            durable as well.
+        flushed_ms: when the last flush was; only the keeper of the log dir reads it.
+        is_closed_whole: a close has flushed everything, so no work is left for this log.
 
         Written under both:
-        rules: what the configuration says about appends.
-        refusal: why nothing can be appended, though the log can be read; "" if it can.
-        cut_offset: the smallest offset that the log was truncated to since the compaction under way
-            began; 0 after a repair. A compaction that passed it replaces nothing more.
-        is_left_by_dir: set with `unavailable`, under `appended`: only its log dir is gone, and a
-            move may still save the log.
+        rules: the part of the configuration that appends use.
+        refusal: why nothing can be appended although the log can be read; "" if records can be
+            appended.
+        cut_offset: the smallest offset to which the log was truncated since the running compaction
+            began; 0 after a repair. A compaction that noted keys after this offset replaces nothing
+            more.
+        is_left_by_dir: the log was detached only because its log dir failed, so a move may still
+            save the log. Set with `unavailable`, under `appended`.
 
         Without a lock of the log:
-        arrivals, waiters: the threads that wait for records; a Bell orders its own threads.
-        subscriptions: empty, and so False, while nobody subscribes (see `subscription`).
+        arrivals, waiters: the threads that wait for records; a Bell needs no lock.
+        subscriptions: those to the events of this log (see `subscription`).
         commit: combines durable appends; made once, under `lock`.
-        compacting: held by the thread that compacts the log, from its first look to its end; no
-            other lock is held when it is taken.
-        timing: counts latencies, while a mover watches; else None.
+        compacting: held by the thread that compacts the log, from the plan to the end. A thread
+            that takes this lock holds no other.
+        timing: counts latencies while a mover watches the log; else None.
         writing, kept, in_custody, keepers: which locks a hung thread holds (see `hung_locks`).
     """
 
@@ -188,7 +194,7 @@ class LogState(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are on all in-sync replicas; if nobody replicates the log: its end."""
+        """The offset below which all in-sync replicas have the records; by default the log end."""
         replicated_to = self.replication.replicated_to
         return self.log_end_offset if replicated_to is None else self.within(replicated_to)
 
@@ -209,7 +215,7 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Refuse to append; called under the lock. A full disk is asked for its space again."""
+        """Refuse to append; called under the lock. If the disk was full, look for space again."""
         self.check_writable()
         if self.log_dir.is_refusing_appends:
             with held(self, "lock"):
@@ -223,7 +229,7 @@ class LogState(Replica):
         dirty = self.environment.dirty
         dirty.add(self)
         if len(dirty) > self.environment.handles.capacity:
-            self.flush_at = 0  # too many to hold: this append flushes and releases
+            self.flush_at = 0  # too many are held: this append flushes, which releases one
         self.leave_if_detached(active)
         return writer
 
@@ -239,7 +245,7 @@ class LogState(Replica):
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
-            active.first_time_ms = self.now_ms()  # also without segment_ms: it may be set later
+            active.first_time_ms = self.now_ms()  # always, because segment_ms may be set later
             if self.rules.segment_ms < NEVER:
                 self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
             if len(index):
@@ -270,16 +276,16 @@ class LogState(Replica):
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         sound_from = min(active.sound_from, active.size_bytes)
-        # Nothing is called from here on, so that no interrupt leaves half of it.
+        # Nothing is called from here on, so that an interrupt cannot come between two lines.
         active.sound_from = sound_from
-        active.seal = None  # of a file that was sealed before, and grows or shrinks again now
+        active.seal = None  # it described a sealed file, and this one grows or shrinks again
         self.active, self.writer, self.view = active, None, view
         self.roll_at_ms, self.indexed_position = roll_at_ms, indexed_position
         self.checkpointed_bytes, self.room_bytes = -1, room_bytes
         self.foreign_magic, self.half_made = foreign_magic, ()
 
     def room_in(self, active: Segment, foreign_magic: int) -> int:
-        """Give how many bytes a segment takes before `roll.make_room` has to be called."""
+        """Give the number of bytes in a segment at which `roll.make_room` has to be called."""
         is_full = (
             len(active.index or ()) >= self.rules.index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
@@ -289,7 +295,7 @@ class LogState(Replica):
     # --- durability ------------------------------------------------------------------------------
 
     def note_flushed(self, offset: int) -> None:
-        """Record that everything below an offset is flushed, and nothing after it is known to be.
+        """Record that everything below an offset is flushed, and perhaps nothing after the offset.
 
         The flush lock is held. The next flush by `flush_messages` counts from here.
         """
@@ -298,7 +304,7 @@ class LogState(Replica):
         self.count_from_flushed()
 
     def count_from_flushed(self) -> None:
-        """Compute the append at which `flush_messages` will flush next."""
+        """Compute the offset at which an append will flush because of `flush_messages`."""
         self.flush_at = self.recovery_point + self.rules.flush_messages - 1
 
     def of_log(self, log_start_offset: int | None) -> OfLog:
@@ -311,7 +317,7 @@ class LogState(Replica):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Tell subscribers afterwards if the log start moved, or the log ended; holds no lock."""
+        """Report a new log start or the log's end to subscribers, after the body; holds no lock."""
         start = self.log_start_offset
         try:
             yield
@@ -321,7 +327,7 @@ class LogState(Replica):
             self.tell_end()
 
     def tell_end(self) -> None:
-        """Tell subscribers, once, if the log was detached; the caller holds none of its locks."""
+        """Report to subscribers, once, that the log was detached; the caller holds no log lock."""
         if self.subscriptions and self.unavailable is not None:
             end_all(self.subscriptions)
 
@@ -330,10 +336,10 @@ class LogState(Replica):
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release every file at once; from now on every call raises a copy of `reason`.
 
-        It may be called under the log's locks, so it tells no subscriber: see `tell_end`.
+        It may be called under the log's locks, so it calls no subscriber: see `tell_end`.
 
         Args:
-            of: only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self.appended:
@@ -341,7 +347,7 @@ class LogState(Replica):
                 return
             self.is_left_by_dir = of is not None
             self.unavailable = lambda: kind(message, **facts)
-            # Taken here and closed below: after this a swap may serve it from elsewhere again.
+            # Taken under the lock and closed below: after that a swap may attach other files.
             segments, held_files = self.view[0], (self.unflushed, self.writer)
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)

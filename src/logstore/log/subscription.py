@@ -1,12 +1,12 @@
 """Call back when a log changes: `Log.subscribe`.
 
-A log refers to its subscriptions weakly, and a subscription does not refer to its log. So a
-subscriber that is dropped keeps neither alive, and a waiting one does not keep a store open.
+A log refers to its subscriptions weakly, and a subscription does not refer to its log. So a log
+does not keep a subscription alive, and a subscription does not keep a store open.
 
-Threads: any thread may subscribe, close and tell. Entries come and go by single calls in C, and
-a snapshot is one such call too, so there is no lock, and a weak reference may end at any moment.
-No wake-up is lost: a thread that changes the log does so first and looks for subscriptions after
-that; a subscriber is entered first and looks at the log after that.
+Threads: any thread may subscribe, close and call `tell`. Entries are added, removed and listed by
+single calls in C, so no lock is needed, even if a weak reference ends at any moment. No event is
+lost: a thread first changes the log and then looks for subscriptions; a subscriber first subscribes
+and then reads the log.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class LogEvent(enum.Enum):
 
 
 Callback = Callable[[LogEvent], object]
-Subscriptions = dict[int, "ref[Subscription]"]  # those of one log, in the order of their begin
+Subscriptions = dict[int, "ref[Subscription]"]  # those of one log, the oldest first
 
 _numbers = count()
 
 
 class Subscription:
-    """Receive the events of one log until it is closed, dropped, or told `CLOSED`.
+    """Receives the events of one log until it is closed, is dropped or has received `CLOSED`.
 
-    Keep it: a subscription that nobody refers to has ended. It does not keep its log, or the
-    store, open. Use it in a `with` block, or close it.
+    Keep a reference to the subscription: without one, it ends. It keeps neither its log nor the
+    store open. Use it in a `with` block, or close it.
     """
 
     __slots__ = ("__weakref__", "_callback", "_forget", "_name")
@@ -61,11 +61,11 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended: by `close`, or with its log."""
+        """Whether the subscription has ended: by `close`, or because its log ended."""
         return self._callback is None
 
     def close(self) -> None:
-        """Receive nothing more; twice is fine. A call that runs in another thread may still end."""
+        """End the subscription; twice is allowed. A running call of another thread is completed."""
         self._callback = None
         self._forget()
 
@@ -81,7 +81,7 @@ class Subscription:
         self.close()
 
     def call(self, event: LogEvent) -> None:
-        """Pass on an event; what the callback raises is logged. `CLOSED` is the last one."""
+        """Call the callback with an event; log what it raises. `CLOSED` is the last event."""
         callback = self._callback
         if callback is None:
             return
@@ -89,7 +89,7 @@ class Subscription:
             self._callback = None
         try:
             callback(event)
-        except Exception:  # it must not end an append, nor another subscriber's call
+        except Exception:  # it must end neither an append nor the call of another subscriber
             import logging
 
             text = "a subscriber of %s raised at %s"
@@ -109,7 +109,7 @@ def end_all(subscriptions: Subscriptions) -> None:
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call subscribers; an interrupt of one of them is raised once the others were called."""
+    """Call subscribers; if Ctrl-C interrupts a call, the others are called before it is raised."""
     try:
         for entry in entries:
             subscription = entry()

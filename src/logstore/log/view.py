@@ -40,7 +40,8 @@ def open_view(
     """Open the log in the directory `name` for reading beside its owner; raises LogStoreError.
 
     Args:
-        missing: why the copy may lack records: a call that would write names it.
+        missing: why the copy may lack records; a call that would write raises an error with this
+            reason.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -60,9 +61,9 @@ def open_view(
 
 
 class LogView(ReadableLog):
-    """Follows a log that another process writes; it reads as a `Log` does and refuses to write.
+    """Follows a log that another process writes: it reads as a `Log` does, and refuses to write.
 
-    The log in a `.move` or `.delete` directory that has no live copy is opened so too.
+    A `.move` or `.delete` directory without a live copy is opened as a `LogView`, too.
     """
 
     _state: FollowedReplica
@@ -105,7 +106,7 @@ class LogView(ReadableLog):
         return self._state.files.verify(self._state, callback(progress, "progress"))
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: another process owns this log, or its records may not be all there."""
+        """Refuse: another process owns this log, or the log may lack records."""
         raise self._state.refusal()
 
     def _refuse_batches(self, *_: object, **__: object) -> NoReturn:
@@ -127,7 +128,7 @@ class LogView(ReadableLog):
     @property
     def recovery_point(self) -> int:
         """Raise ReadOnlyStoreError: only the owner knows what it has flushed."""
-        reason = "only the process that owns the store knows what is flushed: ask it"
+        reason = "only the process that owns the store knows what is flushed: ask that process"
         raise ReadOnlyStoreError(reason, path=self._state.directory)
 
     @property
@@ -136,7 +137,7 @@ class LogView(ReadableLog):
         raise ReadOnlyStoreError(path=self._state.directory)
 
     def find_anew_by(self, find: Callable[[], ReadableLog | None]) -> None:
-        """Set what finds the current log of this partition after its directory has gone."""
+        """Set the function that finds the partition's log again after its directory has gone."""
 
         def find_state() -> Replica | None:
             found = find()
