@@ -1,7 +1,7 @@
 """Step through the batches of one segment from an offset on, checking each at its first read.
 
-An index entry is checked against the batch that it leads to: an index with a wrong entry is
-rebuilt, once. Damage before the wanted offset is skipped; damage at it is raised.
+An index entry is compared with the batch to which it leads. If the entry is wrong, the index is
+rebuilt, once. Damage before the wanted offset is skipped; damage at the wanted offset is raised.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.segments.scan import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
-# A read that wants one record does not keep all that many small compressed batches expand to.
+# The read of one record keeps at most this, because small compressed batches may expand a lot.
 BLOCK_BYTES_MAX = 16 << 20
 
-# A buffer, its position in the file, and whole batches: their places in the buffer, and headers.
+# A buffer, its position in the file, and for each whole batch its place in the buffer and header.
 Run = tuple["bytes | memoryview", int, list[tuple[int, BatchHeader]]]
 
 
@@ -37,7 +37,7 @@ def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchE
 
 
 def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreError:
-    """Make the error for a whole batch that does not decode, or that needs too much memory."""
+    """Make the error for a whole batch that cannot be decoded, or that needs too much memory."""
     if isinstance(error, RecordExpansionError):
         facts = {**error.facts, "path": segment.log_path, "position": position}
         return RecordExpansionError(**facts)
@@ -47,11 +47,11 @@ def unreadable(segment: Segment, position: int, error: ValueError) -> LogStoreEr
 class Cursor:
     """The position of a reader in a segment.
 
-    Batches before the wanted offset are skipped unchecked. If that leads to an error, one of their
-    headers may be wrong: then the walk is repeated from its start, and every batch is checked.
+    Batches before the wanted offset are skipped without a check. If an error follows, a skipped
+    header may have been wrong. So the walk is repeated from its start, and every batch is checked.
 
     Attributes:
-        offset: the next offset wanted.
+        offset: the next offset that is wanted.
         position: where the next batch begins.
     """
 
@@ -81,14 +81,14 @@ class Cursor:
         self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
         head = files.read_up_to(self._handle.fd, PREFIX_BYTES, self.position)
         leads_to = unpack_prefix(head)[0] if len(head) == PREFIX_BYTES else -1
-        is_gap = entry < 0 and leads_to > self._expected  # compaction took the first batches
+        is_gap = entry < 0 and leads_to > self._expected  # compaction removed the first batches
         if leads_to != self._expected and segment.index is None and not is_gap:
             segment.replace_indexes(self.environment)
             index = segment.offset_index(self.environment)
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where an unchecked walk began; None once every step is checked.
+        # Where the unchecked walk began; None as soon as every step is checked.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
@@ -98,7 +98,7 @@ class Cursor:
             window_bytes: how much is read at once; None for the size that suits a scan.
 
         Raises:
-            CorruptRecordBatchError: damage is where `offset` ought to be.
+            CorruptRecordBatchError: the batch with `offset` is damaged or missing.
             OSError: the disk could not give the bytes.
         """
         segment, fd = self.segment, self._handle.fd
@@ -107,7 +107,7 @@ class Cursor:
         while True:
             end_offset, end = segment.end_offset, segment.size_bytes
             if self.position >= end:
-                # A gap at the end comes from compaction, if no base offset on the way was wrong.
+                # A sparse segment may end with a gap; but check batches that were skipped first.
                 if self.offset >= end_offset or (segment.is_sparse and self._start is None):
                     return
                 self._resume(end, f"the batches end before offset {self.offset}")
@@ -117,9 +117,9 @@ class Cursor:
             with call(segment.directory):
                 data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
-            if len(data) < size:  # the file was cut: what is left of it is all there is
+            if len(data) < size:  # the file was cut: use what is left of it
                 end = start + len(data)
-            # Whole, sound and wanted: for most windows the loop below this one has nothing to do.
+            # Take whole, sound, wanted batches. Mostly, that leaves nothing for the loop below.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -153,27 +153,27 @@ class Cursor:
                 self._end_window(len(data), at, start, end)
 
     def _may_be_misled(self, header: BatchHeader, position: int) -> bool:
-        """Check whether what is wanted may be in a batch that was skipped unchecked."""
+        """Check whether the wanted offset may be in a batch that was skipped unchecked."""
         is_behind = header.base_offset > self.offset
         return is_behind and self._start is not None and self._start[0] != position
 
     def _fits(self, header: BatchHeader, position: int) -> bool:
-        """Check whether a batch may follow a gap, as in a compacted log of Kafka's."""
+        """Check whether a batch may follow a gap in the offsets, as Kafka's compaction leaves."""
         segment = self.segment
         if header.base_offset < self._expected or header.last_offset >= segment.end_offset:
-            return False  # the end is within reach of 32 bits, so the batch is too
+            return False  # offsets up to the segment's end fit into an index entry's 32 bits
         following = files.read_up_to(self._handle.fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
     def _end_window(self, size_bytes: int, at: int, start: int, end: int) -> None:
-        """Handle the rest of a window that is no whole prefix."""
+        """Handle the rest of a window, which is too short for a prefix."""
         if at < size_bytes and start + size_bytes >= end:
             self._resume(start + at, f"only {size_bytes - at} bytes are left")
         elif not size_bytes:
             raise corrupt(self.segment, start, "the file is shorter than its batches")
 
     def _look_again(self, data: bytes | memoryview, at: int, start: int, end: int) -> int:
-        """Give how much must be read for the batch at `at`; 0 if damage was skipped."""
+        """Give how many bytes must be read for the batch at `at`; 0 if damage was skipped."""
         size: int = unpack_prefix(data, at)[1] + LENGTH_OVERHEAD_BYTES
         if size >= BATCH_BYTES_MIN and len(data) < at + size <= end - start:
             return size
@@ -181,7 +181,7 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; False if the cursor was moved past damage."""
+        """Verify a batch at its first read; False if it is damaged and the cursor was moved on."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True
@@ -197,12 +197,12 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Continue after damage if `offset` is there; if it is not, raise at the damage.
+        """Move after damage if `offset` is there; otherwise raise for the damage.
 
-        After an unchecked walk, begin again and check every step.
+        If the walk so far was unchecked, begin again instead, and check every step.
 
         Args:
-            liar: the header of the damaged batch, if all of it but its base offset is right.
+            liar: the header of the damaged batch, if only its base offset is wrong.
         """
         if self._start is not None:
             (self.position, self._expected), self._start = self._start, None
@@ -218,9 +218,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the wrong offset is not that of the batch found after a liar: a smaller one.
+        """Check that the liar's base offset is wrong, not that of the batch found after it.
 
-        Then the batch after both contradicts the liar too, or there are no gaps among them.
+        The liar's is wrong if the batch after both contradicts the liar, too, or if there are no
+        gaps between the batches.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -234,12 +235,12 @@ class Cursor:
         return is_dense or header.last_offset < next_offset <= liar.last_offset
 
     def _find_behind(self, position: int, least: int) -> tuple[int, int] | None:
-        """Find the next batch after damage, from an offset on: its place and its first offset."""
+        """Find the next batch after damage with at least an offset: its place and base offset."""
         fd, end = self._handle.fd, self.segment.size_bytes
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
         while found is not None and found[1] < least:
-            # Its base offset is wrong, or it is from another place: it is part of the damage.
+            # This batch has a wrong base offset or does not belong here: it is part of the damage.
             place = found[0]
             if place == position:
                 head = files.read_up_to(fd, PREFIX_BYTES, place)
@@ -258,13 +259,13 @@ def batches(
     window_bytes: int | None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield the records of `offset..end_offset` in one segment, as batches cut to that range."""
+    """Yield the records of `offset..end_offset` in one segment, as batches."""
     cursor = Cursor(segment, offset, environment)
     bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
         decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
         is_last = run[-1][1].last_offset + 1 >= end_offset
-        if is_last:  # what follows is not decoded: it is not asked for
+        if is_last:  # do not decode batches after the range
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         decoded = decode(data, run)
         for at, header in run:
@@ -281,7 +282,7 @@ def batches(
 
 
 def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:
-    """Read and decode the batches between two index entries, for a point read of `offset`."""
+    """Read and decode the batches between two index entries, to read the record at `offset`."""
     end_offset = segment.end_offset
     index = segment.offset_index(environment)
     if entry + 1 < len(index.offsets):
@@ -306,8 +307,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # Damage somewhere in the block, or little compressed data that expands a lot: give the
-        # batch that contains the offset, if that one is whole.
+        # The block has damage, or compressed batches that expand a lot. So give only the batch that
+        # contains the offset, if that batch is whole.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:
@@ -317,7 +318,7 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
         raise
     block = Block(found, cursor.offset)
     if segment.offset_index(environment) is not index:
-        return block  # the index was wrong: the entry has another number now
+        return block  # not cached: the index was rebuilt, so the entry has another number now
     key = max(entry, 0)
     environment.blocks.drop(segment.cached, key)
     environment.blocks.put(segment.cached, key, block, weight)

@@ -1,14 +1,16 @@
 """Give a range of whole batches as a place in an open file, so that a caller can `sendfile` it.
 
-The bytes never come into this process's memory if all of them were verified before: appended by
-this process, moved by it, or in an earlier range. The segment remembers which of its bytes those
-are (`Segment.sound_until`). A range ends there; only if its first batch is not among them, its
-batches are read and verified, which also brings them into the page cache.
+Bytes are *sound* if this process has appended, moved or verified them; a segment remembers its
+sound bytes (`Segment.sound_until`). If the first batch of a range is sound, the range ends where
+the sound bytes end, and its bytes never come into the memory of this process. If the first batch is
+not sound, the batches of the range are read and verified. This also brings them into the page
+cache.
 
-A range refers to the descriptor, and no file is shortened under a reader (ADR 3, ADR 5). So a range
-stays what it was when its log is rolled, truncated, retained or moved. It lies in one segment.
+A range refers to the open file, and no file is shortened under a reader (ADR 3, ADR 5). So the
+bytes of a range do not change if its log is rolled, truncated, retained or moved. A range is in one
+segment.
 
-An index is a hint. A place that an index file names is checked: the batch must begin there.
+An index is a hint. If an index file names a position, the code checks that the batch begins there.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ WINDOW_BYTES = layouts.WINDOW_BYTES
 
 
 class FileRange:
-    """Whole batches in an open file; made by `Log.read_range`. Close it, or use a `with` block.
+    """Whole batches in an open file, from `Log.read_range`. Close it, or use a `with` block.
 
     Attributes:
         position: where the first batch begins in the file.
-        size_bytes: of all batches; 0 if there is none to read yet.
-        first_offset: base offset of the first batch, which contains the offset that was asked for,
-            or follows it.
-        next_offset: what to ask for next.
+        size_bytes: size of all batches; 0 if there is no batch to read yet.
+        first_offset: base offset of the first batch. That is the batch with the requested offset
+            or, after a gap, the next one.
+        next_offset: the offset to request next.
     """
 
     __slots__ = ("_handle", "first_offset", "next_offset", "position", "size_bytes")
@@ -69,13 +71,13 @@ class FileRange:
         )
 
     def fileno(self) -> int:
-        """Give the descriptor; it is good until the range is closed or dropped."""
+        """Give the descriptor; it is valid until the range is closed or dropped."""
         if self._handle is None:
             raise ValueError("the range is closed")
         return self._handle.fd
 
     def close(self) -> None:
-        """Release the descriptor; twice is fine."""
+        """Release the descriptor; closing twice is allowed."""
         self._handle = None
 
     def __enter__(self) -> Self:
@@ -120,7 +122,7 @@ def read_range(
                 return FileRange(handle, *place)
             if segment.end_offset >= end:
                 return FileRange(handle, 0, 0, offset, offset)
-            offset = segment.end_offset  # compaction left a gap at its end
+            offset = segment.end_offset  # compaction left a gap at the segment's end
         except FileNotFoundError as error:
             state.retry(segment, offset, error)
         except CorruptRecordBatchError as error:
@@ -132,7 +134,7 @@ def read_range(
 
 
 def _empty(state: Replica, offset: int) -> FileRange:
-    """Give a range without batches: there is nothing to read yet."""
+    """Give a range without batches, because there is nothing to read yet."""
     while True:
         segment = state.segments[-1]
         try:
@@ -146,9 +148,9 @@ def _empty(state: Replica, offset: int) -> FileRange:
 def _verified(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Find batches that were verified before; None if the first one was not, or none is wanted."""
+    """Find a range of sound batches; None if the first batch is not sound, or is not wanted."""
     base, end_offset, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
-    growing = segment.index  # of this process; that of a sealed segment may come from a file
+    growing = segment.index  # made by this process; the index of a sealed segment may be a file
     index = segment.offset_index(state.environment) if growing is None else growing
     offsets, positions = index.offsets, index.positions
     entry = bisect_right(offsets, offset - base) - 1
@@ -168,26 +170,26 @@ def _verified(
         goal = sound_end
         if growing is None and goal == size_bytes and end_offset <= end:
             return position, size_bytes - position, first, end_offset
-    end = min(end, end_offset)  # an append publishes the size of a growing segment before its end
+    end = min(end, end_offset)  # an append publishes the size of the segment before its end offset
     last = min(bisect_right(positions, goal), bisect_right(offsets, end - base)) - 1
     at, following = (position, first) if last < 0 else (positions[last], base + offsets[last])
     if at <= position:
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next entry is after the goal, what else fits is less than one interval of the index. A
-    # large range goes without it.
+    # If the next entry is after the goal, less than one interval of the index would still fit. A
+    # large range leaves that out.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:
         at, following = _walk_on(segment, fd, at, following, goal, end)
-    if at == position:  # the first batch is larger than `max_bytes`, or is not wanted yet
+    if at == position:  # the first batch is larger than `max_bytes`, or reaches after `end`
         at, following = _walk_on(segment, fd, at, following, sound_end, end, most=1)
     return None if at == position else (position, at - position, first, following)
 
 
 def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
-    """Check that a batch with a base offset begins where an index file says."""
+    """Check that the batch with a base offset begins at a position that an index file names."""
     with call(segment.directory):
         head = files.pread(fd, PREFIX_BYTES, position)
     return len(head) == PREFIX_BYTES and bool(unpack_prefix(head)[0] == base_offset)
@@ -196,7 +198,7 @@ def _begins(segment: Segment, fd: int, position: int, base_offset: int) -> bool:
 def _batch_with(
     segment: Segment, fd: int, position: int, end: int, offset: int
 ) -> tuple[int, int] | None:
-    """Find the batch that holds an offset, or the next one: its position and its base offset."""
+    """Find the batch with an offset, or the next one; return its position and base offset."""
     while position < end:
         with call(segment.directory):
             data = files.read_up_to(fd, min(WALK_BYTES, end - position), position)
@@ -214,8 +216,11 @@ def _batch_with(
 def _walk_on(
     segment: Segment, fd: int, position: int, offset: int, goal: int, end: int, most: int = 2**31
 ) -> tuple[int, int]:
-    """Step over whole batches up to a position and an offset; give where the next one begins."""
-    window_bytes = layouts.HEADER_BYTES_MAX  # mostly the next batch is too large already
+    """Step over whole batches up to a position and an offset; return where the next batch begins.
+
+    The result is the position and the base offset of that next batch.
+    """
+    window_bytes = layouts.HEADER_BYTES_MAX  # usually the very next batch does not fit
     while most and goal - position >= PREFIX_BYTES:
         with call(segment.directory):
             data = files.read_up_to(fd, min(window_bytes, goal - position), position)
@@ -231,7 +236,7 @@ def _walk_on(
 
 
 def _header_at(data: bytes, at: int) -> BatchHeader | None:
-    """Read the header of a batch; None if the buffer ends before it."""
+    """Read the header of a batch; None if the buffer does not have all of it."""
     if at + layouts.HEADER_BYTES_MAX > len(data) and not layouts.has_header(memoryview(data)[at:]):
         return None
     return layouts.read_header(data, at)
@@ -240,14 +245,15 @@ def _header_at(data: bytes, at: int) -> BatchHeader | None:
 def _verify(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Read and verify batches, and remember that; None if none is wanted yet.
+    """Read and verify batches, and remember that they are sound; None if none is wanted yet.
 
     Raises:
-        CorruptRecordBatchError: the first batch is damaged; a later one ends the range before it.
+        CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the range
+            ends before that batch.
     """
     taken = _Taken(offset, max_bytes, end)
     _take_sound_run(state, segment, fd, taken)
-    if not taken.size_bytes:  # after a gap, beside damage, or if the index is wrong
+    if not taken.size_bytes:  # there is a gap or damage, or the index is wrong
         taken = _Taken(offset, max_bytes, end)
         try:
             for _, start, run in Cursor(segment, offset, state.environment).runs(WINDOW_BYTES):
@@ -258,13 +264,13 @@ def _verify(
                 raise
     if not taken.size_bytes:
         return None
-    if not segment.inode:  # another process may cut a file that is read here, and go on in it
+    if not segment.inode:  # only in the owner: elsewhere, the owner may cut and rewrite the file
         segment.mark_sound(taken.position, taken.position + taken.size_bytes)
     return taken.position, taken.size_bytes, taken.first_offset, taken.next_offset
 
 
 def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) -> None:
-    """Take the batches that follow one another from an index entry on; each byte is read once."""
+    """Take the contiguous batches from an index entry on; each byte is read once."""
     size_bytes, index = segment.size_bytes, segment.offset_index(state.environment)
     entry = index.lookup(taken.offset - segment.base_offset)
     if entry < 0:
@@ -272,7 +278,7 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
     position = index.positions[entry]
     expected = segment.base_offset + index.offsets[entry]
     while True:
-        # Before the first wanted batch are those of one interval of the index.
+        # Before the first wanted batch, there may be one interval of the index to skip.
         goal = taken.goal if taken.size_bytes else position + taken.max_bytes + WALK_BYTES
         size = min(goal - position, size_bytes - position, WINDOW_BYTES)
         if size < BATCH_BYTES_MIN:
@@ -287,11 +293,11 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
         if not run or not taken.take(run, position) or size < WINDOW_BYTES:
             return
         position += used
-        del data, run  # a second window would not fit into a cache of the processor
+        del data, run  # so that only one window is in memory, which fits into a core's cache
 
 
 class _Taken:
-    """The batches of a range while they are verified."""
+    """The batches of a range that were verified so far."""
 
     def __init__(self, offset: int, max_bytes: int, end: int) -> None:
         self.offset = offset
@@ -302,10 +308,10 @@ class _Taken:
         self.first_offset = self.next_offset = -1
 
     def take(self, run: list[tuple[int, BatchHeader]], start: int) -> bool:
-        """Take from a run what is wanted and follows; False if no more is wanted.
+        """Take the wanted batches of a run, without a gap; False if no more are wanted.
 
         Args:
-            start: the position of the window that the run is in.
+            start: the position of the window with the run.
         """
         for at, header in run:
             if header.last_offset < self.offset:
@@ -317,7 +323,7 @@ class _Taken:
             last_at, last = run[-1]
             is_next = start + at == self.position + self.size_bytes
             run_end = start + last_at + last.size_bytes
-            if is_next and run_end <= self.goal and last.last_offset < self.end:  # mostly all of it
+            if is_next and run_end <= self.goal and last.last_offset < self.end:  # usually all
                 self.size_bytes = run_end - self.position
                 self.next_offset = last.last_offset + 1
                 return True

@@ -1,7 +1,7 @@
-"""Say how far a reader sees: the three isolation levels, each with the offset at which it ends.
+"""Define the three isolation levels, each with the offset at which its readers stop.
 
 read_uncommitted    the log end
-read_replicated     the high watermark; nobody replicates the log: its end
+read_replicated     the high watermark; the log end if nobody replicates the log
 read_committed      the last stable offset; records of aborted transactions are left out
 """
 
@@ -23,7 +23,7 @@ ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_REPLICATED, READ_COMMITTED)
 
 
 def check_level(level: str) -> None:
-    """Refuse what is no isolation level; raises TypeError, ValueError."""
+    """Raise TypeError or ValueError if the argument is not an isolation level."""
     if type(level) is not str or level not in ISOLATION_LEVELS:
         text(level, "isolation_level")
         raise ValueError(f"isolation_level {level!r} is none of {ISOLATION_LEVELS}")
@@ -34,7 +34,7 @@ def end_of(state: Replica, level: str) -> int:
 
     Raises:
         TypeError, ValueError: there is no such level.
-        LogStoreError: the log does not serve; only if transactions have to be looked for.
+        LogStoreError: the log does not serve; raised only for read_committed.
     """
     check_level(level)
     if level == READ_UNCOMMITTED:

@@ -1,4 +1,4 @@
-"""Read whole encoded batches as they are in the segments, for a follower."""
+"""Read whole encoded batches, unchanged, for a follower."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Read the records of a log from its segments: one by its offset, or a range as batches.
 
 Readers take no lock: a read uses only the tuple of segments that it took at its start. If a segment
-is dropped during a read (truncated, retained, moved), the read takes the new tuple and continues by
-offset. The point read of a record whose batches are decoded already is in `ReadableLog.record_at`.
+is dropped during a read (truncated, retained, moved), the read takes the new tuple and continues at
+the same offset. `ReadableLog.record_at` reads a record whose batches are already decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.log.read.cursor import batches, corrupt, load_block
 from logstore.log.replica import Replica
 from logstore.log.segments.segment import Block, Segment
 
-BACKWARDS_OFFSETS = 1024  # decoded at once by a walk backwards
+BACKWARDS_OFFSETS = 1024  # decoded at once by a backward walk
 
 
 def record_in(state: Replica, block: Block, offset: int) -> Record:
@@ -29,7 +29,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Give the segment that contains an offset; an apparent gap is checked twice."""
+    """Give the segment that contains an offset; raise for a gap only after a second look."""
     while True:
         seen = state.view
         try:
@@ -39,7 +39,7 @@ def segment_at(state: Replica, offset: int) -> Segment:
 
 
 def record_from_disk(state: Replica, offset: int) -> Record:
-    """Give one record, and keep its block; raises OffsetOutOfRangeError if there is none."""
+    """Read one record, and cache its block; raises OffsetOutOfRangeError if there is none."""
     state.refresh()
     if not state.log_start_offset <= offset < state.log_end_offset:
         raise state.out_of_range(offset)
@@ -72,10 +72,11 @@ def batches_of(
     window_bytes: int | None = None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield a range as batches cut to it; the range is checked, and fixed, at the call.
+    """Yield the records of a range as batches; the range is checked, and fixed, at the call.
 
     Args:
-        offset, end_offset: None for the log start, and for the log end at the call.
+        offset: where to begin; None for the log start.
+        end_offset: where to stop, exclusive; None for the log end at the call.
         window_bytes: how much is read at once; None for the size that suits a scan.
     """
     state.check()
@@ -87,7 +88,7 @@ def batches_of(
 
 
 def newest_first(state: Replica) -> Iterator[Record]:
-    """Yield all records from the last one on backwards; the range is fixed at the call."""
+    """Yield all records, the last one first; the range is fixed at the call."""
     state.check()
     state.refresh()
     return _backwards(state, state.log_start_offset, state.log_end_offset)

@@ -1,4 +1,4 @@
-"""Give a range of a log as a sequence that reads nothing before it is used."""
+"""Give a range of a log as a sequence, which reads records only when they are needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SlicedLog(Protocol):
-    """What a slice uses of its log: public methods alone."""
+    """The public methods of a log that a slice uses."""
 
     topic: str
     partition: int
@@ -32,13 +32,13 @@ class SlicedLog(Protocol):
 class LogSlice:
     """The offsets `start..stop` of a log; made by `log[start:stop]`.
 
-    Lazy and sized: its length counts offsets, as that of a log does. Iterating gives records,
-    `read_batches` columns. pandas, Polars, DuckDB and pyarrow read it directly, through the Arrow
-    stream capsule.
+    A slice is lazy and has a length, which counts offsets, as the length of a log does. Iterating
+    gives records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
+    directly, through the Arrow stream capsule.
     """
 
-    # A sequence, but not a collections.abc.Sequence: Polars reads the items of such a sequence one
-    # by one, and uses the capsule only for other objects.
+    # A slice is not a collections.abc.Sequence, because Polars reads the items of such a sequence
+    # one by one, and uses the capsule only for other objects.
 
     __slots__ = ("log", "start", "stop")
 
@@ -69,7 +69,7 @@ class LogSlice:
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give a record or a part, counted from the slice's own start as in any sequence."""
+        """Give a record or a part; indexes count from the slice's start, as in any sequence."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError("a log has no steps: slice it with step 1")
@@ -82,7 +82,7 @@ class LogSlice:
         return self.log.record_at((self.stop if index < 0 else self.start) + index)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Read everything into a pyarrow Table (extra `arrow`)."""
+        """Read all records into a pyarrow Table (extra `arrow`)."""
         from logstore.arrow import to_table
 
         return to_table(self.read_batches())
@@ -94,14 +94,14 @@ class LogSlice:
 
 
 def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
-    """Give the offsets of `log[start:stop]`: a named start is an offset that must not skip records.
+    """Give the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
     If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack records that its caller expects. An open start, and one counted from the end, mean
-    "as much as there is". A stop is an upper bound: it is reduced to the log's end.
+    silently lack records that its caller expects. A start that is left out or negative means "as
+    many as there are". A stop is an upper bound: it is reduced to the log end.
 
     Raises:
-        OffsetOutOfRangeError: `start` is not negative, and before the log start or after its end.
+        OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.
     """
     if index.step not in (None, 1):
         raise ValueError("a log has no steps: slice it with step 1")
@@ -115,7 +115,7 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
 
 
 def bound(value: int | None, start: int, end: int, default: int) -> int:
-    """Limit a bound of a slice to the log's range, as Python's sequences do."""
+    """Limit a bound of a slice to a range, as Python's sequences do."""
     if value is None:
         return default
     offset = whole(value, "a bound of a slice")

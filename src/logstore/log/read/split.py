@@ -1,7 +1,7 @@
 """Cut a range of a log into pieces of similar size, for readers that share the work.
 
-A piece ends where a segment ends, or at an entry of a segment's index. The index is only a hint:
-pieces are ranges of offsets, so a wrong entry only makes them uneven.
+A piece ends where a segment ends, or at an entry of a segment's index. Pieces are ranges of
+offsets, so a wrong index entry only makes their sizes uneven.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offset
 
 
 def bytes_between(state: Replica, start: int, end: int) -> int:
-    """Estimate how many bytes the offsets `start..end` take, from whole segments alone."""
+    """Estimate how many bytes the offsets `start..end` take, from the sizes of segments only."""
     total = 0.0
     for segment in state.segments:
         span = segment.end_offset - segment.base_offset
@@ -50,7 +50,7 @@ def _split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offse
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
             while (rest := filled + end_position - position) > piece_bytes:
-                # Equal pieces, so that no small one is left over at the end of the segment.
+                # Equal pieces, so that no small piece is left at the end of the segment.
                 equal_bytes = rest // -(-rest // piece_bytes)
                 cut = _entry_at(index, position + equal_bytes - filled)
                 offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last

@@ -1,4 +1,4 @@
-"""Yield the records of a log as they come."""
+"""Yield the records of a log, and new ones as they are appended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TailedLog(Protocol):
-    """What a tail uses of the face of its log."""
+    """The method of a log that a tail uses."""
 
     def wait_for(self, offset: int, timeout: float | None, isolation_level: str) -> bool:
         """Wait until the record at `offset` can be read; False if the time ends first."""
@@ -23,7 +23,7 @@ class TailedLog(Protocol):
 def tail(
     log: TailedLog, state: Replica, offset: int | str, timeout: float | None, level: str
 ) -> Iterator[Record]:
-    """Yield records from an offset on; see `ReadableLog.tail`. It is checked at the call."""
+    """Check the offset, and yield records from it on; see `ReadableLog.tail`."""
     state.check()
     state.refresh()
     end = end_of(state, level)

@@ -1,4 +1,4 @@
-"""Find the first record at or after a point in time, with the time indexes' help."""
+"""Find the first record at or after a point in time, with the time indexes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
                 break
             for batch in records.batches_of(state, start, max(segment.end_offset, start)):
                 header = batch.header
-                # A reader of Kafka's layout does not rely on the header's timestamp.
+                # In Kafka's layout, the header's largest timestamp may be wrong.
                 if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
                     continue
                 late = (batch.timestamps >= timestamp).nonzero()[0]
@@ -39,7 +39,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Give where to begin in a segment; None if it was dropped meanwhile."""
+    """Give the offset at which to begin in a segment; None if it was dropped meanwhile."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

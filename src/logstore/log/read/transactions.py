@@ -1,9 +1,9 @@
 """Find which records of Kafka's transactions were aborted, and how far a log is decided.
 
 A transaction is the batches of one producer up to its marker, a control batch with a commit or an
-abort (KIP-98). The markers decide; they are found by one walk over the headers of each segment,
-whose result is kept for sealed segments. Nothing is decided from the first batch of a transaction
-without a marker on: the last stable offset is there.
+abort (KIP-98). One walk over the headers of each segment finds the markers; its result is kept
+until the segment grows. The last stable offset is that of the first batch whose transaction has no
+marker yet: from there on, nothing is decided.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MARKER_TYPES = {0: ABORT, 1: COMMIT}
 
 
 class Event(NamedTuple):
-    """A batch that begins or ends something: its kind, its producer, its offset."""
+    """A batch that begins or ends a transaction: its kind, its producer, its offset."""
 
     kind: str
     producer_id: int
@@ -54,9 +54,10 @@ class Decided(NamedTuple):
     """What is known of a log's transactions.
 
     Attributes:
-        aborted: by producer.
-        last_stable_offset: nothing is decided from it on.
-        damage: what prevents knowing more, and the offset up to which everything is known.
+        aborted: the aborted transactions of each producer.
+        last_stable_offset: before this offset, all transactions are decided.
+        damage: if a segment is damaged, its base offset and the error. Transactions from this
+            offset on are not known.
     """
 
     aborted: dict[int, list[Aborted]]
@@ -65,7 +66,7 @@ class Decided(NamedTuple):
 
 
 def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
-    """Read a control batch; empty if it ends no transaction."""
+    """Read the kind of a marker; an empty string if the control batch ends no transaction."""
     try:
         (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
         return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")
@@ -110,7 +111,7 @@ def _note(
 
 
 def decided(state: Replica) -> Decided:
-    """Find which transactions of a log were aborted, and where the first open one begins."""
+    """Find the aborted transactions of a log, and where its first open transaction begins."""
     aborted: dict[int, list[Aborted]] = {}
     begun: dict[int, int] = {}
     damage = None
@@ -139,7 +140,7 @@ def decided(state: Replica) -> Decided:
 
 
 def decided_now(state: Replica) -> Decided:
-    """Refresh a log, and find what of it is decided; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions are decided; raises LogStoreError."""
     state.check()
     state.refresh()
     try:
@@ -151,7 +152,7 @@ def decided_now(state: Replica) -> Decided:
 def committed(
     state: Replica, offset: int | None, end_offset: int | None, options: dict[str, Any]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches of `offset..end_offset` that are decided and were not aborted."""
+    """Yield the batches of `offset..end_offset` that are decided, without aborted ones."""
     facts = decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
     end = min(wanted, facts.last_stable_offset)

@@ -1,10 +1,10 @@
 """Limit what a store keeps in memory: open files, index arrays, decoded batches.
 
-One rule serves all three (second chance): if the total weight exceeds the capacity, the oldest item
-goes, unless it was used since it was last considered. A reference pins an item in use: an evicted
-item stays alive as long as a reader holds it, and a `Handle` closes its descriptor when the last
-reference to it ends. So nothing is closed under a reader, and reading takes no lock. Nothing is
-closed under the cache's lock either: all log dirs share it, and a disk may hang.
+All three use one rule (second chance): if the total weight exceeds the capacity, the oldest item is
+evicted, unless it was used since it was last considered. An evicted item still exists as long as a
+reader refers to it, and a `Handle` closes its descriptor when the last reference to the `Handle`
+ends. So no descriptor is closed while a reader uses it, and reading takes no lock. Nothing is
+closed while the cache's lock is held, because all log dirs share that lock, and a disk may hang.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Handle:
         return f"Handle(fd={self.fd})"
 
     def __del__(self) -> None:
-        # a close writes nothing back; the sync before it has reported any error
+        # a close writes no data: an earlier sync has reported any error
         with suppress(OSError):
             files.close(self.fd)
 
 
 class Cached:
-    """One cached value; a thread that uses it sets `is_used`, a plain store that needs no lock."""
+    """One cached value. A thread that uses the value sets `is_used`, without a lock."""
 
     __slots__ = ("home", "is_used", "key", "value", "weight")
 
@@ -61,11 +61,11 @@ class Cache:
         return f"Cache({self.weight} of {self.capacity}, {len(self._ring)} items)"
 
     def put(self, home: dict[Any, Cached], key: Any, value: Any, weight: int) -> Any:
-        """Add a value to `home` under `key`, evict older ones; give the value that is cached now.
+        """Add a value to `home` under `key`, evict older values, and give the value that is cached.
 
-        If two threads made the same value, the first thread's stays, so that both share it.
+        If two threads made the same value, that of the first thread is kept, and both share it.
         """
-        evicted: list[Cached] = []  # released outside the lock, by the end of the call
+        evicted: list[Cached] = []  # released at the end of the call, without the lock
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -105,7 +105,7 @@ class Cache:
             if self._dropped * 2 > len(self._ring):
                 self._ring = deque(kept for kept in self._ring if kept.weight)
                 self._dropped = 0
-        del value  # what it had open is closed here at the earliest
+        del value  # a descriptor is closed here at the earliest, without the lock
 
     def _forget(self, item: Cached) -> None:
         self.weight -= item.weight

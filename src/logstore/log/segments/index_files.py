@@ -22,13 +22,13 @@ from logstore.log.segments.trailer import Trailer, stored_checksum
 def index_files(
     segment: Segment, fd: int, metadata: PartitionMetadata, *, is_sealed: bool
 ) -> tuple[bytes, bytes]:
-    """Give the bytes of a segment's `.timeindex` and `.index`, as it is now.
+    """Give the bytes of a segment's `.timeindex` and `.index`, for the segment as it is now.
 
-    Reads the checksums of its first and last batch, and sets the segment's `seal` from them.
+    Reads the checksums of the first and the last batch, and sets the segment's `seal` from them.
 
     Raises:
         CorruptRecordBatchError: the file was cut.
-        OSError: the disk could not give its bytes.
+        OSError: the disk could not give the bytes.
     """
     assert segment.index is not None and segment.time_index is not None
     first = last = 0
@@ -75,6 +75,6 @@ def write_index_files(
                 files.close(fd)
             files.rename_over(temporary, path)
         except OSError:
-            with suppress(OSError):  # a disk that fails: the next open removes it
+            with suppress(OSError):  # the disk may fail; then the next open removes the file
                 files.remove_if_there(temporary)
             raise

@@ -12,17 +12,17 @@ from logstore.names import parse_segment_file_name
 
 SMALL_FILES = (metadata.FILE_NAME, epochs.FILE_NAME)
 SUFFIXES = (".log", ".index", ".timeindex")
-# Of a segment that compaction writes, and of its second name (see `compaction/replacement`).
+# The suffixes of a segment that compaction writes (see `compaction/replacement`).
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 
 class SegmentFiles(NamedTuple):
-    """The sizes of one segment's files, -1 for a missing one.
+    """The sizes of one segment's files; -1 for a missing file.
 
     Attributes:
-        inode, mtime_ns: of the `.log`; its size, inode and time distinguish it from one that
-            replaced it.
+        inode, mtime_ns: of the `.log`. If another file replaces the `.log`, its size, inode or time
+            differs.
     """
 
     base_offset: int
@@ -37,11 +37,11 @@ class Listing(NamedTuple):
     """The contents of a partition directory.
 
     Attributes:
-        segments: those with a `.log`, in order of their base offset.
-        orphans: index files whose `.log` is missing.
-        temporary: names of files that a crash left half written.
-        swaps: the base offsets of segments that a crash left in the middle of a replacement.
-        warnings: what does not belong there, one sentence each.
+        segments: the segments with a `.log`, in order of their base offsets.
+        orphans: segments with an index file, but without a `.log`.
+        temporary: names of files that a crash left incomplete.
+        swaps: base offsets of segments whose replacement a crash interrupted.
+        warnings: one sentence for each file that does not belong in the directory.
     """
 
     segments: list[SegmentFiles]
@@ -52,9 +52,10 @@ class Listing(NamedTuple):
 
 
 def check_is_file(directory: str, entry: files.Entry) -> None:
-    """Raise UnfitError for a segment that is no regular file: its records are unknown.
+    """Raise UnfitError if a segment is not a regular file, because its records are unknown.
 
-    An opening without it would report them as lost, or give their offsets to others.
+    If the log were opened without the segment, these records would count as lost, or their offsets
+    would be given to other records.
     """
     if not entry.is_file:
         what = f"a {entry.kind} has the name of a segment: move it away, and put the segment back"

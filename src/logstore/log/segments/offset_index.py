@@ -2,8 +2,8 @@
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: its user
-checks that a batch with the named offset begins at the position.
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is a hint: code that
+uses an entry checks that a batch with that offset begins at the position.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ ENTRY_BYTES = 8
 class OffsetIndex:
     """The entries of one segment's index.
 
-    The appending thread adds entries; readers search at any time without a lock: `positions` grows
-    before `offsets`, and a search reads `offsets` first. An interrupt between the two leaves a
-    position without an offset: no reader uses it, and the next append replaces it.
+    The appending thread adds entries, and readers search at any time without a lock. This is safe
+    because `positions` grows before `offsets`, and a search reads `offsets` first. An interrupt
+    between the two appends leaves a position without an offset: no reader uses that position, and
+    the next append replaces it.
     """
 
     __slots__ = ("offsets", "positions")
@@ -47,12 +48,12 @@ class OffsetIndex:
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add the entry of a batch that begins `index_interval_bytes` or more after the last."""
+        """Add an entry for a batch, `index_interval_bytes` or more after that of the last entry."""
         positions, offsets = self.positions, self.offsets
         assert isinstance(positions, array) and isinstance(offsets, array)
         known = len(offsets)
         if known and offsets[-1] == relative_offset:
-            return  # an append that was interrupted has added it
+            return  # an interrupted append has added this entry
         if len(positions) != known:
             del positions[known:]
         positions.append(position)
@@ -71,7 +72,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> OffsetIndex:
-        """Read the entries of a file: as NumPy columns, or growing if more will follow."""
+        """Read the entries of a file, as NumPy columns; with `growing`, entries can be added."""
         pairs = np.frombuffer(data, np.uint32).reshape(-1, 2)
         offsets, positions = pairs[:, 0].copy(), pairs[:, 1].copy()
         if growing:

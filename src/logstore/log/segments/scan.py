@@ -27,10 +27,10 @@ from logstore.log.segments.time_index import TimeIndex
 if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
-# Other threads run while a window is read, and within a window after each such number of batches.
-# So none waits longer than it takes to check that many. A batch that is longer than a window is
-# hashed at once, without the interpreter's lock. (A nap costs up to 77 us, as much as 1 MiB of
-# hashing.)
+# Other threads run while a window is read, and, within a window, after YIELD_BATCHES batches. So no
+# thread waits longer than the check of these batches takes. A batch that is longer than a window
+# is hashed at once, without the interpreter's lock. A shorter interval would be too slow: each
+# yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
 STRIDE_BYTES = 16 << 10  # after a batch of this size only the next batch's frame is read
@@ -41,13 +41,14 @@ Progress = Callable[[int], None]  # called with the bytes done since the last ca
 
 
 class Damage(NamedTuple):
-    """Bytes in a segment that are no whole batch.
+    """Bytes in a segment that are not a whole, sound batch.
 
     Attributes:
-        position, end_position: the bytes; the next whole batch or the file's end follows them.
-        offset, end_offset: the offsets that are lost; `end_offset` is None when nothing follows.
-        max_timestamp: if nothing is lost: what the header of the batch, which can be read, has to
-            name as its largest timestamp.
+        position, end_position: where the bytes begin and end; the next whole batch, or the end of
+            the file, follows.
+        offset, end_offset: the offsets that are lost; `end_offset` is None if no batch follows.
+        max_timestamp: the right value for the batch's header, if only its `max_timestamp` is wrong;
+            the records can be read. Otherwise None.
     """
 
     position: int
@@ -59,17 +60,16 @@ class Damage(NamedTuple):
 
 
 class Scan:
-    """The state of a walk: everything before `position` was checked.
+    """The state of a walk; all bytes before `position` were checked.
 
     Attributes:
         position: the first byte that was not checked.
         good_end: where the last whole batch ends.
         offset: the offset that the next batch must begin with.
-        limit_offset: where the next segment begins; all batches of this one are before it. index,
-        time_index: entries of the batches found, None if they are not needed. is_checked: whether
-        checksums are verified, not only the frames of the batches. expansion_bytes_max: memory that
-        one batch may need; None if it need not be checked whether what is
-            in the batches can be read.
+        limit_offset: where the next segment begins; all batches of this segment are before it.
+        index, time_index: get entries of the batches that are found; None if not needed.
+        is_checked: whether checksums are verified, not only the frames of the batches.
+        expansion_bytes_max: memory that one batch may need; None if records are not checked.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Scan:
     def run(
         self, fd: int, end: int, progress: Progress | None = None, pause_at: int = 2**63
     ) -> str | None:
-        """Walk up to `end`; returns why it stopped before, or None if it arrived there.
+        """Walk up to `end`; return None if it got there, else the reason why it stopped earlier.
 
         Args:
             pause_at: stop after the window that reaches this position; call again to continue.
@@ -136,7 +136,7 @@ class Scan:
         return None
 
     def _stride(self, fd: int, end: int) -> bool:
-        """Step over one batch by its frame alone; False if the batch needs a full check."""
+        """Step over one batch after reading only its frame; False if it needs a full check."""
         head = files.read_up_to(fd, layouts.HEADER_BYTES_MAX, self.position)
         header = framed_header(head, 0, end - self.position, self.offset)
         return header is not None and self._take(header, fd) is None
@@ -153,7 +153,7 @@ class Scan:
         return None if self.position > started else reason
 
     def _window(self, data: memoryview, fd: int) -> str | None:
-        """Walk the whole batches of one window; returns what stopped the walk before its end."""
+        """Walk the whole batches of a window; return why the walk stopped before its end, if so."""
         start, end, quiet = self.position, len(data), 0
         self._refused = None
         if self.is_checked:
@@ -181,8 +181,7 @@ class Scan:
         ) is not None:
             limit_offset = min(self.limit_offset, self._reach_offset)
             count = int(np.searchsorted(found.last_offsets, limit_offset))
-            # A batch after a gap may be valid if the next one confirms it: that is not checked
-            # here.
+            # A batch after a gap is valid only if the next batch confirms it: `_take` checks that.
             if count == len(found.last_offsets):
                 before = found.last_offsets[-2] if count > 1 else self.offset - 1
                 count -= int(found.base_offsets[-1]) != before + 1
@@ -197,10 +196,10 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record batches as `_note` does; False if that has to be done one by one.
+        """Record many batches as `_note` records one; always returns True.
 
         Args:
-            start: where in the file their window begins.
+            start: where their window begins in the file.
         """
         latest = np.maximum.accumulate(found.max_timestamps)
         positions, base_offsets = found.positions[:-1] + start, found.base_offsets
@@ -219,7 +218,7 @@ class Scan:
         return True
 
     def _index_many(self, positions: list[int], offsets: list[int], times: list[int]) -> None:
-        """Give batches entries in the indexes; `times` are the latest before each."""
+        """Add index entries for batches; `times` has the largest timestamp before each batch."""
         assert self.index is not None
         for position, base_offset, time_before in zip(positions, offsets, times, strict=True):
             if position - self.indexed_position >= self.interval_bytes:
@@ -229,7 +228,7 @@ class Scan:
                 self.indexed_position = position
 
     def _readable(self, found: SoundHeaders) -> int:
-        """Count the batches before the first whose records cannot be read."""
+        """Count the batches before the first one whose records cannot be read."""
         data, starts = found.data, found.positions[:-1].tolist()
         run = [(at, layouts.read_header(data, at)) for at in starts]
         assert self.expansion_bytes_max is not None
@@ -241,10 +240,10 @@ class Scan:
     def _take(
         self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
     ) -> str | None:
-        """Step over a whole batch; if it cannot be valid at this place, return why.
+        """Step over a whole batch; return the reason if it cannot be valid at this place.
 
         Args:
-            data: the bytes that contain the batch, at `at`, if its records are to be checked.
+            data: the bytes that have the batch at `at`; empty if its records are not checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
@@ -263,15 +262,15 @@ class Scan:
     def _is_beyond(self, header: BatchHeader) -> bool:
         """Check whether a batch has offsets that this segment cannot have.
 
-        An index entry has 32 bits for the offset that a batch begins with. The checksum of a
-        columnar batch covers that offset, so the last offset of such a batch is not limited.
+        An index entry has 32 bits for the base offset of a batch. The checksum of a columnar batch
+        covers its base offset, so only that offset is limited, and not its last offset.
         """
         is_columnar = header.magic == columnar.MAGIC
         reach = header.base_offset if is_columnar else header.last_offset
         return header.last_offset >= self.limit_offset or reach >= self._reach_offset
 
     def _fits(self, header: BatchHeader, position: int, fd: int) -> bool:
-        """Check whether a batch may follow a gap, as in a compacted log of Kafka's."""
+        """Check whether a batch may follow a gap in the offsets, as Kafka's compaction leaves."""
         following = files.read_up_to(fd, PREFIX_BYTES, position + header.size_bytes)
         return layouts.comes_before(header.last_offset, following)
 
@@ -293,9 +292,9 @@ class Scan:
         self.records += header.record_count
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Continue after what stopped the walk: at the next whole batch, or at the end."""
+        """Move to the next whole batch, or to the end, after the damage that stopped the walk."""
         refused, self._refused = self._refused, None
-        if refused is not None:  # whole, but unreadable or wrong: it alone is the damage
+        if refused is not None:  # a whole batch, but unreadable or wrong: only it is damage
             (header, fault), position = refused, self.position
             self.position, self.magic = position + header.size_bytes, header.magic
             self.offset, self.indexed_position = header.last_offset + 1, -self.interval_bytes
@@ -314,18 +313,18 @@ class Scan:
         header = layouts.read_header(head, 0)
         if offset <= next_offset and not self._is_beyond(header):
             self.offset = next_offset
-            # The first batch after it gets an entry, unless that batch may be the wrong one.
+            # The first batch after the damage gets an entry, unless its base offset may be wrong.
             is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
             is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
             self.indexed_position = self.position if is_doubtful else -self.interval_bytes
             return Damage(position, self.position, offset, next_offset, reason)
-        # A whole batch with offsets from elsewhere in the log: remove it as well.
+        # A whole batch with offsets that do not belong here: it is part of the damage.
         self.position += header.size_bytes
         return Damage(position, self.position, offset, offset, reason)
 
 
 def magic_of(fd: int) -> int:
-    """Find the layout of a segment from its first batch; the columnar one if that is damaged."""
+    """Find the layout of a segment by its first batch; if that is damaged, it is columnar."""
     head = files.read_up_to(fd, PREFIX_BYTES, 0)
     is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
     return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
@@ -336,13 +335,13 @@ def find_batch(
 ) -> tuple[int, int] | None:
     """Find the next whole batch at or after `position`: where it begins and its base offset.
 
-    Only batches of the segment's own layout are searched for: a value may contain another.
+    Only batches of the segment's own layout are searched for, because a record's value may contain
+    a batch of the other layout.
     """
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # Any byte may begin such a batch: trust the damaged batch's length first, if it leads to
-        # one.
+        # A Kafka batch may begin at any byte. So first try the length of the damaged batch.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -370,9 +369,10 @@ def find_batch(
 def _behind_claimed(fd: int, position: int, end: int) -> int:
     """Give where to begin the search: after the damaged batch at `position`, if its size is known.
 
-    A record's value may contain a whole, sound batch of another log, which must not be taken for
-    one of this log's. A batch's header has its size twice. If the two agree, they are right. If
-    they differ, the right one is the size that leads to the next batch, or to the file's end.
+    A record's value may contain a whole, sound batch of another log, which must not count as a
+    batch of this log. A batch's header has its size twice. If both sizes are equal, they are right.
+    If they differ, the right size is the one that leads to the next batch, or to the end of the
+    file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
@@ -388,7 +388,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """Give a place and its base offset, if a whole batch of this layout is there."""
+    """Give a position and the base offset, if a whole batch of this layout begins there."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

@@ -3,8 +3,9 @@
 Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
 change while the object is in use. Only the active segment grows: the appending thread writes the
 batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
-`end_offset` first finds all that it needs. A segment that truncation replaces or retention removes
-is marked `is_dropped` before its file goes; a reader that fails on it looks the log up again.
+`end_offset` first finds everything before that offset. If a truncation replaces a segment or
+retention removes it, the segment is marked `is_dropped` before its file is removed. A reader that
+fails on such a segment looks the log up again.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import segment_file_name
 
 NOT_WRITTEN_HERE = 2**63
-SOUND_SPANS_MAX = 64  # of a segment that is read here and there; then the first one is forgotten
+SOUND_SPANS_MAX = 64  # if there are more, the first of the file is forgotten
 HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
-    """The decoded batches between two index entries, for point reads."""
+    """The decoded batches between two index entries, for reads of one record."""
 
     __slots__ = ("bases", "batches", "end_offset", "plain")
 
@@ -83,10 +84,10 @@ class Segment:
         self.max_timestamp = -1
         self.last_epoch = -1
         self.first_time_ms: int | None = None
-        # Growing indexes of the active segment, kept until they are in the files; else None.
+        # The growing indexes of the active segment, until they are written to files; else None.
         self.index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
-        # For a sealed segment: what its trailer records about the first and the last batch.
+        # Of a sealed segment: what its trailer says about the first and the last batch.
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
@@ -94,12 +95,13 @@ class Segment:
         self.inode = 0
         self.is_checked = False
         self.is_dropped = False
-        # Its log no longer serves: no file of it is kept open.
+        # True if the log no longer serves; then no file of the segment is kept open.
         self.is_left = False
-        # A compacted segment of Kafka's may lack the offsets after its last batch.
+        # True if the segment may lack offsets after its last batch, as after Kafka's compaction.
         self.is_sparse = False
-        # What this process wrote begins here. Before it, these ranges of bytes were verified: in
-        # order and apart. The tuple is replaced as a whole; a lost race only verifies twice.
+        # The bytes from `sound_from` on were written by this process. `sound_spans` has the
+        # verified ranges before that, in order and not adjacent. The tuple is replaced as a whole;
+        # if two threads replace it at once, some bytes are only verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -125,18 +127,18 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, str, str]:
-        """Its files, in the order in which they may be removed."""
+        """Paths of its files, in the order in which they may be removed."""
         return self.index_path, self.time_index_path, self.log_path
 
     def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Give the segment growing indexes, as the active one has."""
+        """Give the segment empty, growing indexes, as the active segment has."""
         index, time_index = OffsetIndex(), TimeIndex()
         self.index, self.time_index = index, time_index
         return index, time_index
 
     def take(self, scan: Scan) -> None:
-        """Take the facts that a walk over the whole file found."""
-        self.size_bytes = scan.good_end  # bytes after it are not read
+        """Set the facts that a walk over the whole file found."""
+        self.size_bytes = scan.good_end  # later bytes are no batch, and are not read
         self.last_position = scan.last_position
         self.max_timestamp = scan.max_timestamp
         self.last_epoch = scan.last_epoch
@@ -151,23 +153,27 @@ class Segment:
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
     def verified_up_to(self, end_position: int) -> bytearray:
-        """Give the bits, with one for every place before `end_position`."""
+        """Give the bits of verified batches, long enough for every place before `end_position`."""
         missing = (end_position >> 8) + 1 - len(self._verified)
         if missing > 0:
             self._verified.extend(bytes(missing + (end_position >> 11)))
         return self._verified
 
     def mark_verified(self, position: int) -> None:
-        """Remember that the batch at `position` was checked; a lost race only checks it twice."""
+        """Remember that the batch at `position` was verified.
+
+        If two threads write at once, one bit may be lost; then a batch is only verified twice.
+        """
         at = position >> 8
         if at >= len(self._verified):
             self._verified.extend(bytes(at + 1 - len(self._verified) + (at >> 3)))
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give up to where the batches from `position` on were verified, or written here; or 0.
+        """Give where the sound bytes from `position` on end; 0 if the byte there is not sound.
 
-        The result may be after the end of the file.
+        Sound bytes were verified, or written by this process. The result may be after the end of
+        the file.
         """
         if position >= self.sound_from:
             return NOT_WRITTEN_HERE
@@ -177,7 +183,7 @@ class Segment:
         return NOT_WRITTEN_HERE if end >= self.sound_from else end if end > position else 0
 
     def mark_sound(self, position: int, end_position: int) -> None:
-        """Remember that whole batches in a range of bytes were verified."""
+        """Remember that all batches in a range of bytes were verified."""
         kept = []
         for start, end in self.sound_spans:
             if start <= end_position and position <= end:
@@ -189,18 +195,19 @@ class Segment:
     # --- files --------------------------------------------------------------------------------
 
     def handle(self, environment: LogEnvironment) -> Handle:
-        """Open the `.log` for reading, or give the open handle; a reference to it pins it.
+        """Open the `.log` for reading, or give the open handle.
 
-        The descriptor's number alone does not pin it: a cache or a move closes it, and another file
-        gets the number.
+        The descriptor stays open while the caller has a reference to the handle. To keep only the
+        descriptor's number is wrong: the descriptor may be closed, and another file gets the
+        number.
 
         Raises:
-            OSError: FileNotFoundError when the segment was dropped meanwhile.
+            OSError: FileNotFoundError if the segment was dropped meanwhile.
             CorruptRecordBatchError: the file is not the one that was sealed under this name.
         """
         item = self.cached.get(HANDLE)
         known: Handle | None = None if item is None else item.value
-        if item is not None and known is not None:  # if it was dropped meanwhile, there is none
+        if item is not None and known is not None:  # a dropped item has no value
             item.is_used = True
             return known
         handle = Handle(files.open_regular(self.log_path, files.READ))
@@ -230,9 +237,10 @@ class Segment:
         return given
 
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
-        """Refuse a file whose first or last batch is whole and differs from the sealed one.
+        """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A batch that is not whole does not show whose file this is; its reader reports the damage.
+        A batch that is not whole does not show which segment the file is; a reader of the batch
+        reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -254,12 +262,12 @@ class Segment:
                 )
 
     def leave(self, environment: LogEnvironment) -> None:
-        """Release all that is cached of this segment, and keep nothing open from now on."""
+        """Release everything cached of this segment, and keep no file open from now on."""
         self.is_left = True
         self.forget(environment)
 
     def forget(self, environment: LogEnvironment) -> None:
-        """Release all that is cached of this segment."""
+        """Release everything that is cached of this segment."""
         environment.handles.drop(self.cached, HANDLE)
         environment.handles.drop(self.cached, WRITER)
         environment.indexes.drop(self.cached, INDEX)
@@ -269,7 +277,7 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------
 
     def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
-        """Give the offset index: the growing one, or that of the file, or a rebuilt one."""
+        """Give the offset index: the growing one, the one in the file, or a rebuilt one."""
         growing = self.index
         if growing is not None:
             return growing
@@ -314,7 +322,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
-        """Rebuild both indexes from the batches themselves; damage in the file is skipped."""
+        """Rebuild both indexes from the batches; damage in the file is skipped."""
         index, time_index = OffsetIndex(), TimeIndex()
         scan = Scan(self.base_offset, index=index, time_index=time_index)
         handle, end = self.handle(environment), self.size_bytes
@@ -328,7 +336,7 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # it was numbered by the old entries
+            environment.blocks.drop(self.cached, key)  # its number is that of an old entry
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

@@ -2,7 +2,8 @@
 
     entry   i64 timestamp | u32 relative_offset      12 bytes (docs/FORMAT.md, section 6)
 
-Invariant: no record before `relative_offset` is later than `timestamp`, and both columns increase.
+Invariants: no record before `relative_offset` has a timestamp after `timestamp`; both columns
+increase.
 """
 
 from __future__ import annotations
@@ -38,17 +39,20 @@ class TimeIndex:
         return f"TimeIndex({len(self)} entries)"
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Record that all records before an offset are at or before `timestamp`, if that is new."""
+        """Add an entry: all records before the offset are at or before `timestamp`.
+
+        If the last entry has this timestamp or a later one, nothing is added.
+        """
         offsets, timestamps = self.offsets, self.timestamps
         assert isinstance(offsets, array) and isinstance(timestamps, array)
         if not timestamps or timestamp > timestamps[-1]:
-            if len(offsets) != len(timestamps):  # an interrupt came between the two
+            if len(offsets) != len(timestamps):  # an interrupt came between the two appends
                 del offsets[len(timestamps) :]
             offsets.append(relative_offset)
             timestamps.append(timestamp)
 
     def start_for(self, timestamp: int) -> int:
-        """Give a relative offset before which no record is at or after `timestamp`."""
+        """Give a relative offset before which all records are before `timestamp`."""
         entry = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[entry] if entry >= 0 else 0
 
@@ -61,7 +65,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, growing: bool = False) -> TimeIndex:
-        """Read the entries of a file: as NumPy columns, or growing if more will follow."""
+        """Read the entries of a file, as NumPy columns; with `growing`, entries can be added."""
         entries = np.frombuffer(data, ENTRY)
         timestamps = np.ascontiguousarray(entries["timestamp"])
         offsets = np.ascontiguousarray(entries["relative_offset"])

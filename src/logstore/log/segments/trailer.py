@@ -1,8 +1,9 @@
 """Read a segment's two index files, and the trailer that identifies the segment.
 
 The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
-trailer also proves that those bytes were durable, and recovery need not read them again. Neither
-file is synced: if a crash tore one, its checksum fails, and it is rebuilt.
+trailer also proves that those bytes are durable, and recovery need not read them again. The index
+files themselves are not synced: if a crash leaves one incomplete, its checksum is wrong, and it is
+rebuilt.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ assert TRAILER.size == TRAILER_BYTES
 
 
 class Trailer(NamedTuple):
-    """What identifies a segment, in the order of the file."""
+    """The fields that identify a segment, in the order of the file."""
 
     topic_id: bytes
     partition: int
@@ -70,7 +71,7 @@ class Trailer(NamedTuple):
 
 
 def parse(data: bytes) -> Trailer | None:
-    """Parse a trailer; None if these bytes are none."""
+    """Parse a trailer; None if the bytes are no valid trailer."""
     if len(data) != TRAILER_BYTES or data[:8] != MAGIC:
         return None
     _, *fields, _, checksum = TRAILER.unpack(data)
@@ -104,12 +105,12 @@ def read_trailer(path: str, file_bytes: int) -> Trailer | None:
 
 
 def stored_checksum(fd: int, position: int, end_position: int) -> int:
-    """Read the checksum that the batch at a place carries; 0 if its bytes are missing."""
+    """Read the checksum that is stored in a batch; 0 if its bytes are missing."""
     return checksum_and_magic(fd, position, end_position)[0]
 
 
 def checksum_and_magic(fd: int, position: int, end_position: int) -> tuple[int, int]:
-    """Read the checksum and the layout of the batch at a place; zeros if its bytes are missing."""
+    """Read the stored checksum and the layout of a batch; zeros if its bytes are missing."""
     head = files.read_up_to(fd, CHECKSUM_HEAD_BYTES, position)
     if len(head) < CHECKSUM_HEAD_BYTES:
         return 0, 0
@@ -136,8 +137,8 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
     """Read an `.index`.
 
     Raises:
-        CorruptIndexError: a checksum fails; the caller rebuilds the index.
-        OSError: the disk could not give it.
+        CorruptIndexError: a checksum is wrong; the caller rebuilds the index.
+        OSError: the disk could not give the bytes.
     """
     data = _whole_file(path)
     trailer = trailer_in(data)
