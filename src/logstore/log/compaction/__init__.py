@@ -1,4 +1,4 @@
-"""Compaction by key: which records a log may drop, what the rest looks like, and its files.
+"""Compaction by key: choose the records that stay, write them anew, and replace the segments.
 
 Only `segment_windows`, `compaction` and `replacement` call the disk.
 """

@@ -1,8 +1,8 @@
-"""Clean the batches of a log: note the latest offset of each key, then leave the others out.
+"""Clean the batches of a log: note the latest offset of each key, then leave out older records.
 
-First `note` runs over the part of the log that was not cleaned before. Then the table is sealed,
-and a `Cleaner` runs over the log from its start, and gives the bytes that take the place of each
-window. Both work in steps of part of a millisecond (see `format/steps`), and neither writes.
+First `note` runs over the part of the log that was not cleaned before. Then the table is sealed. A
+`Cleaner` runs over the log from its start, and gives the bytes that replace each window. Both work
+in steps of less than a millisecond (see `format/steps`), and neither writes to the disk.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def note(
     is_aborted: IsAborted,
     producers: dict[int, int] | None = None,
 ) -> Steps[bool]:
-    """Note the latest offsets of the keys of a window; the windows come in the log's order.
+    """Note the latest offset of each key in a window; the windows come in the log's order.
 
     Args:
-        producers: gets the last offset of each producer's last batch.
+        producers: the last offset of each producer's last batch is added to this dict.
 
     Returns:
-        False if the table is full. Then the cleaning may go up to `latest.end_offset`, which is
-        always beyond the first record that was noted.
+        False if the table is full. Then the log may be cleaned up to `latest.end_offset`, which is
+        always after the first noted record.
 
     Raises:
-        The errors of `Window`; then the table is of no use.
+        The errors of `Window`; the table must not be used after that.
     """
     first_offset = latest.first_offset
     for chunk in window.chunks():
@@ -84,15 +84,15 @@ def _note_group(latest: LatestOffsets, group: Group) -> Steps[bool]:
 
 
 class _Replacement:
-    """Collect the bytes that take the place of a window."""
+    """Collect the bytes that replace a window."""
 
     def __init__(self, window: Window) -> None:
         self._look = memoryview(window.data)
         self._parts: list[Buffer] = []
-        self._whole = [0, 0]  # from where to where batches stay as they are
+        self._whole = [0, 0]  # begin and end of contiguous batches that stay unchanged
 
     def keep(self, at: int, end: int) -> None:
-        """Leave a batch of the window as it is."""
+        """Keep a batch of the window unchanged."""
         if self._whole[1] != at:
             self._flush()
             self._whole[0] = at
@@ -116,30 +116,30 @@ class _Replacement:
 
 
 class Cleaner:
-    """Give the bytes that take the place of the batches of a log, window by window.
+    """Give the bytes that replace the batches of a log, window by window.
 
-    A columnar batch follows the one before it without a gap. So the offsets of such batches that go
-    are spanned by batches without records, as few as possible. In Kafka's layout there are gaps.
+    Columnar batches follow one another without a gap. So if such batches are left out, as few empty
+    batches as possible take over their offsets. In Kafka's layout, the offsets are missing.
 
     Attributes:
-        records_read, records_kept, bytes_read, bytes_written: so far.
-        is_changed: whether anything differs from what was read.
-        horizon_ms: the earliest later time at which a tombstone or a marker that was kept may go;
-            None if there is none.
+        records_read, records_kept, bytes_read, bytes_written: totals so far.
+        is_changed: whether the new bytes differ from the bytes that were read.
+        horizon_ms: the earliest time in the future at which a kept tombstone or marker may be
+            removed; None if there is none.
     """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._hole: BatchHeader | None = None  # offsets that the next batch must follow
+        self._hole: BatchHeader | None = None  # offsets that an empty batch has to take over
         self.records_read = self.records_kept = self.bytes_read = self.bytes_written = 0
         self.is_changed = False
         self.horizon_ms: int | None = None
 
     def clean(self, window: Window) -> Steps[list[Buffer]]:
-        """Return what takes the place of a window; the windows come in the log's order.
+        """Return the bytes that replace a window; the windows come in the log's order.
 
         Raises:
-            The errors of `Window`; then nothing may be replaced.
+            The errors of `Window`; nothing may be replaced after that.
         """
         found = _Replacement(window)
         for chunk in window.chunks():
@@ -170,7 +170,7 @@ class Cleaner:
         return parts
 
     def finish(self) -> list[Buffer]:
-        """Return what ends a segment: the offsets after its last batch that was kept."""
+        """Return the end of a segment: an empty batch for offsets after its last kept batch."""
         parts: list[Buffer] = [*self._end_hole()]
         self.bytes_written += sum(map(len, parts))
         return parts
@@ -178,7 +178,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Return what is left of batches, by their places; None for a batch that stays whole."""
+        """Return what is left of each LOOK batch, by its place; None if the batch stays whole."""
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
         for group in (
@@ -209,7 +209,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find the records before the noted range that are of no use; False for all others."""
+        """Find records before the noted range that have no key or a newer record in the range."""
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
         old = np.flatnonzero(offsets < latest.first_offset)
@@ -224,7 +224,7 @@ class Cleaner:
         return found
 
     def _put(self, found: _Replacement, at: int, header: BatchHeader, copy: bytes | None) -> None:
-        """Append a batch, or its copy, after the offsets that it must follow."""
+        """Append a batch or its copy, after an empty batch for offsets that were left out."""
         for hole in self._end_hole():
             found.add(hole)
         if copy is None:
@@ -234,7 +234,7 @@ class Cleaner:
             self.is_changed = True
 
     def _drop(self, found: _Replacement, at: int, header: BatchHeader) -> None:
-        """Leave a batch out; keep its offsets and its producer, if they matter."""
+        """Leave out a batch, but keep its offsets and its producer if they are needed."""
         if header.last_offset in self._rules.kept_empty:
             self._put(found, at, header, subsets.empty(header) if header.record_count else None)
             return
@@ -256,7 +256,7 @@ class Cleaner:
         self._hole = header
 
     def _end_hole(self) -> list[bytes]:
-        """Return a batch that spans the offsets of those left out since the last batch, if any."""
+        """Return an empty batch for the offsets left out since the last batch, if there are any."""
         hole, self._hole = self._hole, None
         if hole is None:
             return []

@@ -1,11 +1,13 @@
 """Compact a log: note the latest offset of each key, then write the segments without the rest.
 
-The segments are taken in groups, from the start of the log on, and each group is put in the place
-of its originals before the next one is written. So a tombstone goes only when all older records of
-its key are gone, durably. If a group cannot be written or replaced, the compaction ends there.
+The segments are divided into groups, from the start of the log on. For each group, a new segment is
+written and replaces the group before the next group is begun. So a tombstone is removed only after
+all older records of its key are durably removed. If a group cannot be written or replaced, the
+compaction ends there.
 
-Only what is flushed is compacted, and never the active segment. A repair ends a compaction, and so
-does a truncation of what it looked at: the records that outdated others may be gone.
+Only flushed records are compacted, and never the active segment. A repair ends a compaction, and so
+does a truncation of records whose keys were noted: if the newer record of a key is truncated, the
+older one must stay.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ if TYPE_CHECKING:
 TABLE_BYTES = 64 << 20
 WRITEBACK_BYTES = 8 << 20
 LOCK_SECONDS = 0.1
-HORIZON_MS_MAX = OFFSET_MAX  # that `partition.metadata` takes
+HORIZON_MS_MAX = OFFSET_MAX  # the largest number that `partition.metadata` takes
 
-# Called after each part of the work with the bytes that it moved; it may sleep, or raise.
+# Called after each part of the work with the bytes that were read and written; may sleep or raise.
 Pace = Callable[[int], None]
 
 
@@ -56,11 +58,11 @@ class CompactionReport(NamedTuple):
     """What a compaction did.
 
     Attributes:
-        records_read, bytes_read: in the segments that were written anew, before that.
-        records_kept, bytes_kept: in them after it.
-        segments_replaced, segments_made: how many segments there were, and how many there are now.
+        records_read, bytes_read: the records and bytes of the segments that were read.
+        records_kept, bytes_kept: the records and bytes that are left of these.
+        segments_replaced, segments_made: the number of these segments, before and after.
         clean_end_offset: all records before it are compacted.
-        is_complete: False if the log was truncated, repaired or moved meanwhile: compact again.
+        is_complete: False if a truncation, a repair or a move ended the compaction: compact again.
     """
 
     topic: str
@@ -79,19 +81,19 @@ class CompactionReport(NamedTuple):
             f"{self.topic}-{self.partition}: {self.records_kept} of {self.records_read} records "
             f"and {self.bytes_kept} of {self.bytes_read} bytes are left, in "
             f"{self.segments_made} of {self.segments_replaced} segments; compacted up to offset "
-            f"{self.clean_end_offset}{'' if self.is_complete else ', then broken off'}"
+            f"{self.clean_end_offset}{'' if self.is_complete else ', then interrupted'}"
         )
 
 
 class _ChangedError(Exception):
-    """Report that the log was cut or moved during a compaction. No user sees it."""
+    """Raised if the log was truncated, repaired or moved during a compaction. No user sees it."""
 
 
 def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
     """Plan the next compaction of a log.
 
     Args:
-        stable_offset: nothing is decided from it on; None if that was not looked up.
+        stable_offset: the last stable offset; None if it is not known.
 
     Raises:
         OSError: the disk could not give the time of a segment's first batch.
@@ -137,7 +139,7 @@ def _oldest_ms(state: LogState, segment: Segment) -> int | None:
 def compact(
     state: LogState, pace: Pace = lambda _: None, table_bytes: int = TABLE_BYTES
 ) -> CompactionReport:
-    """Compact a log now, as far as its configuration allows; see `Log.compact`."""
+    """Compact a log now, within the limits of its configuration; see `Log.compact`."""
     if not state.config.is_compacted:
         raise ValueError(
             f"cleanup_policy of {state.name} is {state.config.cleanup_policy!r}: set it to "
@@ -156,7 +158,7 @@ class Compaction:
 
     def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
         self._state, self._pace, self._table_bytes = state, pace, table_bytes
-        self._noted_end = 0  # the keys of records before it decide what is left out
+        self._noted_end = 0  # the records before this offset decide what is left out
         with state.lock:
             state.cut_offset = NEVER
         self._log_dir, self._directory = state.log_dir, state.directory
@@ -209,7 +211,7 @@ class Compaction:
         self._note_cleaned(latest.end_offset)
 
     def _note(self, planned: Plan, aborted: IsAborted) -> tuple[LatestOffsets, set[int]]:
-        """Note the latest offsets of keys; also give the last offset of each producer's batches."""
+        """Note the latest offset of each key; give also the last offset of each producer."""
         first = planned.first_dirty_offset
         spans = (one.end_offset - max(one.base_offset, first) for one in planned.segments)
         count = sum(span for span in spans if span > 0)
@@ -221,12 +223,12 @@ class Compaction:
                     latest.seal()
                     return latest, set(producers.values())
                 self._pace(len(window.data))
-        latest.end_offset = planned.end_offset  # no record is left between the last one and this
+        latest.end_offset = planned.end_offset  # there is no record after the last noted one
         latest.seal()
         return latest, set(producers.values())
 
     def _groups(self, planned: Plan, end_offset: int) -> Iterator[list[Segment]]:
-        """Give the segments up to an offset, in groups that each become one segment."""
+        """Give the segments before an offset, in groups that each become one segment."""
         config = self._state.config
         found = groups(
             (self._weighed(one) for one in planned.segments if one.base_offset < end_offset),
@@ -237,16 +239,16 @@ class Compaction:
             yield [self._segments[one.base_offset] for one in group]
 
     def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
-        """Add what only the files of a segment say."""
+        """Add the facts that are read from the files of a segment."""
         segment = self._segments[facts.base_offset]
         magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
         index_bytes = 0
-        with suppress(FileNotFoundError):  # of a segment whose seal found no room
+        with suppress(FileNotFoundError):  # the disk was full when the segment was sealed
             index_bytes = files.stat(segment.index_path).st_size
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group in Kafka's layout: a batch stays there, to say so."""
+        """Give the last offset of a group in Kafka's layout, where a batch has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
@@ -256,7 +258,7 @@ class Compaction:
     # --- one group --------------------------------------------------------------------------------
 
     def _replace(self, group: list[Segment], rules: Rules) -> None:
-        """Write a group without the records that go, and put it in the place of the group."""
+        """Write a new segment with the records of a group that stay; replace the group with it."""
         outer = sys.exc_info()[1]
         new, cleaner = Segment(self._directory, group[0].base_offset), Cleaner(rules)
         try:
@@ -269,16 +271,16 @@ class Compaction:
                 raise _ChangedError
         except BaseException as error:
             hidden = None if isinstance(error, Exception) else hidden_failure(error, outer)
-            if hidden is not None:  # an interrupt came while it was raised
+            if hidden is not None:  # an interrupt came while a disk error was raised
                 self._log_dir.failed(hidden, self._directory)
             raise
         finally:
-            with suppress(OSError):  # if the disk fails, the next open removes it
+            with suppress(OSError):  # if the disk fails, the next open removes the file
                 files.remove_if_there(new.log_path + CLEANED_SUFFIX)
         self._count(group, cleaner)
 
     def _write(self, group: list[Segment], new: Segment, handle: Handle, cleaner: Cleaner) -> int:
-        """Write the new segment, durably, and read all of it again; return its layout."""
+        """Write the new segment durably, and verify it by reading; return its layout."""
         position = written_back = 0
         for segment in group:
             for window in self._windows(segment):
@@ -326,7 +328,7 @@ class Compaction:
             self._horizon_ms = min(horizon_ms, self._horizon_ms or horizon_ms, HORIZON_MS_MAX)
 
     def _note_cleaned(self, end_offset: int) -> None:
-        """Record durably how far the log is clean."""
+        """Record durably up to which offset the log is compacted."""
         state = self._state
         with state.flush_lock, held(state, "flush_lock"):
             state.check_current()
@@ -348,7 +350,7 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether what was noted may be gone, or the log is in another directory."""
+        """Check whether noted records may be gone, or the log is in another directory."""
         state = self._state
         return state.cut_offset < self._noted_end or state.directory != self._directory
 

@@ -1,9 +1,9 @@
 """Represent keys of any size as two 64-bit numbers: equal numbers mean equal keys.
 
-A key of up to 14 bytes is represented by its own bytes and its size, so no two of them are equal. A
-longer key is represented by 127 bits of its xxh3-128. The hash is seeded with a random number that
-exists only for one cleaning, so nobody can prepare keys that it takes for equal. The highest bit
-keeps long and short keys apart.
+A key of up to 14 bytes is represented by its own bytes and its size, so different short keys have
+different numbers. A longer key is represented by 127 bits of its xxh3-128. The seed of the hash is
+random and used for one cleaning only, so nobody can prepare different keys with equal numbers. The
+highest bit distinguishes long keys from short ones.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LONG = np.uint64(1 << 63)
 
 
 def _masks() -> Fingerprints:
-    """Build a table from a short key's size to the bytes that belong to it, in 16 bytes."""
+    """Build the masks, by size of a short key, of the bytes that belong to the key."""
     kept = np.arange(FINGERPRINT_BYTES) < np.arange(SHORT_BYTES_MAX + 1)[:, None]
     return np.where(kept, 0xFF, 0).astype(np.uint8).view(np.uint64)
 
 
 MASKS = _masks()
-# The size plus one is in the last byte: the fingerprint of the empty key is not 0.
+# The last byte has the size plus one, so that the fingerprint of the empty key is not 0.
 SIZES = np.arange(1, SHORT_BYTES_MAX + 2, dtype=np.uint64) << np.uint64(56)
 
 
@@ -39,8 +39,8 @@ def fingerprints(data: bytes, starts: Numbers, sizes: Numbers, seed: int) -> Ste
     """Return the fingerprints of keys.
 
     Args:
-        data: contains the keys, and 16 bytes after the start of the last one.
-        starts, sizes: of the keys; no size is negative.
+        data: contains the keys, and at least 16 bytes from the start of the last key on.
+        starts, sizes: where each key begins, and its size; no size is negative.
         seed: 64 random bits, the same for all keys that are compared.
     """
     is_long = sizes > SHORT_BYTES_MAX
@@ -55,7 +55,7 @@ def fingerprints(data: bytes, starts: Numbers, sizes: Numbers, seed: int) -> Ste
 
 
 def _short(data: bytes, starts: Numbers, sizes: Numbers) -> Fingerprints:
-    # Every place at which a key could begin, as one item each.
+    # An array with one item for each place at which a key could begin.
     places = np.ndarray((len(data) - FINGERPRINT_BYTES + 1,), "V16", data, 0, (1,))
     found = places[starts].view(np.uint64).reshape(-1, 2)  # `take` would copy all places first
     found &= MASKS.take(sizes, axis=0)

@@ -1,9 +1,9 @@
 """Remember the latest offset of each key of a log, in a table of fixed size.
 
 A key is represented by its fingerprint (see `fingerprints`): two unsigned 64-bit numbers, of which
-at least one is not 0. The table is open: a fingerprint is at the first place of its own sequence of
-places that was free when it came. Rows of one call are handled together, so no key costs a step of
-the interpreter.
+at least one is not 0. The table uses open addressing: each fingerprint has its own sequence of
+places, and is stored at the first place of that sequence that was free. All keys of one call are
+handled together by NumPy, so no key costs a step of the interpreter.
 
 Bytes: 16 for a fingerprint and 8 for an offset at each place, and another 8 for each key when the
 table is sealed.
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from logstore.log.compaction.fingerprints import Fingerprints
 
-# A table that is more than this full needs many steps for some keys.
+# If more of the table is used, some keys need many steps.
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
-# Most keys are at their first place. After that, this many places are compared at once.
+# Most keys are at their first place. For the others, this many places are compared at once.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)
@@ -36,14 +36,15 @@ Mask = NDArray[np.bool_]
 class LatestOffsets:
     """Map fingerprints of keys to the latest offset of each, for a range of offsets of a log.
 
-    First all keys of the range are inserted, then the table is sealed and asked. One thread uses a
-    table at a time.
+    First all keys of the range are inserted. Then the table is sealed, and can be queried. One
+    thread uses a table at a time.
 
     Attributes:
-        first_offset: the range begins here.
-        end_offset: all records before it are noted; the caller of `insert` moves it.
-        seed: of the keys' fingerprints.
-        key_count, key_count_max: the keys in the table, and how many it takes.
+        first_offset: where the range begins.
+        end_offset: all records before it are noted; the caller of `insert` sets it.
+        seed: the seed of the keys' fingerprints.
+        key_count: the number of keys in the table.
+        key_count_max: the number of keys that the table can hold.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class LatestOffsets:
 
         Args:
             first_offset: where the range begins.
-            size_bytes: the table is not larger.
-            keys_expected: there will not be more keys; the table is not larger than they need.
+            size_bytes: the largest size of the table.
+            keys_expected: the largest number of keys; the table is made no larger than they need.
 
         Raises:
             ValueError: the size is too small for a table.
@@ -73,7 +74,7 @@ class LatestOffsets:
         self._held = np.zeros((self._place_count, 2), np.uint64)
         self._offsets = np.zeros(self._place_count, np.int64)
         self._sorted = np.empty(0, np.int64)
-        # Nobody can choose keys that share their places, because the factors are random.
+        # The factors are random, so that nobody can choose keys whose places are the same.
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(3)]
 
     @property
@@ -86,7 +87,7 @@ class LatestOffsets:
 
         Args:
             keys: shape (n, 2).
-            offsets: shape (n,), rising, and higher than those of earlier calls. If a key comes
+            offsets: shape (n,), rising, and higher than those of earlier calls. If a key occurs
                 several times, its last row counts.
         """
         done = 0
@@ -95,17 +96,17 @@ class LatestOffsets:
             count = len(rest)
             if count > room:
                 new = np.flatnonzero(~self._find(rest)[1])
-                if len(new) > room:  # or fewer, because a new key that comes twice counts twice
+                if len(new) > room:  # perhaps too early: a new key that occurs twice counts twice
                     count = int(new[room])
             if not count:
                 break
-            # The last of several rows of one place remains.
+            # If several rows have one place, the last of them is kept.
             self._offsets[self._claim(rest[:count])] = offsets[done : done + count]
             done += count
         return done
 
     def seal(self) -> None:
-        """Sort the offsets, for `between`; nothing is inserted after that."""
+        """Sort the offsets for `between`; after that, nothing may be inserted."""
         is_held = (self._held[:, 0] | self._held[:, 1]) != 0
         self._sorted = self._offsets[is_held]
         self._sorted.sort()
@@ -115,18 +116,18 @@ class LatestOffsets:
         return self._find(keys)[1]
 
     def has_between(self, firsts: Numbers, ends: Numbers) -> Mask:
-        """Report in which of some ranges of offsets is the latest of any key."""
+        """Report which ranges of offsets contain the latest offset of any key."""
         starts, stops = np.searchsorted(self._sorted, (firsts, ends))
         found: Mask = starts < stops
         return found
 
     def between(self, first: int, end: int) -> Numbers:
-        """Return those of the offsets `first..end` that are the latest of their keys, rising."""
+        """Return the latest offsets of keys that are in `first..end`, rising."""
         start, stop = np.searchsorted(self._sorted, (first, end))
         return self._sorted[start:stop]
 
     def _find(self, keys: Fingerprints) -> tuple[Numbers, Mask]:
-        """Return the place of each key, or the free place where it would be; and which it is."""
+        """Return the place of each key, or a free place for it; and whether the key was found."""
         mixed = self._mix(keys)
         places = self._first_place(mixed)
         held = self._held.take(places, axis=0)
@@ -155,13 +156,13 @@ class LatestOffsets:
         raise AssertionError
 
     def _claim(self, keys: Fingerprints) -> Numbers:
-        """Return the place of each key, and put those in that are new."""
+        """Return the place of each key, after inserting the new keys."""
         places, is_found = self._find(keys)
         new = np.flatnonzero(~is_found)
         while len(new):
             at, wanted = places[new], keys[new]
-            # Several new keys may want one place, and one new key may come several times. The row
-            # that writes last has the place.
+            # Several new keys may want the same place, and one new key may occur several times. The
+            # row that is written last gets the place.
             self._held[at] = wanted
             self._offsets[at] = new
             self.key_count += int(np.count_nonzero(self._offsets.take(at) == new))
@@ -185,7 +186,7 @@ class LatestOffsets:
         return (places >> HALF).view(np.int64)
 
     def _steps(self, mixed: NDArray[np.uint64]) -> Numbers:
-        """Return the distance from each place of a key to its next."""
+        """Return, for each key, the distance from one of its places to the next."""
         steps = (mixed & LOW_HALF) * np.uint64(self._place_count // WIDTHS[-1])
         return (steps >> HALF).view(np.int64) + 1
 

@@ -1,24 +1,24 @@
-"""Put a cleaned segment in the place of the segments that it was made from.
+"""Replace a group of segments with the cleaned segment that was made from it.
 
     00000000000000000000.log.cleaned    the new segment, being written; not yet part of the log
     00000000000000000000.log.swap       a second name of the new segment, while names change
 
-Of several segments the new one takes the name of the first, and the others go. Each line but the
-last is durable before the next one begins:
+The new segment takes the name of the first segment of the group, and the others are removed. Each
+step except the last is durable before the next begins:
 
     1  the bytes of `.cleaned`
-    2  it has the name `.swap`, too; the index files of the first segment are gone
-    3  `.cleaned` takes the name of the first segment
-    4  the other segments are gone
-    5  `.swap` is gone
+    2  the new file has the second name `.swap`; the index files of the first segment are removed
+    3  `.cleaned` is renamed to the name of the first segment
+    4  the other segments are removed
+    5  `.swap` is removed
 
-After a crash `.swap` says what happened (`recovery/replacements`). If the first segment has the
-bytes of `.swap`, the others go. If it has not, nothing is gone yet, and `.swap` goes. So readers of
-all processes find each offset at every moment. One segment alone is replaced by step 3, without a
-second name.
+After a crash, `.swap` shows what happened (`recovery/replacements`). If the first segment has the
+bytes of `.swap`, step 3 is done, and the other segments are removed. Otherwise no record is removed
+yet, and `.swap` is removed. So readers of all processes find each offset at every moment. A group
+of one segment is replaced by step 3 alone, without a second name.
 
-Kafka renames the old segments before the new one, and renames them to `.deleted` first. Here they
-are removed at once: a reader that uses one has it open.
+Kafka renames the old segments to `.deleted` before it renames the new one. Here they are removed at
+once, because a reader that uses an old segment has its file open.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 
 class Replacement(NamedTuple):
-    """A new segment, and the segments that it was made from.
+    """A new segment, and the segments from which it was made.
 
     Attributes:
-        old: they follow one another.
-        new: its file has the suffix `.cleaned` still, and is durable.
-        handle: the file of the new one.
-        magic: the layout of its batches.
-        noted_end: the keys of the records before this offset decided what is left out.
+        old: the old segments, which are adjacent.
+        new: the new segment, whose file still has the suffix `.cleaned` and is durable.
+        handle: the file of the new segment.
+        magic: the layout of the new segment's batches.
+        noted_end: the records before this offset decided what is left out.
     """
 
     old: Sequence[Segment]
@@ -75,7 +75,7 @@ class Replacement(NamedTuple):
 
 
 def put_in_place(state: LogState, replacement: Replacement) -> bool:
-    """Replace segments; False if the log was cut or moved meanwhile, so nothing was replaced.
+    """Replace segments; False, without a change, if the log was cut or moved meanwhile.
 
     Raises:
         LogStoreError: the disk failed, or the log takes no changes.
@@ -84,7 +84,7 @@ def put_in_place(state: LogState, replacement: Replacement) -> bool:
 
 
 def is_current(state: LogState, replacement: Replacement) -> bool:
-    """Check whether what a replacement was made from is still the log's; `flush_lock` is held."""
+    """Check whether the log still has the replaced segments; `flush_lock` is held."""
     old, now = replacement.old, state.segments
     return (
         state.cut_offset >= replacement.noted_end
@@ -126,7 +126,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
 
 
 def _allow_gaps(state: LogState, new: Segment) -> None:
-    """Record durably that offsets may be missing: in Kafka's layout nothing takes their place."""
+    """Record durably that offsets may be missing: in Kafka's layout, compaction leaves gaps."""
     new.is_sparse = True
     if not state.metadata.extra.get(SPARSE_OFFSETS):
         set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
@@ -136,8 +136,9 @@ def _allow_gaps(state: LogState, new: Segment) -> None:
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
     """Do steps 2 to 5; `flush_lock` is held. Raises OSError.
 
-    A truncation, a deletion, a repair and the next replacement sync the directory before they
-    change a segment. So none of them meets a `.swap` after a crash that was removed here.
+    The removal of `.swap` is not synced. But a truncation, a deletion, a repair and the next
+    replacement sync the directory before they change a segment. So after a crash, an old `.swap` is
+    never found beside segments that were changed later.
     """
     old, new = replacement.old, replacement.new
     if len(old) > 1:
@@ -145,7 +146,7 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
     for path in (new.index_path, new.time_index_path):
         files.remove_if_there(path)
     files.sync_names(directory)
-    for segment in old:  # a reader that opens one of the names now finds the wrong file
+    for segment in old:  # from now on, these names may lead to the wrong file
         segment.is_dropped = True
     files.rename(replacement.cleaned_path, new.log_path)
     _show(state, old, new)
@@ -155,7 +156,7 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
             for path in segment.paths:
                 files.remove_if_there(path)
         files.sync_names(directory)
-        files.unlink(replacement.swap_path)  # durable with the next change: each begins with a sync
+        files.unlink(replacement.swap_path)  # the next change begins with a sync
 
 
 def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
@@ -175,7 +176,7 @@ def _exchange(state: LogState, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _take_what_is_there(state: LogState, replacement: Replacement) -> None:
-    """Undo a replacement that broke off before step 3, or load what a later one left."""
+    """Undo a replacement that failed before step 3; after step 3, load what is on the disk."""
     from logstore.log.recovery.open_log import reopen
 
     if state.log_dir.is_offline:

@@ -1,14 +1,12 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-Of the records before the end of the range that was noted:
+These rules hold for records before the end of the noted range; all later records stay:
 
-- The latest record of a key stays. A record without a key goes.
-- A tombstone, a record whose value is null, stays until its batch's delete horizon. The first
-  cleaning that leaves the tombstone as its key's latest record sets the horizon.
-- The records of an aborted transaction go. A transaction's marker stays while a batch of the
-  transaction was still there when the cleaning began, and then until a delete horizon.
-
-What is after the end of the range stays as it is.
+- The latest record of a key stays. A record without a key is removed.
+- A tombstone, a record whose value is null, stays until the delete horizon of its batch. The first
+  cleaning that keeps the tombstone as its key's latest record sets this horizon.
+- The records of an aborted transaction are removed. The marker of a transaction stays as long as a
+  cleaning finds batches of the transaction, and after that until its delete horizon.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ IsAborted = Callable[[BatchHeader], bool]
 
 
 class Verdict(Enum):
-    """What happens to a batch, as far as its header says it."""
+    """What the header of a batch decides about it."""
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # its records decide
+    LOOK = auto()  # the records decide
 
 
 class Rules:
-    """Judge the batches of a log one after the other, from its first batch on.
+    """Judge the batches of a log one after the other, from the first batch of the log on.
 
-    The state is which transactions have batches: a pass over a log needs one object, whatever files
-    the batches are in.
+    The object remembers which transactions have batches. So one pass over a log uses one object for
+    all files.
     """
 
     def __init__(
@@ -56,10 +54,10 @@ class Rules:
         """Create the rules of one pass.
 
         Args:
-            latest: sealed.
+            latest: the noted keys; the table is sealed.
             is_aborted: whether a batch belongs to an aborted transaction.
-            kept_empty: the last offsets of batches that stay, without records if need be: the last
-                batch of each producer, whose sequence number counts, and of a segment.
+            kept_empty: the last offsets of batches that stay even if no record in them stays: the
+                last batch of each producer, because of its sequence number, and of a segment.
         """
         self.latest = latest
         self.kept_empty = kept_empty
@@ -73,7 +71,7 @@ class Rules:
         """Judge batches by their headers.
 
         Args:
-            horizons: the delete horizon of each; None if it has none.
+            horizons: the delete horizon of each batch; None if it has none.
         """
         bases = np.array([header.base_offset for header in headers], np.int64)
         ends = np.array([header.last_offset + 1 for header in headers], np.int64)
@@ -95,7 +93,7 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Note a batch of a transaction; report whether anything depends on it."""
+        """Note a batch of a transaction; False if it is aborted, or a marker without batches."""
         producer_id = header.producer_id
         if subsets.is_control(header):
             is_needed = producer_id in self._with_batches
@@ -122,13 +120,14 @@ class Rules:
         is_null: Mask,
         is_superseded: Mask,
     ) -> tuple[Mask, list[int | None]]:
-        """Select the records that stay of batches whose records decide; and their delete horizons.
+        """Select the records that stay of LOOK batches, and give the batches' delete horizons.
 
         Args:
             firsts: the number of each batch's first record, then the number of all records.
-            offsets, is_null: of the records, rising; whose values are null.
-            is_superseded: the records before the noted range whose keys are in it, or that have no
-                key; others do not matter.
+            offsets: the offsets of the records, rising.
+            is_null: whether the value of each record is null.
+            is_superseded: True for a record before the noted range whose key is in the range, or
+                that has no key. For records in the range, the value does not matter.
         """
         first, end = self.latest.first_offset, self.latest.end_offset
         counts, is_beyond = firsts[1:] - firsts[:-1], offsets >= end
@@ -143,7 +142,7 @@ class Rules:
         if any(is_control):
             keep |= np.repeat(is_control, counts)
         begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
-        # Older records of a tombstone after the end of the range may still be there.
+        # Not for a batch that ends after the range: older records of its keys may still exist.
         begins &= [header.last_offset < end for header in headers]
         begins |= is_control
         return keep, [

@@ -1,7 +1,7 @@
-"""Plan a cleaning: up to where a log may be cleaned, whether it is due, and into which segments.
+"""Plan a cleaning: which part of a log may be cleaned, whether that is due, and in which groups.
 
-These are functions of facts. Invariants: the active segment is never cleaned, and no record at or
-after the stable offset: neither the high watermark nor an open transaction is passed.
+All functions are pure. Invariants: the active segment is never cleaned. No record at or after the
+stable offset is cleaned, so cleaning passes neither the high watermark nor an open transaction.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-OFFSETS_MAX = 2**31 - 1  # that one segment may span, as in Kafka
+OFFSETS_MAX = 2**31 - 1  # the most offsets that a segment may span, as in Kafka
 
 
 class SegmentFacts(NamedTuple):
     """What the plan needs to know of a segment.
 
     Attributes:
-        magic: the layout of its batches; a segment holds one.
-        index_bytes: of the larger one of its indexes.
+        magic: the layout of all its batches.
+        index_bytes: the size of its larger index.
         oldest_ms: timestamp of its first record; None if unknown.
         newest_ms: its largest timestamp.
     """
@@ -43,12 +43,13 @@ class Plan(NamedTuple):
     """What a cleaning of a log would do.
 
     Attributes:
-        segments: from the first of the log to the last that may be cleaned.
-        first_dirty_offset: the records from here on are noted.
+        segments: from the first segment of the log to the last that may be cleaned.
+        first_dirty_offset: the records from this offset on are noted.
         end_offset: where the last of the segments ends.
-        clean_bytes, dirty_bytes: of the segments before the first dirty offset, and of the others.
+        clean_bytes: the size of the segments before the first dirty offset.
+        dirty_bytes: the size of the other segments.
         is_due: whether the log should be cleaned now.
-        is_overdue: whether it must be, because of `max_compaction_lag_ms`.
+        is_overdue: whether the log must be cleaned now, because of `max_compaction_lag_ms`.
     """
 
     segments: tuple[SegmentFacts, ...]
@@ -61,7 +62,7 @@ class Plan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The part of the bytes that no cleaning has seen yet."""
+        """The fraction of the bytes that no cleaning has read yet."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
@@ -77,11 +78,12 @@ def plan(
     """Plan the next cleaning of a log.
 
     Args:
-        segments: of the log, from its log start on; the last one is active.
-        clean_end_offset: how far the last cleaning came; 0 if there was none. It may be stale: if
-            it is not in the log, the whole log is dirty.
-        stable_offset: the smaller one of the high watermark and the last stable offset.
-        horizon_ms: the earliest time at which a tombstone or a marker may go; None if unknown.
+        segments: all segments from the log start on; the last one is active.
+        clean_end_offset: where the last cleaning ended; 0 if there was none. If this offset is not
+            in the log any more, the whole log is dirty.
+        stable_offset: the high watermark or the last stable offset, whichever is smaller.
+        horizon_ms: the earliest time at which a tombstone or a marker may be removed; None if
+            unknown.
     """
     log_start = segments[0].base_offset
     cleanable: list[SegmentFacts] = []
@@ -112,7 +114,7 @@ def plan(
 
 
 def urgency(found: Plan) -> tuple[bool, bool, float]:
-    """Order plans: overdue logs come first, then due ones, the dirtiest first; for `max`."""
+    """Give a key for `max`: overdue logs first, then due ones, then by their dirty ratio."""
     return found.is_overdue, found.is_due, found.dirty_ratio
 
 
@@ -121,8 +123,9 @@ def groups(
 ) -> list[list[SegmentFacts]]:
     """Divide segments into groups, each of which becomes one segment.
 
-    So small segments merge. A group has at most the given sizes before it is cleaned, one layout,
-    and a range of offsets below 2^31. A segment that is larger by itself is a group of its own.
+    So small segments are merged. Before the cleaning, a group has at most the given sizes, and it
+    has one layout and a range of offsets below 2^31. A segment that is too large by itself is a
+    group of its own.
     """
     found: list[list[SegmentFacts]] = []
     for segment in segments:

@@ -1,4 +1,4 @@
-"""Read the batches of a segment in windows, each of which holds whole batches."""
+"""Read the batches of a segment in windows of whole batches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 
 WINDOW_BYTES = 512 << 10
-WINDOW_BATCHES = 512  # to step over more small batches takes too long at once
+WINDOW_BATCHES = 512  # stepping over more small batches at once would take too long
 _length_at = struct.Struct(">8xi").unpack_from
 
 
 def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Iterator[Window]:
-    """Yield all batches of a segment; nothing but their sizes is checked here.
+    """Yield all batches of a segment; only their sizes are checked here.
 
     Args:
-        handle: of the segment's file, so that it stays open.
+        handle: the segment's file; the reference keeps it open.
 
     Raises:
         OSError: the disk could not give the bytes.
@@ -43,14 +43,14 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
             if size < wanted <= left:
                 size = wanted
                 continue
-            end = left  # its user finds out what is wrong with it
+            end = left  # damage, which `Window.chunks` reports
         yield Window(segment.log_path, position, data[:end], offset, expansion_bytes_max)
         position, offset = position + end, read_header(data, last).last_offset + 1
         size = min(WINDOW_BYTES, max(end // max(count, 1) * WINDOW_BATCHES, WINDOW_BYTES // 16))
 
 
 def last_header(segment: Segment, handle: Handle) -> BatchHeader:
-    """Read the header of the last batch of a segment that has one; raises OSError."""
+    """Read the header of the last batch of a segment that is not empty; raises OSError."""
     with call(segment.directory):
         head = files.read_up_to(handle.fd, HEADER_BYTES_MAX, segment.last_position)
     return read_header(head, 0)

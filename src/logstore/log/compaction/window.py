@@ -1,7 +1,7 @@
-"""Hold some batches of a segment in memory while compaction looks at them.
+"""Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked in the very bytes that are used: what is written anew gets a
-new checksum, which would hide damage.
+The checksum of each batch is checked in the same bytes that are then used. A batch that is written
+anew gets a new checksum, which would hide damage.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.format.steps import Steps
 from logstore.format.subsets import Group
 
-# Batches that are handled together: enough to share the cost of a NumPy call.
+# So much is handled together, because many records share the cost of a NumPy call.
 CHUNK_RECORDS = 4096
 CHUNK_BYTES = 1 << 20
 CHUNK_BATCHES = 256
-STEP_BATCHES = 64  # to check this many small batches takes about 0.1 ms
+STEP_BATCHES = 64  # checking this many small batches takes about 0.1 ms
 
 Place = tuple[int, BatchHeader]
 
 
 class Window(NamedTuple):
-    """Hold whole batches of one layout that follow one another in a file.
+    """Contiguous, whole batches of a file, all of one layout.
 
     Attributes:
         path: the file.
-        position: where `data` begins in it.
+        position: where `data` begins in the file.
         data: the batches.
-        first_offset: of the first batch; in Kafka's layout it may begin later.
+        first_offset: base offset of the first batch; in Kafka's layout, that may be higher.
         expansion_bytes_max: memory that one batch may need.
     """
 
@@ -42,10 +42,10 @@ class Window(NamedTuple):
     expansion_bytes_max: int
 
     def chunks(self) -> Iterator[list[Place]]:
-        """Divide the batches into chunks, each batch checked; an empty chunk is only a pause.
+        """Check the batches, and yield them in chunks; an empty chunk is only a pause.
 
         Raises:
-            CorruptRecordBatchError: the bytes of a batch are not those that were written.
+            CorruptRecordBatchError: a batch is damaged.
         """
         look, end, offset = memoryview(self.data), len(self.data), self.first_offset
         sound_header = layouts.sound_header_of(self.data, 0)
@@ -69,7 +69,7 @@ class Window(NamedTuple):
             yield chunk
 
     def groups_of(self, places: list[Place], *, checks_headers: bool) -> Steps[list[Group]]:
-        """Decode batches, each with at least one record: together if that is possible.
+        """Decode batches, which have at least one record each; all together if possible.
 
         Raises:
             CorruptRecordBatchError: a batch contradicts itself.
@@ -79,7 +79,7 @@ class Window(NamedTuple):
         if len(places) > 1:
             try:
                 return [(yield from self._group(places, checks_headers))]
-            except ValueError:  # one of them is damaged, or they are too large together
+            except ValueError:  # a batch is damaged, or all together are too large
                 pass
         found = []
         for at, header in places:

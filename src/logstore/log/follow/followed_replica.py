@@ -1,15 +1,17 @@
 """Hold the state of a log that another process owns and may be writing: no lock, no map, no write.
 
 Every read first checks whether the directory changed (rolled, truncated, retained) or the last
-segment grew. A batch that is not whole at the very end is not yet written. If a file is gone, the
-directory is listed again, then OffsetOutOfRangeError is raised; the log dir never counts as failed.
-Appended records are visible before they are flushed: after a power cut the owner may give their
-offsets to others. So it may after a Ctrl-C between the write of a batch and the return of its
-append: the batch is removed, although a reader may have seen it.
+segment grew. An incomplete batch at the very end counts as not yet written. If a file is gone, the
+directory is listed again. If the log no longer has the offset after that, OffsetOutOfRangeError is
+raised; the log dir never counts as failed.
+
+Appended records are visible before they are flushed. So a reader may see a record whose offset the
+owner later gives to another record. This happens after a power cut, or if Ctrl-C interrupts an
+append between the write of its batch and its return, so that the batch is removed again.
 
 A listing is no snapshot: its names are read one after the other while the owner works. So the end
-of a segment is trusted only if its file and the next segment's existed at the same moment. A
-segment whose file or successor was replaced is read again.
+of a segment is believed only if its file and that of the next segment existed at the same moment.
+If the file of a segment, or that of the next one, was replaced, the segment is read again.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# A directory that changed this recently may change again within the same tick of the clock.
+# If a directory changed less than this ago, it may change again with the same mtime.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 
 
 class Known(NamedTuple):
-    """A segment of the view, and the files that its facts came from."""
+    """A segment of the view, and the files from which its facts were read."""
 
     row: SegmentFiles
     next_base: int | None
@@ -57,13 +59,13 @@ class Known(NamedTuple):
 class FollowedReplica(Replica):
     """A replica whose owner is another process.
 
-    The fields of `Replica` and the private ones are written under `_refreshing`, by whichever
-    thread reads.
+    Any reading thread may write the fields of `Replica` and the private fields, under
+    `_refreshing`.
 
     Attributes:
-        files: how the directory is laid out; never changes.
-        missing: why the copy may lack records, or "": it may be read, and nothing else.
-        find_anew: finds the current state of this partition after its directory has gone; set once.
+        files: knows the layout of the directory; never changes.
+        missing: why the copy may lack records; "" if it lacks none. Such a copy can only be read.
+        find_anew: finds the state of this partition after its directory has gone; set once.
     """
 
     __slots__ = (
@@ -93,7 +95,7 @@ class FollowedReplica(Replica):
         self.renew_locks()
         self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The walk along the last segment, which segment that is, and the last bytes walked over.
+        # The last segment, the walk through it, and the checksum of the last batch in that walk.
         self._scan: Scan | None = None
         self._last: Segment | None = None
         self._last_checksum: int | None = None
@@ -104,7 +106,7 @@ class FollowedReplica(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark as the owner last wrote it; if nobody replicates the log: its end."""
+        """The high watermark as the owner last wrote it; by default the log end."""
         key = TopicPartition(self.topic, self.partition)
         known = self.log_dir.checkpoints.high_watermark(key, self.metadata.topic_id)
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
@@ -113,7 +115,7 @@ class FollowedReplica(Replica):
         return self.within(max(known or 0, flushed or 0))
 
     def refusal(self) -> LogStoreError:
-        """Make the error of a call that would write."""
+        """Make the error for a call that would write."""
         if self.missing:
             return ReplicaIncompleteError(
                 topic=self.topic, partition=self.partition, reason=self.missing
@@ -123,7 +125,12 @@ class FollowedReplica(Replica):
     # --- following -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Check the directory for changes; if a file vanishes meanwhile, check again."""
+        """Check the directory for changes; if a file vanishes meanwhile, check again.
+
+        Raises:
+            UnknownPartitionError: the directory is gone, or keeps changing.
+            LogStoreError: the disk failed.
+        """
         for _ in range(LOOKS_MAX):
             try:
                 with self._refreshing:
@@ -144,7 +151,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue where a move has put the replica; False if it is gone."""
+        """Continue in the directory to which a move took the replica; False if there is none."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -156,7 +163,7 @@ class FollowedReplica(Replica):
         return True
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Read the directory again: apparent damage may have been a change under way."""
+        """Read the directory again, because a running change may look like damage."""
         before = self._facts_of(offset)
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
@@ -165,7 +172,7 @@ class FollowedReplica(Replica):
             raise error
 
     def _facts_of(self, offset: int) -> tuple[int, int] | None:
-        """Give the facts of an offset's segment that may change while the view stays the same."""
+        """Give the facts of an offset's segment that may change without a new view."""
         segments, bases = self.view
         number = bisect_right(bases, offset) - 1
         return None if number < 0 else (segments[number].size_bytes, segments[number].end_offset)
@@ -187,7 +194,7 @@ class FollowedReplica(Replica):
             old = {} if small.metadata.topic_id != self.metadata.topic_id else old
             self.metadata, self.recovery.warnings = small.metadata, small.warnings
         rows = self.files.rows(self.directory)
-        if not rows:  # this happens if a directory was renamed after it had given its names
+        if not rows:  # perhaps the directory was renamed during the listing: then `stat` raises
             files.stat(self.directory)
         known = {
             row.base_offset: self._take(row, old.get(row.base_offset), follower)
@@ -202,7 +209,7 @@ class FollowedReplica(Replica):
             self.view = view_of(segments)
 
     def _forget_known(self, stayed: list[Segment]) -> None:
-        """Release the files of segments that are gone or were replaced."""
+        """Release the files of known segments that are not among those that stayed."""
         ids = set(map(id, stayed))
         for one in self._known.values():
             if id(one.segment) not in ids:
@@ -210,7 +217,10 @@ class FollowedReplica(Replica):
                 one.segment.forget(self.environment)
 
     def _take(self, row: SegmentFiles, known: Known | None, follower: SegmentFiles | None) -> Known:
-        """Find where a segment ends: from its trailer, from the next segment, or by walking it."""
+        """Make the segment of a row, or keep the known one.
+
+        Where the segment ends is found from its trailer, from the next segment, or by a walk.
+        """
         segment = None
         if known is not None and known.row.inode == row.inode:
             if follower is not None and known[:2] == (row, follower.base_offset):
@@ -230,7 +240,7 @@ class FollowedReplica(Replica):
         return Known(row, follower.base_offset, segment)
 
     def _begin_scan(self, segment: Segment) -> None:
-        """Begin to follow the last segment, from what its index files record."""
+        """Begin to follow the last segment, from the end that its index files name."""
         self._last, self._last_checksum = segment, None
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
@@ -268,7 +278,7 @@ class FollowedReplica(Replica):
         handle = segment.handle(self.environment)
         fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # a later file may get the same inode number
+            self._last = None  # another file got the same inode number
             raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:
@@ -285,16 +295,16 @@ class FollowedReplica(Replica):
         return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
 
     def look_anew(self) -> None:
-        """List the directory again, whatever is known: a file that was there is gone."""
+        """List the directory again in any case, because a file of the log is gone."""
         self._seen = None
         self.refresh()
 
     def stale(self, segment: Segment) -> None:
-        """Look for the files that replace a dropped segment."""
+        """List the directory again, to find the files that replace a dropped segment."""
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Continue after a file was gone, if the log still has the offset in another file."""
+        """Return if the log has the offset in another file after a file was gone; else raise."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

@@ -1,4 +1,4 @@
-"""Read what the directory of a followed log has: small files, segments, and where each one ends.
+"""Read the directory of a followed log: small files, segments, and where each segment ends.
 
 The layout is this engine's own. `log/kafka` has the layout of a Kafka broker's partition.
 """
@@ -24,20 +24,20 @@ from logstore.names import segment_file_name
 
 
 class PartitionFiles:
-    """The files of one partition, as its owner lays them out; all methods raise OSError.
+    """The files of one partition in this engine's layout; all methods raise OSError.
 
     Attributes:
-        is_repairable: by `logstore repair`.
+        is_repairable: whether `logstore repair` can repair the log.
     """
 
     is_repairable = True
 
     def __init__(self, checkpointed: Checkpointed | None = None) -> None:
-        """Begin with what the log dir's checkpoints recorded when the log was opened."""
+        """Create it with the rows of the log dir's checkpoints when the log was opened."""
         self._checkpointed = checkpointed or Checkpointed()
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Read the small files; None if there are none; raises LogStoreError too."""
+        """Read the small files; None if the layout has none. Raises LogStoreError, too."""
         return small_files.read_small_files(
             state.directory,
             state.topic,
@@ -54,19 +54,19 @@ class PartitionFiles:
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Give the log start from its small files, whatever its first segment is."""
+        """Give the log start that the small files name; the first segment may begin before it."""
         if small is None:
             return state.log_start_offset
         return small.start_within(rows[0].base_offset if rows else 0, end_offset)
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
-        """Make the segment of a row, without what its files say."""
+        """Make the segment of a row, without the facts in its files."""
         segment = Segment(state.directory, row.base_offset)
         segment.is_sparse = bool(state.metadata.extra.get(SPARSE_OFFSETS))
         return segment
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Take what the trailer of a sealed segment says, if it is of this file."""
+        """Set the facts in the trailer of a sealed segment, if the trailer is of this file."""
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (
@@ -82,24 +82,25 @@ class PartitionFiles:
         segment.seal = (trailer.first_checksum, trailer.last_position, trailer.last_checksum)
 
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Let a segment end where the next one begins, which was begun after its last batch.
+        """Set the end of a segment to the base offset of the next segment.
 
-        Both existed at one moment if the listed file is still there after the next one was seen: a
-        truncation removes the next one first.
+        This is right if both files existed at the same moment. They did if the listed file still
+        exists after the file of the next segment was seen, because a truncation removes the next
+        segment first.
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)
         if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
             raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
         if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
-            segment.max_timestamp = TIMESTAMP_MAX  # it grew unseen: it may hold any timestamp
+            segment.max_timestamp = TIMESTAMP_MAX  # its new batches may have any timestamp
         segment.size_bytes, segment.end_offset = facts.st_size, follower.base_offset
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Walk on after damage at the end of the last segment; returns whether anything changed.
+        """Walk on after damage at the end of the last segment; return whether anything changed.
 
-        Here a batch that is not whole is not yet written, and the log ends before it.
+        In this layout, an incomplete batch is not yet written, and the log ends before it.
         """
         return False
 

@@ -1,8 +1,8 @@
-"""Know which transactions of a log are open, and how far the log is decided.
+"""Know which transactions of a log are open, and up to which offset the log is decided.
 
-Invariant: transactions begin at rising offsets and markers have rising offsets, so the first of
-each list is the oldest. A transaction is undecided until its marker is below the high watermark
-(KIP-98): before that, another leader may lack the marker.
+Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
+A transaction is undecided until its marker is below the high watermark (KIP-98): before that, a new
+leader may not have the marker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ VERIFICATIONS_MAX = 10_000
 
 
 class Ended(NamedTuple):
-    """Describe a transaction that a marker ended; if it was aborted, it goes into the index.
+    """A transaction that a marker ended; aborted ones are put into the transaction index.
 
     Attributes:
-        last_offset: of its marker.
-        last_stable_offset: before this offset, no transaction was open after the marker.
+        last_offset: the offset of its marker.
+        last_stable_offset: the first offset of the oldest transaction that was still open after
+            the marker; without one, the offset after the marker.
     """
 
     producer_id: int
@@ -31,12 +32,13 @@ class Ended(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """Permit the first batch of one transaction, once (KIP-890).
+    """A permission for the first batch of one transaction, valid once (KIP-890).
 
     Attributes:
-        token: the number that the batch must come with.
-        lowest_sequence: of the batches that asked for it; a later one must not come first.
-        asked_ms: when it was first asked for.
+        token: the number that the append of the batch must name.
+        lowest_sequence: the lowest sequence of the batches that asked for the permission. A batch
+            with a higher sequence must not be the first.
+        asked_ms: when the permission was first requested.
     """
 
     token: int
@@ -52,15 +54,16 @@ class OpenTransactions:
         open: by producer id, the first offset of its open transaction; the oldest comes first.
     """
 
-    # Of all logs in the process: a token of a state that was rebuilt since then fits nowhere.
+    # One counter for all logs: if a log's state is rebuilt, its older tokens are never valid again.
     _tokens = count(1)
 
     def __init__(
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # First offset and marker; both rise. A transaction is left out if a later one in the list
-        # began before it: that one keeps the log undecided at an earlier offset, and for longer.
+        # First offset and marker; both rise. A transaction is left out if a transaction that ended
+        # later began before it: the other one keeps the log undecided from an earlier offset on,
+        # and for longer.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -72,25 +75,25 @@ class OpenTransactions:
         elif found.epoch == epoch and 0 <= sequence < found.lowest_sequence:
             found = found._replace(lowest_sequence=sequence)
         self._verifications[producer_id] = found
-        if len(self._verifications) > VERIFICATIONS_MAX:  # the oldest; its producer asks again
+        if len(self._verifications) > VERIFICATIONS_MAX:  # drop the oldest
             del self._verifications[next(iter(self._verifications))]
         return found.token
 
     def verified(self, producer_id: int, token: int) -> Verification | None:
-        """Find the verification with this token, if a batch or a marker has not used it up."""
+        """Find the verification with this token, if it is still valid."""
         found = self._verifications.get(producer_id)
         return found if found is not None and found.token == token else None
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Note a batch of a transaction; the first one begins it."""
+        """Note a batch of a transaction; the first batch begins the transaction."""
         self._verifications.pop(producer_id, None)
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
         """Note a marker; None if no transaction was open (KIP-98: such a marker decides nothing).
 
-        It also ends the verification of a transaction without batches: a batch that was on its way
-        cannot come after the marker (KIP-890).
+        The marker also ends the verification of a transaction without batches: a batch that was
+        sent before the marker cannot be appended after it (KIP-890).
         """
         self._verifications.pop(producer_id, None)
         first = self.open.pop(producer_id, None)
@@ -103,7 +106,7 @@ class OpenTransactions:
         return Ended(producer_id, first, marker_offset, stable, is_aborted)
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
-        """Give the offset from which on nothing is decided; see `Producers`."""
+        """Give the offset up to which everything is decided; see `Producers`."""
         undecided = self._undecided
         while undecided and undecided[0][1] < high_watermark:
             undecided.popleft()
@@ -113,12 +116,12 @@ class OpenTransactions:
         return max(min(first, high_watermark), log_start_offset)
 
     def expire(self, limit_ms: int) -> None:
-        """Forget verifications that were asked for before a time and not used."""
+        """Forget verifications that were requested before a time and not used."""
         for producer_id, found in list(self._verifications.items()):
             if found.asked_ms <= limit_ms:
                 del self._verifications[producer_id]
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
-        """The first offsets and markers of transactions that ended and may be undecided."""
+        """The first offset and the marker of each transaction that ended, but may be undecided."""
         return list(self._undecided)

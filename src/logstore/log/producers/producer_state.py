@@ -1,8 +1,9 @@
 """Check batches against what their producers sent before, and record what was appended.
 
-`check` comes before a write, `take` after it, both under the log's lock, so a write that fails
-leaves no trace here. There is no I/O, no lock and no clock: times are arguments. Recency is the
-offset of a producer's last batch, so all replicas forget the same producers first.
+`check` is called before a write and `take` after the write, both under the log's lock. So a write
+that fails leaves no trace here. This module does no I/O and has no lock and no clock: times are
+arguments. How recently a producer was used is decided by the offset of its last batch, so all
+replicas forget the same producers first.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _write_batches = USED_AND_BATCHES.pack_into
 
 
 class Duplicate(NamedTuple):
-    """A batch that the log has already, and where.
+    """A batch that the log already has, and its place in the log.
 
     Attributes:
-        number: of the batch among those that were checked.
+        number: the index of the batch among those that were checked.
     """
 
     number: int
@@ -62,9 +63,9 @@ class ProducerState(NamedTuple):
     """What a log knows of one producer.
 
     Attributes:
-        timestamp: of its last batch or marker.
-        open_offset: where its open transaction begins; -1: none is open.
-        batches: the last five, the newest first.
+        timestamp: that of its last batch or marker.
+        open_offset: where its open transaction begins; -1 if no transaction is open.
+        batches: its last five batches, the newest first.
     """
 
     producer_id: int
@@ -77,7 +78,7 @@ class ProducerState(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record; -1 if there is none in this epoch."""
+        """The sequence of its last record; -1 if it has no record in this epoch."""
         return self.batches[0].last_sequence if self.batches else rules.NO_SEQUENCE
 
 
@@ -85,12 +86,12 @@ class Producers:
     """The producers of one log; every call is made under the log's lock.
 
     Attributes:
-        end_offset: every batch below it was taken.
+        end_offset: every batch below this offset was given to `take`.
 
     Args:
-        expiration_ms: a producer that was not used for so long is forgotten (KIP-98).
-        producers_max: from this many on, the least recently used are forgotten. A producer with an
-            open transaction never is, so there may be more.
+        expiration_ms: a producer that was not used for this time is forgotten (KIP-98).
+        producers_max: if there are more producers, the least recently used are forgotten. A
+            producer with an open transaction is not forgotten, so there may be more.
     """
 
     def __init__(
@@ -126,16 +127,16 @@ class Producers:
     def check(
         self, headers: Sequence[BatchHeader], token: int | None = None
     ) -> Sequence[Duplicate]:
-        """Check the batches of one append, all before any is written; return those that are known.
+        """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: in the order of the append; their own offsets do not matter, only their spans.
-            token: from `verification`; None: transactions are not verified, because there is no
-                coordinator to ask.
+            headers: in the order of the append; only their spans matter, not their offsets.
+            token: from `verification`. None if there is no coordinator; transactions are not
+                verified then.
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
-                `rules.after`. No batch may be written.
+                `rules.after`. The caller must write none of the batches.
         """
         if len(headers) == 1:  # the usual case, in as few steps as possible
             _, _, _, magic, attributes, _, _, _, _, _, producer_id, epoch, sequence, _ = headers[0]
@@ -174,7 +175,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find a batch among the last five of its producer, by both ends of it (KIP-98)."""
+        """Find a batch among the last five of its producer, by first and last sequence (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
@@ -191,7 +192,8 @@ class Producers:
     def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
         """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
 
-        Without state any sequence would do. So the batch that asked first must come first.
+        If the log does not know the producer, any sequence is accepted. So the batch with the
+        lowest sequence among those that asked for the token has to be the first.
         """
         if token is None:
             return True
@@ -205,10 +207,11 @@ class Producers:
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Give the token for a batch of a transaction, before the coordinator is asked (KIP-890).
 
-        If the coordinator says that the transaction is ongoing with this partition, the batch is
-        appended with the token. If a marker or another batch is appended in between, the token is
-        used up, so the answer of the coordinator cannot be too old. 0: the transaction is open in
-        this log, and nobody need be asked.
+        The caller asks the coordinator whether the transaction is ongoing and has this partition.
+        If so, it appends the batch with the token. If a marker or another batch of the producer is
+        appended in between, the token is not valid any more, so an old answer of the coordinator
+        does no harm. The result is 0 if the transaction is already open in this log; then the
+        coordinator need not be asked.
         """
         known = self._known(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
@@ -221,7 +224,7 @@ class Producers:
         """Check a marker before it is written; see `rules`.
 
         Raises:
-            ProducerFencedError, CoordinatorFencedError: it is too old.
+            ProducerFencedError, CoordinatorFencedError: the marker is of an earlier epoch.
         """
         known, place = self._known(producer_id), self._places.get(producer_id)
         if known is None or place is None:
@@ -233,12 +236,12 @@ class Producers:
     # --- after an append --------------------------------------------------------------------------
 
     def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Record a batch that was appended, unchecked: a follower has what its leader has.
+        """Record a batch that was appended. It is not checked: a follower has what its leader has.
 
         Args:
-            header: its own offsets do not matter, only their span. A marker goes to `take_marker`;
-                of a control batch that is none, nothing is recorded.
-            base_offset: where the batch is in the log.
+            header: only the span of its offsets matters, not the offsets. For a marker, call
+                `take_marker`; of any other control batch, nothing is recorded.
+            base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \
             sequence, _ = header  # fmt: skip
@@ -289,22 +292,23 @@ class Producers:
         self._table.begin_epoch(place, epoch)
         return place
 
-    # --- what readers and the log's upkeep ask ----------------------------------------------------
+    # --- for readers and the log's upkeep ----------------------------------------------------
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int = 0) -> int:
-        """Give the offset below which everything is decided: the end for committed reads (KIP-98).
+        """Give the offset below which everything is decided, where committed reads end (KIP-98).
 
-        It is the first offset of the oldest transaction that is open, or whose marker is not below
-        the high watermark; else the high watermark. It is never below the log start: if records
-        are deleted, open transactions stay open, because their other records and their markers are
-        still to come. A later call must not have a lower high watermark.
+        That is the first offset of the oldest transaction that is open, or whose marker is not
+        below the high watermark. If there is none, it is the high watermark. It is never below the
+        log start. Deleting records does not end a transaction, because its later records and its
+        marker are not appended yet. A later call must not have a lower high watermark.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
     def expire(self, now_ms: int) -> int:
         """Forget producers that were not used for the expiration time; return how many.
 
-        If it returns FORGOTTEN_AT_ONCE, there may be more: let appends run, then call it again.
+        If the result is FORGOTTEN_AT_ONCE, there may be more: let appends run, then call this
+        again.
         """
         limit_ms = now_ms - self._expiration_ms
         self._transactions.expire(limit_ms)
@@ -313,10 +317,11 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List in order the offsets whose batches compaction must keep, even without records.
+        """List, in order, the offsets whose batches compaction must keep, even without records.
 
-        They are the last offset of each producer's last batch, or its marker if there is no batch:
-        from these, a log that lost its snapshots finds epochs and sequences again (KIP-98).
+        For each producer, that is the last offset of its last batch, or, without a batch, the
+        offset of its marker. From these batches, a log without snapshots rebuilds epochs and
+        sequences (KIP-98).
         """
         return self._table.last_offsets()
 
@@ -336,14 +341,14 @@ class Producers:
         )
 
     def states(self) -> list[ProducerState]:
-        """Give what is known of each producer, by their ids."""
+        """Give what is known of each producer, in order of their ids."""
         found = [self.state_of(producer_id) for producer_id in sorted(self._places)]
         return [state for state in found if state is not None]
 
     def snapshot(self) -> Snapshot:
         """Copy the state; the copy can be encoded and written without the lock."""
         rows = self._table.copy()
-        rows["open_offset"] = -1  # those that were loaded may have ended
+        rows["open_offset"] = -1  # loaded transactions may have ended
         for producer_id, first_offset in self._open.items():
             rows["open_offset"][self._places[producer_id] // ROW_BYTES] = first_offset
         return Snapshot(self.end_offset, rows, self._transactions.undecided)

@@ -1,8 +1,8 @@
 """Rebuild the producers of a log from a snapshot and the batches after it.
 
-After a crash or a truncation, the newest snapshot at or below the log's end is read, and the
-headers from its offset on are replayed. A damaged snapshot is passed over for an older one; if
-there is none, everything is replayed from the log start.
+After a crash or a truncation, the newest snapshot whose offset is not after the log end is read,
+and the headers from that offset on are replayed. If a snapshot is damaged, an older one is used. If
+there is none, all headers are replayed from the log start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX) -> list[int]:
-    """List the offsets of the snapshots that fit a log with this end, the newest first."""
+    """List the offsets of the snapshots that are not after a log end, the newest first."""
     found = (offset_of(name, suffix) for name in names)
     return sorted((each for each in found if each is not None and each <= end_offset), reverse=True)
 
@@ -28,12 +28,12 @@ def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX
 def replay(
     producers: Producers, batches: Iterable[tuple[BatchHeader, Marker | None]], now_ms: int
 ) -> list[Ended]:
-    """Take the batches that a log has after a snapshot; return the transactions that ended in them.
+    """Record the batches of a log after a snapshot; return the transactions that they ended.
 
     Args:
-        batches: in order, each with what it says if it is a control batch; those that the snapshot
-            knows are passed over.
-        now_ms: counts as the time when their producers were last used, so none expires too early.
+        batches: in order of offset, each with its marker, if it is one. Batches that the snapshot
+            already includes are skipped.
+        now_ms: the producers of the batches count as used at this time, so none expires too early.
     """
     ended: list[Ended] = []
     for header, marker in batches:

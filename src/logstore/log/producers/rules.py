@@ -1,4 +1,4 @@
-"""Decide whether a batch may follow what a log has of its producer: pure functions.
+"""Decide, by pure functions, whether a batch may follow the known batches of its producer.
 
 The rules are those of Kafka: KIP-98 (sequences, epochs, transactions), KIP-360 (a producer that the
 log no longer knows continues with any sequence), KIP-890 (a transaction that the coordinator does
@@ -25,11 +25,11 @@ BITS = CONTROL | TRANSACTIONAL
 
 
 class Known(NamedTuple):
-    """What a log knows of a producer, as far as it decides about the next batch.
+    """What a log knows of a producer that matters for the next batch.
 
     Attributes:
-        last_sequence: of its last batch in this epoch; -1: there was none.
-        is_open: whether a transaction of it is open.
+        last_sequence: that of its last record in this epoch; -1 if there was none.
+        is_open: whether the producer has an open transaction.
     """
 
     epoch: int
@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that is next in this epoch."""
+        """The sequence that the next batch in this epoch must have."""
         return (self.last_sequence + 1) & SEQUENCE_MAX
 
 
@@ -56,11 +56,11 @@ def last_sequence_of(sequence: int, offset_delta: int) -> int:
 
 
 def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Known:
-    """Check a batch that is no duplicate, and give what is known after it.
+    """Check a batch that is no duplicate, and give what is known of its producer after it.
 
     Args:
-        known: None: the log does not know the producer, because it is new or has expired, or its
-            records were deleted. Then any epoch and sequence may follow (KIP-360).
+        known: None if the log does not know the producer: it is new or has expired, or its records
+            were deleted. Then any epoch and sequence is accepted (KIP-360).
         is_verified: whether the batch may begin a transaction (KIP-890).
 
     Raises:
@@ -93,7 +93,7 @@ def check_epoch(producer_id: int, epoch: int, current_epoch: int) -> None:
 
 
 def _check_sequence(header: BatchHeader, known: Known) -> None:
-    """Refuse a gap; coordinators write batches without sequences, to which none applies."""
+    """Refuse a wrong sequence. Batches of coordinators have no sequences and are accepted."""
     sequence, epoch = header.base_sequence, header.producer_epoch
     expected = known.next_sequence if epoch == known.epoch else 0
     if sequence not in (expected, NO_SEQUENCE):
@@ -101,7 +101,7 @@ def _check_sequence(header: BatchHeader, known: Known) -> None:
 
 
 def out_of_order(header: BatchHeader, expected: int) -> None:
-    """Refuse a batch with the sequence that is next."""
+    """Raise OutOfOrderSequenceError, which names the expected sequence."""
     raise OutOfOrderSequenceError(
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
@@ -117,11 +117,12 @@ def _refuse(header: BatchHeader, reason: str) -> None:
 
 
 def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised: bool) -> None:
-    """Check that a marker is for the open transaction and not for the one before it.
+    """Check that a marker is for the open transaction, and not for an earlier one.
 
     Args:
-        is_epoch_raised: the coordinator raises the epoch with each transaction (KIP-890, part 2).
-            Then a marker of the open transaction's own epoch is a late copy of the marker before.
+        is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,
+            part 2). Then a marker with the epoch of the open transaction is a late copy of the
+            marker that ended the transaction before it.
 
     Raises:
         ProducerFencedError: the marker is of an earlier epoch or transaction.
@@ -132,7 +133,7 @@ def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised:
 
 
 def check_coordinator(producer_id: int, coordinator_epoch: int, current_epoch: int) -> None:
-    """Refuse the marker of a coordinator that another one has replaced (KIP-98)."""
+    """Refuse the marker of a coordinator that another coordinator has replaced (KIP-98)."""
     if coordinator_epoch < current_epoch:
         raise CoordinatorFencedError(
             producer_id=producer_id,

@@ -1,8 +1,8 @@
 """Hold one row for each producer of a log, in one array that grows at its end.
 
-A row is a few numbers at a fixed place (`producer_file.ROW`), not an object: 100,000 producers need
-28 MB, and a snapshot of all of them is one copy. Views of the array live only within a method,
-because an array that is in view cannot grow.
+A row is a few numbers at fixed places (`producer_file.ROW`), not an object. So 100,000 producers
+need only 28 MB, and a snapshot of all producers is one copy. A NumPy view of the array exists only
+within a method, because the array cannot grow while a view of it exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_BATCHES = _EMPTY[NEWEST_AT:]
 _pack_id = struct.Struct("<q").pack_into
 _pack_epoch = struct.Struct("<h").pack_into
 
-# Parts of a row. `take` reads all batches but the oldest, and writes them after the new one.
+# Parts of a row. `take` reads all batches except the oldest, and writes them after the new batch.
 LAST = struct.Struct("<36xh26xi")  # epoch, last sequence
 EPOCH_AND_BATCHES = struct.Struct(f"<36xh10x{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
 USED_AND_BATCHES = struct.Struct(f"<qqqiI{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
@@ -33,7 +33,7 @@ _BATCHES = struct.Struct("<" + "qqiI" * 5)
 
 
 class ProducerBatch(NamedTuple):
-    """Describe a batch that a producer sent; its sequence is that of its last record."""
+    """A batch that a producer sent; `last_sequence` is that of its last record."""
 
     last_offset: int
     timestamp: int
@@ -46,7 +46,7 @@ class ProducerTable:
 
     Attributes:
         rows: the array; free rows have the producer id -1.
-        places: by producer id, where its row begins in `rows`.
+        places: where the row of each producer id begins in `rows`.
     """
 
     def __init__(self, rows: Rows | None = None) -> None:
@@ -78,7 +78,7 @@ class ProducerTable:
             self._free.append(place)
 
     def begin_epoch(self, place: int, epoch: int) -> bytes:
-        """Set a producer's epoch, and forget its batches of another one; return none (KIP-98)."""
+        """Set a producer's epoch and forget its batches; return an empty list's bytes (KIP-98)."""
         _pack_epoch(self.rows, place + EPOCH_AT, epoch)
         self.rows[place + NEWEST_AT : place + ROW_BYTES] = _NO_BATCHES
         return _NO_BATCHES[BATCH_BYTES:]
@@ -86,12 +86,12 @@ class ProducerTable:
     def note_marker(
         self, place: int, offset: int, timestamp: int, coordinator_epoch: int, now_ms: int
     ) -> None:
-        """Set a producer's last marker, and when the producer was used."""
+        """Set the last marker of a producer, and the time when the producer was used."""
         MARKER.pack_into(self.rows, place + MARKER_AT, offset, timestamp, coordinator_epoch)
         _pack_used(self.rows, place + USED_AT, now_ms)
 
     def marker(self, place: int) -> tuple[int, int, int, int]:
-        """Give the offset, timestamp and coordinator epoch of a producer's last marker; used_ms."""
+        """Give `used_ms`, after offset, timestamp and coordinator epoch of the last marker."""
         return _MARKER_AND_USED.unpack_from(self.rows, place + MARKER_AT)
 
     def batches(self, place: int) -> list[ProducerBatch]:
@@ -101,14 +101,14 @@ class ProducerTable:
         return [batch for batch in rows if batch.last_offset >= 0]
 
     def idle_since(self, limit_ms: int, spared: Container[int], count_max: int) -> list[int]:
-        """List producers that were not used after a time, without the spared ones."""
+        """List producers that were not used after a time, except the spared ones."""
         view = np.frombuffer(self.rows, ROW)
         is_idle = (view["producer_id"] >= 0) & (view["used_ms"] <= limit_ms)
         ids: list[int] = view["producer_id"][is_idle].tolist()
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def least_used(self, spared: Collection[int], count_max: int) -> list[int]:
-        """List the producers whose last batch or marker is the oldest, without the spared ones."""
+        """List the producers whose last batch or marker is the oldest, except the spared ones."""
         view = np.frombuffer(self.rows, ROW)
         used = np.maximum(view["batches"]["last_offset"][:, 0], view["marker_offset"])
         used[view["producer_id"] < 0] = np.iinfo(np.int64).max
@@ -119,7 +119,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def last_offsets(self) -> NDArray[np.int64]:
-        """Give the last offset of each producer's newest batch; without one, that of its marker."""
+        """Give the last offset of each producer's newest batch; that of its marker without one."""
         view = np.frombuffer(self.rows, ROW)
         last, markers = view["batches"]["last_offset"][:, 0], view["marker_offset"]
         found = np.where(last >= 0, last, markers)

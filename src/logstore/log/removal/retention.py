@@ -1,8 +1,8 @@
 """Drop the beginning of a log: by age, by size, or up to an offset.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
-deleted records never come back, whichever files a crash leaves. A reader in a dropped segment
-continues as long as it holds the segment's file, and raises OffsetOutOfRangeError after that.
+deleted records never come back, even if a crash leaves their files. A reader in a dropped segment
+continues to the end of the file that it has open, and then raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-# A timestamp may be in the future, for example the time when something is due. More than a year
-# ahead is wrong.
+# A timestamp may be in the future, for example the time when a task is due. If it is more than a
+# year ahead, it counts as wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -47,7 +47,7 @@ def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], Non
 
 
 def apply_retention(state: LogState) -> int:
-    """Drop whole segments that the configuration no longer keeps; returns how many."""
+    """Drop whole segments that the configuration no longer keeps; return how many."""
     if not state.config.is_retained:
         return 0
     return uninterrupted(partial(_apply_retention, state))
@@ -85,8 +85,8 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 def _newest_ms(state: LogState, segment: Segment) -> int:
     """Give the time of a segment's newest record, which decides how long it is kept.
 
-    A program or a peer sets the timestamps. If the largest one is so far in the future that it must
-    be wrong, the time of the last write to the file counts.
+    Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
+    must be wrong, and the time of the last write to the file is given instead.
     """
     newest = segment.max_timestamp
     if newest <= state.now_ms() + AHEAD_MS_MAX:
@@ -98,11 +98,11 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 
 
 def _start_at(state: LogState, offset: int) -> None:
-    """Move the log start, durably, then drop what is before it; `flush_lock` is held.
+    """Move the log start durably, then drop the segments before it; `flush_lock` is held.
 
-    If this is interrupted after the first step, the second still runs: records that the disk lists
-    as deleted must not be served, and could not be appended to. The first step may still lack its
-    sync; so it is repeated before any file is removed, unless that sync was what failed.
+    If this is interrupted after the metadata was written, the segments are still dropped: records
+    that the disk lists as deleted must not be served any more. The metadata may not be synced yet.
+    So it is written again before any file is removed, unless the sync has failed.
     """
     outer = sys.exc_info()[1]
     segments = state.segments
@@ -122,14 +122,14 @@ def _start_at(state: LogState, offset: int) -> None:
             state.log_dir.flush_failed(hidden, state.directory)
         elif _is_written(state, offset):
             _hide(state, offset, gone)
-            with suppress(LogStoreError):  # the files stay then, for the next start
+            with suppress(LogStoreError):  # then the next start removes the files
                 set_metadata(state, log_start_offset=offset)
                 _remove_files(state, gone)
         raise
 
 
 def _is_written(state: LogState, offset: int) -> bool:
-    """Check on the disk whether the log starts at an offset; True if it gives no answer."""
+    """Check on the disk whether the log starts at an offset; True if that cannot be read."""
     try:
         metadata = PartitionMetadata.read(state.directory)
     except (OSError, LogStoreError):
@@ -138,7 +138,7 @@ def _is_written(state: LogState, offset: int) -> bool:
 
 
 def _hide(state: LogState, offset: int, gone: tuple[Segment, ...]) -> None:
-    """Forget what is before the log start; repeating it does no harm."""
+    """Move the log start in memory, and forget the segments before it; may be repeated."""
     assert state.log_start_offset <= offset <= state.log_end_offset
     with state.lock:
         state.log_start_offset = state.replication.confirmed_start = offset
@@ -157,7 +157,7 @@ def _leave_out(state: LogState, gone: tuple[Segment, ...]) -> None:
 
 
 def _remove_files(state: LogState, gone: tuple[Segment, ...]) -> None:
-    for segment in gone:  # all of them first: the disk may fail at any file
+    for segment in gone:  # before any removal, because the disk may fail at any file
         segment.forget(state.environment)
     try:
         for segment in gone:

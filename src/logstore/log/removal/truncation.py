@@ -1,10 +1,10 @@
 """Drop the end of a log: `truncate_to`.
 
-No file is ever shortened under a reader: the kept part of a segment is written to a new file that
-takes the old one's name. The segments before it are made durable first: the new file is durable,
-and without them it would follow a hole. What describes the dropped bytes is removed next. So a
-crash at any point leaves a log that ends between the old end and the new one, and no file that
-claims more.
+No file is ever shortened under a reader: the kept part of a segment is written to a new file, which
+is renamed over the old one. The segments before it are synced first, because otherwise a crash
+could leave a hole before the new file, which is durable. Next, the files that describe the dropped
+bytes are removed. So a crash at any point leaves a log that ends between the new end and the old
+one, and no file that claims more.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 
 
 class _Replacement(NamedTuple):
-    """A truncation to come: every descriptor and all space that it needs is acquired already.
+    """A prepared truncation, for which all descriptors and all space are already acquired.
 
     Attributes:
-        new: takes the place and the name of the first of `gone`, from `temporary`.
+        kept: the segments that stay.
+        gone: the segments that are dropped or replaced.
+        new: the segment that replaces the first of `gone`; its file still has the name `temporary`.
     """
 
     kept: list[Segment]
@@ -54,12 +56,12 @@ class _Replacement(NamedTuple):
 
 
 def truncate_to(state: LogState, offset: int) -> None:
-    """Drop every record at or behind `offset`; see `Log.truncate_to`."""
+    """Drop every record at or after `offset`; see `Log.truncate_to`."""
     uninterrupted(partial(_truncate_and_tell, state, offset))
 
 
 def _truncate_and_tell(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
-    """Truncate, then tell subscribers, also if it broke off."""
+    """Truncate, then report to subscribers, even if the truncation failed after a change."""
     view = state.view
     with state.telling():
         try:
@@ -80,7 +82,7 @@ def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
             raise state.out_of_range(offset)
         if offset == state.log_end_offset:
             return
-        if state.half_made:  # the file of an interrupted roll is no segment, so it would stay
+        if state.half_made:  # otherwise, the file of an interrupted roll would stay
             roll.undo(state)
         try:
             replacement = _with_room(state, offset)
@@ -106,7 +108,7 @@ def _truncate(state: LogState, offset: int, go_on: Callable[[], None]) -> None:
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether segments are gone that the log still lists."""
+    """Check whether the log still lists segments whose files may be removed."""
     return any(segment.is_dropped for segment in state.segments)
 
 
@@ -120,7 +122,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again: readers would wait for the dropped segments
+    except BaseException:  # interrupted again; without this, readers would wait for new segments
         reason = "its truncation was interrupted twice: open the store again to use it"
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
@@ -129,10 +131,10 @@ def _take_what_stands(state: LogState, offset: int) -> None:
 
 
 def _with_room(state: LogState, offset: int) -> _Replacement:
-    """Prepare a truncation; if the disk has no room for it, drop whole segments first.
+    """Prepare a truncation; if the disk has no room for that, drop whole segments first.
 
-    They make room for the copy of the segment that is cut. Raises OSError; the log is whole then,
-    and ends where it ended or at the end of that segment.
+    Dropping whole segments makes room for the copy of the segment that is cut. If this raises
+    OSError, the log is whole, and ends at its old end or at the end of the segment to be cut.
     """
     use = state.log_dir.ballast.use
     try:
@@ -146,9 +148,9 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 
 
 def _prepare(state: LogState, offset: int) -> _Replacement:
-    """Acquire every descriptor and all space, both locks held; raises OSError.
+    """Acquire all descriptors and all space; both locks are held. Raises OSError.
 
-    The log is not touched: if this fails, nothing was truncated.
+    The segments are not changed: if this fails, nothing was truncated.
     """
     segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]
@@ -159,7 +161,8 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
         gone = (cut, *gone)
     flush.sync_segments(state, kept)
     limit = min(offset, state.recovery_point)
-    # A copy that a move builds may hold what is dropped here: it must not be continued unchecked.
+    # The `.move` copy of a running move may have the dropped records. So `moving` is removed, and
+    # no later process continues the copy.
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
     lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
@@ -175,17 +178,17 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
             magic = _write_kept_part(state, cut, offset, new, temporary)
         directory = Handle(files.open_file(state.directory, files.DIRECTORY))
     except OSError:
-        with suppress(OSError):  # a disk that fails: the next open removes it
+        with suppress(OSError):  # the disk may fail; then the next open removes the file
             files.remove_if_there(temporary)
         raise
     return _Replacement(kept, gone, new, magic, temporary, directory)
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Write the epochs without those that begin in the dropped part, durably; raises OSError.
+    """Durably write the epochs without those that begin in the dropped part; raises OSError.
 
-    The file is kept, because it confirms the log start. If the truncation ends here, the file lacks
-    epochs that the batches have, and the next flush or the next open rewrites it.
+    The file is not removed, because it confirms the log start. If the truncation fails after this
+    step, the file lacks epochs of existing batches; the next flush or the next open rewrites it.
     """
     kept = [entry for entry in state.replication.epochs.entries if entry[1] < offset]
     if kept != state.replication.epochs.entries:
@@ -195,13 +198,13 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 
 
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
-    """Replace what goes by the new file; once it is begun, it opens nothing. Raises OSError."""
+    """Replace the dropped segments with the new file; opens no file. Raises OSError."""
     kept, gone, new, magic, temporary, directory = replacement
-    # First, so that a log dir that fails on the way is not taken for an old copy when it returns.
+    # First, so that a log dir that fails during the truncation is no old copy when it returns.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # `partition.metadata` limits the recovery point too; either file may be damaged alone.
+    # `partition.metadata` also limits the recovery point, but one of the files may be damaged.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
@@ -212,7 +215,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.count_from_flushed()
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
-    if new.last_epoch > state.replication.epochs.latest:  # only of records below the log start
+    if new.last_epoch > state.replication.epochs.latest:  # all its records are before the log start
         new.last_epoch = -1  # so the next append records where its epoch begins
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
@@ -220,7 +223,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
 
 
 def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory: int) -> None:
-    """Remove segments, newest first, except the first: a new file takes its place and name."""
+    """Remove segments, the newest first; rename the new file over the first segment."""
     for segment in gone:
         segment.is_dropped = True
         files.remove_if_there(segment.index_path)
@@ -234,7 +237,7 @@ def _replace(gone: tuple[Segment, ...], new: Segment, temporary: str, directory:
 
 
 def _write_empty(new: Segment, temporary: str) -> None:
-    """Write an empty file to begin a segment with."""
+    """Write an empty file for a new segment."""
     new.begin_indexes()
     writer = Handle(files.replace_file(temporary))
     files.sync_file(writer.fd)
@@ -243,7 +246,7 @@ def _write_empty(new: Segment, temporary: str) -> None:
 def _write_kept_part(
     state: LogState, segment: Segment, offset: int, new: Segment, temporary: str
 ) -> int:
-    """Write the batches below `offset`; the one that contains it is cut and encoded anew.
+    """Write the batches before `offset`; the batch that contains it is cut and encoded anew.
 
     Returns the layout of the batches.
     """
