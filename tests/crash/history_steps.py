@@ -11,9 +11,9 @@ from functools import partial
 
 from crash.history_oracle import Key, Record, State, key_of
 from logstore import Log, LogConfig, LogStore
+from logstore.log.encoded.raw_batches import parse
 from logstore.log.host import replicated_to
 from logstore.log.write.appender import Appender
-from logstore.log.write.raw_batches import parse
 from support.clock import Clock
 from support.inside import keepers_of
 from support.recorder import Recorder

@@ -19,7 +19,8 @@ import pytest
 
 from io_errors.scenarios import QUIET, SECONDS_MAX
 from logstore import Log, LogConfig, LogStore, LogStoreError
-from logstore.log.write import batch_group, follower_appends, leader_appends
+from logstore.log.encoded import follower_appends, leader_appends
+from logstore.log.write import batch_group
 from support.faulty import FAULTS, INTERRUPTED, MORE_FAULTS, Fault, FaultyFiles, do_a_part
 from support.hostile import column, columnar_batch, kafka_batch, row
 from support.interrupts import WRITING, InterruptAt

@@ -37,7 +37,7 @@ from logstore.format import layouts
 from logstore.format.batch import RecordBatch, WrongMaxTimestampError
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.kafka.header import CONTROL
-from logstore.log.write.raw_batches import parse
+from logstore.log.encoded.raw_batches import parse
 from logstore.spark.read.columns import SPARK_TYPES, ArrowColumns
 from media.mutant_logs import (
     REFUSALS,

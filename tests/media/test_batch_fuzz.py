@@ -15,7 +15,7 @@ import pytest
 
 from logstore import LogStore
 from logstore.format.columnar import columns
-from logstore.log.write import follower_appends
+from logstore.log.encoded import follower_appends
 from media import batch_fuzz
 from media.mutant_logs import followed_one_by_one
 from support.hostile import UNREADABLE, column, columnar_batch

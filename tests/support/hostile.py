@@ -21,8 +21,8 @@ from logstore.format.columnar.payload import HAS_DELTAS, HAS_HEADERS, HAS_KEYS, 
 from logstore.format.compression import CODEC_IDS
 from logstore.format.kafka import record_batch as kafka
 from logstore.format.kafka.codecs import compress
+from logstore.log.encoded import raw_batches
 from logstore.log.host import append_staged
-from logstore.log.write import raw_batches
 
 HEADER_BYTES = columnar.HEADER_BYTES
 FIELDS = (

@@ -18,8 +18,9 @@ from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.payload import LOG_APPEND_TIME
 from logstore.format.kafka import record_batch as kafka
-from logstore.log.write import batch_group, leader_appends
-from logstore.log.write.raw_batches import parse
+from logstore.log.encoded import leader_appends
+from logstore.log.encoded.raw_batches import parse
+from logstore.log.write import batch_group
 from support.hanging import QUIET
 from support.hostile import column, columnar_batch, kafka_batch, row
 from support.interrupts import WRITING, InterruptAt

@@ -16,8 +16,8 @@ from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import encode_cells
 from logstore.format.columnar.payload import Payload, build_payload, payload_of
 from logstore.format.sound import sound_header
+from logstore.log.encoded.raw_batches import parse
 from logstore.log.write.encode import BATCH_OVERHEAD_BYTES, check_headers, encode_headers, size_max
-from logstore.log.write.raw_batches import parse
 
 CELLS = st.one_of(st.none(), st.binary(max_size=20), st.just(b"12345678"))
 TIMES = st.one_of(st.integers(0, 3), st.integers(0, 2**63 - 1))

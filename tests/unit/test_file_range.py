@@ -28,10 +28,10 @@ from logstore import (
 )
 from logstore.disk import files
 from logstore.format.prefix import walk
+from logstore.log.encoded.raw_batches import parse
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
 from logstore.log.read import file_range
 from logstore.log.segments.offset_index import OffsetIndex
-from logstore.log.write.raw_batches import parse
 from mover import MoveState, ReplicaMover
 from support.bad_disk import failing
 from support.compacting import NOW, batch_of

@@ -15,8 +15,8 @@ from logstore import Log, LogConfig, LogStore
 from logstore.disk import files
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, RecordTooLargeError
 from logstore.format import layouts
-from logstore.log.write import follower_appends, raw_batches
-from logstore.log.write.raw_batches import parse
+from logstore.log.encoded import follower_appends, raw_batches
+from logstore.log.encoded.raw_batches import parse
 from support.hanging import QUIET
 from support.inside import abandon
 from support.interrupts import WRITING, InterruptAt

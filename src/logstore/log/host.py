@@ -14,6 +14,7 @@ from logstore.config import LogConfig
 from logstore.disk.documents.generations import Generation
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogStoreError
+from logstore.log.encoded import leader_appends
 from logstore.log.latency import Latencies, Timing
 from logstore.log.metadata import (
     RECOVERY_POINT_LIMIT,
@@ -24,7 +25,7 @@ from logstore.log.read import split as splitting
 from logstore.log.read.cursor import Cursor
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
-from logstore.log.write import flush, leader_appends
+from logstore.log.write import flush
 from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
 

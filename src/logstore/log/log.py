@@ -10,11 +10,12 @@ from logstore.config import LogConfig, parse_size
 from logstore.disk.uninterrupted import uninterruptible
 from logstore.errors import LogClosedError
 from logstore.format.batch import Record
+from logstore.log.encoded import leader_appends
 from logstore.log.read.isolation import READ_UNCOMMITTED, end_of
 from logstore.log.reader import ReadableLog
 from logstore.log.state import LogState
 from logstore.log.subscription import LogEvent, Subscription, tell
-from logstore.log.write import appending, encode, flush, leader_appends, roll, seal
+from logstore.log.write import appending, encode, flush, roll, seal
 
 if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
@@ -194,7 +195,7 @@ class Log(ReadableLog):
                 any).
             FencedLeaderEpochError: the log knows a newer leader.
         """
-        from logstore.log.write import follower_appends
+        from logstore.log.encoded import follower_appends
 
         with self._state.telling():
             return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)

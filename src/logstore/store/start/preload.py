@@ -12,13 +12,13 @@ import logging  # noqa: F401
 
 from logstore.log import log_facts, view  # noqa: F401
 from logstore.log.compaction import compaction  # noqa: F401
+from logstore.log.encoded import follower_appends  # noqa: F401
 from logstore.log.read import file_range, raw, tail, time_search, transactions  # noqa: F401
 from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import retention, truncation  # noqa: F401
-from logstore.log.write import (  # noqa: F401  # noqa: F401
+from logstore.log.write import (  # noqa: F401
     appender,
     configuration,
-    follower_appends,
     group_commit,
     high_watermark,
 )

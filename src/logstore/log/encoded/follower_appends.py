@@ -8,12 +8,12 @@ from logstore.arguments import flag
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
+from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held, keeping
 from logstore.log.write.outcome import mark
-from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
 
 if TYPE_CHECKING:
     from logstore.log.segments.segment import Segment

@@ -15,11 +15,11 @@ from logstore.errors import InvalidTimestampError
 from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
+from logstore.log.encoded.raw_batches import OFFSETS_MAX, Found, parse, placed
 from logstore.log.state import RELATIVE_OFFSET_MAX
 from logstore.log.write import appending, batch_group, flush, roll
 from logstore.log.write.batch_group import PlacedBatch
 from logstore.log.write.outcome import NO_TIMESTAMP, AppendInfo, mark
-from logstore.log.write.raw_batches import OFFSETS_MAX, Found, parse, placed
 
 if TYPE_CHECKING:
     from logstore.log.state import LogState
