@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from logstore import LogStore
-from logstore.store.start import opening
 from logstore.store.start.collector import AT_REST
+from logstore.store.start.loader import Loader
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,7 @@ def collecting() -> Iterator[None]:
 
 
 def test_blocks_overlap() -> None:
+    """The last block that ends lets the collector go on."""
     with AT_REST:
         with AT_REST:
             assert not gc.isenabled()
@@ -29,6 +31,7 @@ def test_blocks_overlap() -> None:
 
 
 def test_a_program_without_a_collector_keeps_it_off() -> None:
+    """Who has switched it off does not get it back from us."""
     gc.disable()
     with AT_REST:
         pass
@@ -36,21 +39,22 @@ def test_a_program_without_a_collector_keeps_it_off() -> None:
 
 
 def test_an_error_ends_it() -> None:
+    """An interrupt in the middle leaves the collector on."""
     with pytest.raises(KeyboardInterrupt), AT_REST:
         raise KeyboardInterrupt
     assert gc.isenabled()
 
 
-def test_a_start_rests_while_it_loads(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_rests_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No collection looks at what is being made; a store in use has its collector again."""
     seen = []
-    load = opening.Loader.load
+    load = Loader.load
 
-    def watched(self: opening.Loader) -> None:
+    def watched(self: Loader) -> None:
         seen.append(gc.isenabled())
         load(self)
 
-    monkeypatch.setattr(opening.Loader, "load", watched)
-    with LogStore.open(str(tmp_path)):
+    monkeypatch.setattr(Loader, "load", watched)
+    with LogStore.open(tmp_path):
         assert gc.isenabled()
     assert seen == [False]
