@@ -13,8 +13,10 @@ from logstore import LogStore, TopicPartition, UnknownPartitionError
 from logstore.disk import files
 from logstore.disk.documents.generations import WITNESS_NAME
 from logstore.errors import LogDirError, ReplicaIncompleteError
+from mover import MoveState, ReplicaMover
 from support.crashing import CrashError, crash_at
 from support.inside import abandon, keepers_of
+from support.keepers import wait_for_keepers
 from support.places import fast_directory
 from support.two_disks import ORDERS, OTHER, PAYMENTS, Disks, opened
 
@@ -126,3 +128,36 @@ def test_regression_an_acceptance_that_no_other_log_dir_can_record_is_refused(
     disks.take_out()
     with opened(disks.dirs) as store:
         assert state_of(store, disks.dirs[0]) == "outdated"
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_regression_what_was_deleted_does_not_come_back_with_an_old_copy_that_is_accepted(
+    tmp_path: Path, is_given_up: bool
+) -> None:
+    """The record of the deletion was purged, and the copy that it covers was not.
+
+    That must not happen either if another bad log dir is given up after that.
+    """
+    disks = Disks(tmp_path)
+    old, other = disks.dirs
+    store = opened([old, other, str(tmp_path / "third")] if is_given_up else disks.dirs)
+    store.log(*ORDERS).append(b"1", durable=True)
+    with ReplicaMover(store) as mover:
+        assert mover.move(*PAYMENTS, other).wait(60) is MoveState.DONE
+    wait_for_keepers(store)
+    store.take_offline(old)
+    if is_given_up:
+        store.take_offline(str(tmp_path / "third"))
+    store.delete(*PAYMENTS)
+    disks.put_in()
+    store.reopen_dir(old)
+    assert state_of(store, old) == "outdated" and PAYMENTS not in store
+    assert store.promote(*ORDERS)
+    if is_given_up:
+        store.remove_dir(str(tmp_path / "third"), lost=True)
+    wait_for_keepers(store)
+    store.close()
+    for path in disks.dirs:
+        assert not any("payments" in name for name in os.listdir(path))
+    with opened(disks.dirs) as store:
+        assert PAYMENTS not in store

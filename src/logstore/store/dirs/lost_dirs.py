@@ -17,7 +17,7 @@ from logstore.names import TopicPartition
 from logstore.store.replicas import OfflineReplica
 from logstore.store.start.refusals import missing_remedy
 from logstore.store.start.undecided import decide_again
-from logstore.store.upkeep.purge import outlive_deletions, purge_recorded
+from logstore.store.upkeep.purge import outlive_deletions
 from logstore.units import format_count
 
 if TYPE_CHECKING:
@@ -188,7 +188,6 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
     for key in held:
         _forget_in(replicas, key, log_dir)
     state.drop_dir(log_dir)
-    purge_recorded(replicas)
     decide_again(state, held)
     state.events.removed(log_dir.path)
     return tuple(key for key in held if key not in replicas.opened)
@@ -208,7 +207,6 @@ def give_up_missing(
         _ask(replicas, directory_id, directory_id, held)
     path = replicas.last_path_of(directory_id)
     state.membership.forget(directory_id)
-    purge_recorded(replicas)
     decide_again(state, held)
     state.events.removed(path)
     return tuple(key for key in held if key not in replicas.opened)

@@ -17,7 +17,6 @@ from logstore.errors import LogDirError
 from logstore.names import TopicPartition
 from logstore.store.dirs.old_copies import has_witness, last_seen, witness_all
 from logstore.store.replicas import Replicas
-from logstore.store.upkeep.purge import purge_recorded
 
 
 def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
@@ -49,7 +48,6 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
         witness_all(replicas)
         _check_witnessed(replicas, log_dir)
         log_dir.change(Event.ACCEPTED)
-        purge_recorded(replicas)
 
 
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:

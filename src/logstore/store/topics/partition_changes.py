@@ -5,7 +5,8 @@ A change reserves its replicas. Ctrl-C does not interrupt a change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from logstore.arguments import StrPath, flag, instance, text, whole, wrong
@@ -134,13 +135,32 @@ def set_config(
 @uninterruptible
 def delete(state: OwnerState, topic: str, partition: int) -> None:
     """Do what `LogStore.delete` does."""
+    key = partition_named(topic, partition)
+    with _deciding_if_accepted(state):
+        _delete(state, key)
+
+
+@contextmanager
+def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
+    """Apply the start-up table to what was undecided, if the last bad log dir is accepted.
+
+    It was an old copy. A deletion that is on record may cover a copy in it.
+    """
+    from logstore.store.start.undecided import decide_again
+
+    was_bad = state.replicas.is_a_dir_bad()
+    yield
+    if was_bad and not state.replicas.is_a_dir_bad():
+        decide_again(state, ())
+
+
+def _delete(state: OwnerState, key: TopicPartition) -> None:
     from logstore.store import creation
     from logstore.store.doubts import acceptance
     from logstore.store.start.undecided import decide_again
     from logstore.store.upkeep.events import StoreEventKind
 
     replicas = state.replicas
-    key = partition_named(topic, partition)
     if acceptance.is_missing(replicas, key):
         with replicas.reserved(key):
             offline = replicas.offline.get(key)
@@ -148,7 +168,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
                 state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, None)
                 _note_elsewhere(replicas, offline.log_dir.path)
                 return
-    replicas.lookup(topic, partition)
+    replicas.lookup(*key)
     with replicas.reserved_unmoved(key, "the partition is deleted"):
         doomed = creation.delete(replicas, key)
         path = doomed[-1].log_dir.path
@@ -178,7 +198,8 @@ def promote(state: OwnerState, topic: str, partition: int) -> bool:
     from logstore.store.upkeep import promotion
 
     key = partition_named(topic, partition)
-    return promotion.promote(state.replicas, state.environment, key)
+    with _deciding_if_accepted(state):
+        return promotion.promote(state.replicas, state.environment, key)
 
 
 @uninterruptible

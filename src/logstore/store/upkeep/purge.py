@@ -128,12 +128,6 @@ def note_deletion(doomed: Doomed) -> bool:
     return True
 
 
-def purge_recorded(replicas: Replicas) -> None:
-    """Request the removals of recorded deletions again: a bad log dir may have left the store."""
-    for doomed in list(replicas.copies.deletions.values()):
-        replicas.purge(doomed)
-
-
 def purge_postponed(replicas: Replicas) -> None:
     """Request all postponed removals again; those that must still wait are postponed again."""
     for _ in range(len(replicas.copies.postponed)):
