@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from logstore import LogStore
+from logstore.disk import files
+from logstore.disk.ballast import BALLAST_NAME
 from logstore.disk.documents.generations import GENERATION_NAME
 from logstore.errors import LogDirError, ReplicaIncompleteError
 from support.hanging import QUIET
@@ -125,3 +128,27 @@ def test_regression_a_copy_with_doubts_is_taken_in_as_it_is(
         assert store.log(*ORDERS).append(b"again") == 5
     with opened(disks.dirs) as store:
         assert store.recovery_report.is_sound and not store.recovery_report.warnings
+
+
+def test_regression_a_copy_is_taken_in_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept the generation of an old copy: after a start it was one again."""
+    disks, real = EmptyDisks(tmp_path, 2), files.rename
+    disks.put_in()
+
+    def rename(source: str, target: str) -> None:
+        is_there = os.path.exists(f"{disks.dir}/{BALLAST_NAME}")
+        if is_there and target == f"{disks.dir}/{GENERATION_NAME}":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+        real(source, target)
+
+    with opened(disks.dirs) as store:
+        give_up(store, disks.dir)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "rename", rename)
+            store.add_dir(disks.dir, format_new=True)
+        log = store.create(*ORDERS, log_dir=disks.dir)
+        assert log.append(b"0", durable=True) == 0
+    with opened(disks.dirs) as store:
+        assert store.log(*ORDERS).append(b"1", durable=True) == 1

@@ -179,7 +179,8 @@ def has_witness(replicas: Replicas) -> bool:
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
     """Write the doubts or the new generation of loaded log dirs; then the others record it.
 
-    If a disk fails here, its log dir goes offline. A full log dir keeps its generation.
+    If a disk fails here, its log dir goes offline. A log dir that is full, also without its
+    ballast, keeps its generation.
     """
     if is_start:
         note_unsure(replicas)
@@ -196,7 +197,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             explain(log_dir)
         elif has_witness(replicas):
             offsets = {key_of(log): log.recovery_point for log in replicas.on(log_dir)}
-            own.begin(last, offsets, doubts)
+            log_dir.ballast.use(partial(own.begin, last, offsets, doubts))
 
     replicas.catalog.unsure_ids -= {
         log_dir.directory_id for log_dir in loaded if not log_dir.is_away
