@@ -1,1 +1,1 @@
-"""Follow a log that another process writes, and read what its directory has."""
+"""Follow a log that another process writes, by reading its directory again."""

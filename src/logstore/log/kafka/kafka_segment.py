@@ -1,12 +1,14 @@
-"""Describe one segment that a Kafka broker wrote, and list those of a directory.
+"""Describe one segment that a Kafka broker wrote, and list the segments of a directory.
 
-Kafka's indexes are hints for where to read first. An unfinished compaction is read as Kafka would
-finish it.
+Kafka's indexes are only hints for where to read. If a compaction is unfinished, the segments are
+chosen as Kafka would when it finishes the compaction.
 
     X.log                 a segment; X is its base offset
-    X.log.swap            a compacted segment about to take the place of those that it covers
-    X.log.cleaned         one that is not finished; X.log.deleted: one that is to go. Not read
-    X.index X.timeindex   hints    X.txnindex X.snapshot leader-epoch-checkpoint: not needed
+    X.log.swap            a compacted segment, which is about to replace the segments that it covers
+    X.log.cleaned         an unfinished compacted segment; not read
+    X.log.deleted         a segment that is about to be removed; not read
+    X.index X.timeindex   hints
+    X.txnindex X.snapshot leader-epoch-checkpoint    not needed
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.names import parse_segment_file_name
 
 LOG, SWAP, CLEANED = ".log", ".log.swap", ".cleaned"
-# A smaller segment is walked from its start rather than looked up in an index.
+# In a smaller segment, a read walks from the start and uses no index.
 HINTED_BYTES_MIN = 1 << 20
 HINTS_MAX = 512
 
 
 class KafkaSegment(Segment):
-    """One of Kafka's segments; Kafka's index entries serve as hints for its own index."""
+    """A segment that a broker wrote; its own index is made from Kafka's index entries."""
 
     __slots__ = ("suffix",)
 
@@ -47,7 +49,7 @@ class KafkaSegment(Segment):
         return self._beside(LOG)
 
     def _beside(self, suffix: str) -> str:
-        """Name a file beside the segment; a segment made by compaction has its own side files."""
+        """Give the path of a file of the segment; a `.swap` segment has index files of its own."""
         return os.path.join(
             self.directory,
             f"{self.base_offset:020d}{suffix}{self.suffix.removeprefix(LOG)}",
@@ -75,7 +77,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index from some of Kafka's entries, each of them checked; None at any doubt."""
+        """Make an index from some of Kafka's entries, after checking each; None if one is wrong."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index
@@ -83,7 +85,7 @@ class KafkaSegment(Segment):
             data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
         except (FileNotFoundError, files.UnfitError):
             return None
-        # An entry is the last offset of what was appended at a position: u32 and u32, big-endian.
+        # An entry: the last relative offset of an append, and its position; both big-endian u32.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
         entries = entries[: int(np.count_nonzero(entries[:, 1]))]
         handle = self.handle(environment)
@@ -103,7 +105,7 @@ class KafkaSegment(Segment):
 
 
 def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
-    """List the segments that Kafka would open, in order, with their suffix; raises OSError."""
+    """List the segments that Kafka would open, in order, each with its suffix; raises OSError."""
     rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
     unfinished = 2**63
     for entry in files.entries(directory):

@@ -1,6 +1,6 @@
-"""Read the log of a partition in a directory that a Kafka broker wrote, as it is.
+"""Read the log of a partition from the directory that a Kafka broker wrote, without a change.
 
-Nothing is written, and only the segments are trusted (`kafka_segment`). A torn tail ends the log.
+Only the contents of the segments are believed (`kafka_segment`). A torn tail ends the log.
 
 `verify` compares all files with the segments (see `side_scan`).
 """
@@ -37,7 +37,7 @@ METADATA_NAME = "partition.metadata"
 
 
 def read_topic_id(directory: str) -> bytes:
-    """Read Kafka's `partition.metadata`; zeros if there is none (before 2.8) or it is damaged."""
+    """Read the topic id in Kafka's `partition.metadata`; zeros without a valid file (Kafka 2.8)."""
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))
     except files.UnfitError:
@@ -69,12 +69,13 @@ def open_kafka_view(
     known_start: int,
     known_end: tuple[int, str],
 ) -> LogView:
-    """Follow the log of a broker's partition, also while it runs; raises OSError, LogStoreError.
+    """Follow the log of a partition, even while the broker runs; raises OSError, LogStoreError.
 
     Args:
-        was_stopped: in order: no broker writes here, and none was killed while it did.
-        known_start: as recorded in the checkpoint.
-        known_end: the end of the log by a checkpoint, and the checkpoint.
+        was_stopped: whether the broker was stopped in order: no broker writes here, and none was
+            killed while it wrote.
+        known_start: the log start in the broker's checkpoint.
+        known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """
     kafka_files = KafkaFiles()
     state = FollowedReplica(log_dir, directory, metadata, environment, kafka_files)
@@ -86,7 +87,7 @@ def open_kafka_view(
 
 
 class KafkaFiles(PartitionFiles):
-    """The files of one partition, as a Kafka broker lays them out; see `open_kafka_view`."""
+    """The files of one partition in a Kafka broker's layout; see `open_kafka_view`."""
 
     is_repairable = False  # they belong to the broker
 
@@ -99,10 +100,10 @@ class KafkaFiles(PartitionFiles):
         self._ended: tuple[int, int, int] | None = None
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Return that there are none of this engine's."""
+        """Return None: there are no small files of this engine."""
 
     def rows(self, directory: str) -> list[SegmentFiles]:
-        """List the segments, compacted ones by their own suffix."""
+        """List the segments, and remember the suffix of each."""
         pairs = list_kafka_segments(directory)
         self._suffixes = {row.base_offset: suffix for row, suffix in pairs}
         return [row for row, _ in pairs]
@@ -110,7 +111,7 @@ class KafkaFiles(PartitionFiles):
     def start_of(
         self, state: Replica, rows: list[SegmentFiles], small: SmallFiles | None, end_offset: int
     ) -> int:
-        """Start the log at its first segment, unless the checkpoint names a later start."""
+        """Give the start of the first segment, or a later start that the checkpoint names."""
         return max(self.known_start, rows[0].base_offset) if rows else self.known_start
 
     def new_segment(self, state: Replica, row: SegmentFiles) -> Segment:
@@ -132,16 +133,16 @@ class KafkaFiles(PartitionFiles):
                 )
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Return no trailer: Kafka's index files have none."""
+        """Do nothing: Kafka's index files have no trailer."""
 
     def settle(self, segment: Segment, row: SegmentFiles, follower: SegmentFiles) -> None:
-        """Let a segment end where the next one begins, whatever compaction removed from it."""
+        """Set the end of a segment to the next base offset, even if compaction left a gap."""
         segment.size_bytes, segment.end_offset = row.log_bytes, follower.base_offset
         segment.max_timestamp = TIMESTAMP_MAX
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Walk on after damage that whole batches follow: it does not end the log."""
+        """Continue the walk after damage that does not end the log: whole batches follow it."""
         handle = segment.handle(state.environment)
         fd = handle.fd
         facts = files.fstat(fd)
@@ -186,7 +187,7 @@ class KafkaFiles(PartitionFiles):
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:
-        """Report records that are gone, and bytes that a broker stopped in order does not leave."""
+        """Report missing records, and bytes that an orderly stop of a broker does not leave."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes

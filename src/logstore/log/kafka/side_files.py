@@ -1,8 +1,8 @@
-"""Compare the files that a broker keeps beside all segments with what the walks over them found.
+"""Compare the files that a broker keeps beside the segments with the batches in the segments.
 
-An aborted transaction has an entry for its marker in the segment's `.txnindex`. The leader epochs
-of the batches are those of the checkpoint. Compaction removes batches and markers, so fewer entries
-are expected where offsets are missing.
+An aborted transaction has an entry in the `.txnindex` of the segment with its marker. The leader
+epochs of the batches must be those in the checkpoint. Compaction removes batches and markers, so if
+offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _disagrees(
 def check_epochs(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Compare the leader epochs of the batches, outside Kafka's checksum, with the checkpoint."""
+    """Compare the leader epochs of the batches with the checkpoint; no checksum covers them."""
     path = os.path.join(directory, EPOCHS_NAME)
     problems: list[Problem] = []
     data = read_or_report(path, problems, 0)
@@ -97,10 +97,10 @@ def check_epochs(
                 problems.append(Problem(scan.segment.log_path, 0, 0, reason, offset, offset))
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
-            # The file is written soon after the first batch of an epoch, and loses deleted epochs.
+            # The file is written soon after an epoch's first batch, and loses deleted epochs.
             is_late = not entries or (epoch > entries[-1][0] and not was_stopped)
             if epoch == -1 or reason or is_late or offset < log_start_offset:
-                continue  # -1: from a broker that had no leader epochs yet
+                continue  # -1: a broker without leader epochs wrote the batch
             if known[-1] != epoch:
                 reason = f"offset {offset} is of leader epoch {epoch} in the log, {known[-1]} here"
                 problems.append(Problem(path, 0, size, reason, offset, offset))
@@ -126,7 +126,7 @@ def check_snapshots(directory: str) -> list[Problem]:
 def check_files(
     directory: str, scans: list[SideScan], log_start_offset: int, *, was_stopped: bool
 ) -> list[Problem]:
-    """Return the damage in the files beside a log's segments, all of which were walked.
+    """Return the damage in the files beside a log's segments, after the walks over the segments.
 
     Args:
         was_stopped: whether the broker stopped in order.

@@ -1,9 +1,8 @@
-"""Walk over a broker's segment and compare its side files with the batches on the way.
+"""Walk over a broker's segment, and compare its index files with the batches.
 
-An entry of an offset index leads to the start of a batch; its offset is the last one of what was
-appended there, or, from older brokers, the first. An entry of a time index is the latest timestamp
-up to its offset. Compaction removes batches, so fewer entries are expected where offsets are
-missing.
+An entry of an offset index leads to the start of a batch. Its offset is the last one of the append
+there; older brokers wrote the first one. An entry of a time index has the latest timestamp up to
+its offset. Compaction removes batches, so if offsets are missing, fewer entries are expected.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = 8, 12
 
 
 def read_if_there(path: str) -> bytes | None:
-    """Read a whole file; None if there is none."""
+    """Read a whole file; None if the file does not exist."""
     try:
         return files.read_file(path, files.LIST_BYTES_MAX)
     except FileNotFoundError:
@@ -38,7 +37,7 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | None:
-    """Read a whole file; if it is no regular file or too large, report that and do not read it."""
+    """Read a whole file; if it is not a regular file or is too large, only report that."""
     try:
         return read_if_there(path)
     except files.UnfitError as error:
@@ -47,16 +46,17 @@ def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | N
 
 
 class SideScan(Scan):
-    """Walks a segment, and compares its indexes with each batch on the way.
+    """Walks a segment, and compares its indexes with each batch.
 
     Attributes:
-        segment: of a broker's log.
-        found: the damage in its side files.
-        events: of its transactions.
-        is_damaged, is_compacted: batches could not be read; offsets are missing.
+        segment: a segment of a broker's log.
+        found: the damage in its index files.
+        events: where its transactions begin and end.
+        is_damaged: whether batches could not be read.
+        is_compacted: whether offsets are missing.
 
-    While a broker may write to a segment, or if it was killed while it did, the segment's indexes
-    may end in zeros, and lead past the walked part.
+    If a broker may be writing to the segment, or was killed while it did, the indexes may end in
+    zeros, and may have entries for positions after the walked part.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SideScan(Scan):
         self._times, self._time_offsets = self._entries(
             segment.time_index_path, kafka_files.time_entries
         )
-        self._latest_full = -1  # like max_timestamp, without batches that compaction emptied
+        self._latest_full = -1  # like max_timestamp, but without batches that have no records
         self._entry = self._time_entry = 0
         self._position_wanted = self._offset_wanted = self._time_offset_wanted = NEVER
         self._want()
@@ -104,7 +104,7 @@ class SideScan(Scan):
         progress: Callable[[int], None] | None = None,
         pause_at: int = 2**63,
     ) -> str | None:
-        """Walk up to `end`, as any scan does."""
+        """Walk up to `end`; see `Scan.run`."""
         self._fd = fd
         return super().run(fd, end, progress, pause_at)
 
@@ -143,7 +143,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Accept batches if all entries that lead to them are right; else check them one by one."""
+        """Record batches if all their index entries are right; False: check them one by one."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -169,7 +169,7 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Count the entries of the offset index up to the end of batches; -1 at any doubt."""
+        """Count the entries of the offset index for these batches; -1 if one may be wrong."""
         if self._offset_wanted != NEVER:
             return -1
         end = int(np.searchsorted(self._positions, positions[-1]))
@@ -184,7 +184,7 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Count the entries of the time index up to the end of batches; -1 at any doubt."""
+        """Count the entries of the time index for these batches; -1 if one may be wrong."""
         last_relative = int(found.last_offsets[-1]) - self.base_offset
         end = int(np.searchsorted(self._time_offsets, last_relative, "right"))
         said = self._times[self._time_entry : end]
@@ -204,7 +204,7 @@ class SideScan(Scan):
         self._tell(self.segment.index_path, number * OFFSET_ENTRY_BYTES, reason)
 
     def _meet(self, header: BatchHeader, position: int) -> None:
-        """Check the entries that lead to a batch or to before it."""
+        """Check the entries that lead to the start of a batch, or to a position before it."""
         while self._position_wanted < position:
             reason = f"no batch begins at position {self._position_wanted}, where the entry leads"
             self._tell_entry(self._entry, reason)
@@ -223,7 +223,7 @@ class SideScan(Scan):
         self._want()
 
     def _end_entry(self, header: BatchHeader, is_full: bool) -> None:
-        """Check an entry's offset: it is the last one of a batch, if that lacks no records."""
+        """Check the offset of an entry: if no records are missing, it is the last of a batch."""
         wanted, self._offset_wanted = self._offset_wanted, NEVER
         if wanted < header.base_offset or (is_full and wanted < header.last_offset):
             self._tell_entry(self._entry - 1, f"offset {wanted} is not the last one of a batch")
@@ -255,7 +255,7 @@ class SideScan(Scan):
     # --- damage, and the end ----------------------------------------------------------------------
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Continue after damage; entries that lead into it are not reported."""
+        """Continue after damage; index entries that lead into the damage are not reported."""
         damage = super().skip_damage(fd, end, reason)
         self.is_damaged = True
         while self._position_wanted < self.position:
@@ -265,7 +265,7 @@ class SideScan(Scan):
         return damage
 
     def finish(self) -> None:
-        """Check the entries that lead past the walked part."""
+        """Report index entries that lead to positions after the walked part."""
         if self.is_damaged or self._is_growing:
             return
         if self._position_wanted != NEVER:
@@ -281,7 +281,7 @@ class SideScan(Scan):
             self._check_last_time()
 
     def _check_last_time(self) -> None:
-        """Find the entry that a broker writes when a segment is complete."""
+        """Check the last entry, which a broker writes when a segment is complete."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)

@@ -1,1 +1,1 @@
-"""Find and step through records of a log."""
+"""Find the records of a log, and step through them."""

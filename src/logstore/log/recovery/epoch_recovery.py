@@ -1,8 +1,9 @@
 """Recover the leader epochs of a log: from their file, if it agrees with the batches.
 
-The batches are right. The file is compared with the last epoch of each segment, which recovery
-knows, and with the batches that its epochs begin with. A file that is older, or of another log,
-would make epochs fall, or refuse the appends of the right leader; so it is rewritten.
+If the file and the batches differ, the batches are right. The file is compared with the last epoch
+of each segment, which recovery knows, and with the batches with which its epochs begin. A file that
+is older, or of another log, is rewritten: it would make epochs fall, or cause the refusal of
+appends of the right leader.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from logstore.log.recovery.recovery import Recovered
     from logstore.log.state import LogState
 
-# The number of beginnings of epochs that are looked up in the batches, the latest first.
+# How many epochs' first offsets are looked up in the batches; the latest epochs are.
 LOOKED_UP_MAX = 16
 
 
 def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | None) -> bool:
-    """Take the epochs of the file, or find them in the batches; returns whether the file is wrong.
+    """Set the epochs from the file or the batches; return whether the file is wrong.
 
     Raises:
         OSError: the disk failed.
@@ -44,10 +45,10 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
-        # The file is written with a new log start before the epochs that ended there are dropped.
+        # The file may have a new log start and still the epochs that ended before it.
         epochs.start_at(state.log_start_offset)
         is_changed = known != len(epochs.entries)
-        if not state.recovery.problems:  # else batches are missing that may confirm it
+        if not state.recovery.problems:  # else batches that could confirm it may be missing
             wrong = _contradiction(state, segments, epochs)
             epochs = None if wrong else epochs
             doubt = "; ".join(filter(None, (doubt, wrong)))
@@ -60,10 +61,10 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         is_changed = bool(epochs.entries)
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is not used as it is: {doubt}")
-    # A file of an earlier version does not say of which log it is: the next flush writes it.
+    # A file of an earlier version does not name its log: the next flush rewrites the file.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
-    # Records of a later epoch may all be deleted: the next ones must not get an earlier one.
+    # All records of the latest epoch may be deleted: new records must not get an earlier epoch.
     stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
@@ -78,7 +79,7 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
         latest = max(latest, segment.last_epoch)
         last = segment.end_offset - 1
         told = epochs.at(last)
-        # In a compacted log, the batches that an epoch began with may be gone.
+        # In a compacted log, the first batches of an epoch may be gone.
         if told < latest or (told > latest and not segment.is_sparse):
             return f"it has epoch {told} at offset {last}, and the batches have {latest}"
     looked_up = [entry for entry in epochs.entries if entry[1] > start][-LOOKED_UP_MAX:]

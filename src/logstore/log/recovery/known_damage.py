@@ -1,15 +1,16 @@
-"""Recognise damage that an earlier version may have left and that no batch shows.
+"""Recognise damage that an earlier version may have left, and that no batch shows.
 
     start beyond end        partition.metadata names a log start that no record reaches
     falling epochs          in leader-epoch-checkpoint, or in the batches, an epoch is followed by
                             an earlier one
-    resurrected partition   no record, a log start above 0, and no leader-epoch-checkpoint, in the
-                            files of version 0.1.0: a removal that a power cut undid in part leaves
-                            this
-    lost configuration      partition.metadata was lost, and nobody has set one since
+    resurrected partition   version 0.1.0 wrote the files, and there is no record, a log start above
+                            0, and no leader-epoch-checkpoint: a power cut has undone a part of the
+                            partition's removal
+    lost configuration      partition.metadata was lost, and no configuration was set since
 
-None of them loses a record. A partition whose records were all deleted before any was flushed looks
-like a resurrected one. So that name is a question to the user, and nothing is done about it.
+None of these loses a record. If all records of a partition were deleted before any was flushed, it
+looks like a resurrected partition, too. So this name is a question to the user, and the opening
+does nothing about it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
     """Name the damage that the small files of a log show; raises OSError.
 
     Args:
-        findings: the damage that its opening found.
-        is_owner: its epochs may wait for the next flush, so a partition that was emptied since its
-            opening looks like a resurrected one.
+        findings: the damage that the log's opening found.
+        is_owner: whether this process writes the log. Then epochs may not be written yet, so a
+            partition that was emptied since its opening may look like a resurrected one.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata
@@ -60,7 +61,7 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
-    """Name why the leader epochs of a log that is being opened are not used, or are missing."""
+    """Name the damage because of which an opening log has no usable leader epochs."""
     found = [falling_entries(state.directory)]
     # its start was just corrected
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
@@ -79,7 +80,7 @@ def start_beyond_end(directory: str, segments: Sequence[Segment], start: int) ->
 
 
 def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem | None:
-    """Name a configuration that is the default one because the file that held it was lost."""
+    """Name a configuration that is the default one because its file was lost."""
     if not metadata.extra.get(CONFIG_LOST):
         return None
     reason = "the log has the default configuration, because this file was missing or damaged"
@@ -95,7 +96,7 @@ def falling_entries(directory: str) -> Problem | None:
         document = checkpoint.read_document(path) or {}
         entries = [(int(epoch), int(start)) for epoch, start in document.get("epochs", ())]
     except (CorruptCheckpointError, UnsupportedFormatError, TypeError, ValueError):
-        return None  # it is rewritten, whatever it holds
+        return None  # it is rewritten in any case
     for one, two in pairwise(entries):
         if two[0] <= one[0] or two[1] <= one[1]:
             reason = f"epoch {two[0]} from offset {two[1]} on follows {one[0]} from {one[1]} on"
@@ -104,7 +105,7 @@ def falling_entries(directory: str) -> Problem | None:
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Name the first falling leader epoch, as far as epochs are known without another read."""
+    """Name the first falling leader epoch, among the epochs that are known without a read."""
     latest = -1
     for segment in segments:
         scan = scanned.get(segment.base_offset)
@@ -122,7 +123,7 @@ def falling_batch(
 
     Args:
         epochs: (epoch, first offset) in the order of the batches.
-        latest: the largest epoch in the segments before.
+        latest: the largest epoch in the segments before this one.
 
     Returns:
         The problem, and the largest epoch up to the end of this segment.
@@ -140,30 +141,30 @@ def falling_batch(
 def resurrected(
     directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
 ) -> Problem | None:
-    """Name a partition that looks deleted and came back without its records.
+    """Name a partition that seems to be deleted, but came back without its records.
 
     Raises:
         OSError: the disk failed.
     """
     start = metadata.log_start_offset
     has_records = any(segment.size_bytes for segment in segments)
-    was_truncated = RECOVERY_POINT_LIMIT in metadata.extra  # a truncation removes the epochs' file
+    was_truncated = RECOVERY_POINT_LIMIT in metadata.extra  # a truncation removed the epochs' file
     if start == 0 or has_records or was_truncated:
         return None
     if files.exists(os.path.join(directory, EPOCHS_NAME)):
         return None
     end = segments[-1].end_offset if segments else start
     if end < start:
-        return None  # records before the start are gone, and not the files of the log
+        return None  # the log lost records before its start, but not its files
     if not is_of_0_1_0(directory):
-        return None  # a later version leaves such a log after a crash, and no copy
+        return None  # a later version may leave such a log after a crash
     path = os.path.join(directory, METADATA_NAME)
     reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
 
 
 def is_of_0_1_0(directory: str) -> bool:
-    """Tell whether version 0.1.0 wrote a log's metadata; False if the file is damaged.
+    """Check whether version 0.1.0 wrote a log's metadata; False if the file is damaged.
 
     Raises:
         OSError: the disk failed.

@@ -1,23 +1,22 @@
-"""Decide which small files of a log are used: whether they are its own, and where it starts.
+"""Decide where a log starts, and to which topic id its small files belong.
 
-Three files say where a log starts: `partition.metadata`, `leader-epoch-checkpoint`, and the log
-dir's `log-start-offset-checkpoint`. A new start is written durably into the second, then durably
-into the first, and some time later into the third. So normally the second is never below the first,
-and the third never above it. A file that is older, of an earlier topic of the same name or of
-another log breaks that order.
+Three files name the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
+dir's `log-start-offset-checkpoint` (C). A new log start is written durably into E, then durably
+into M, and some time later into C. So normally E is never below M, and C is never above M. This
+order is broken by a file that is older, or of an earlier topic of the same name, or of another log.
 
-| the first (M), the second (E), the third (C) | believed |
+| what the files name | believed |
 |---|---|
 | M = E | M |
-| E > M: a crash came between the two, or M is old | M; if C > M too, the smaller of E and C |
+| E > M: a crash came between the writes, or M is old | M; if C > M too, the smaller of E and C |
 | E < M, C is not below M: E is old | M |
 | E < M otherwise: nothing confirms M | E |
-| no E | M |
-| no M | E, else C |
+| E is missing | M |
+| M is missing | E; if E is missing too, C |
 
-If the first segment begins after the start chosen by this table, and one of the three files names a
-start that is not before that segment, that file is believed: the records before it are gone anyway.
-**A start that only one file names hides records and deletes nothing.**
+If the first segment begins after the log start of this table, and one of the three files names a
+start that is not before that segment, that file is believed: the records before the segment are
+gone anyway. **If only one file names a start, records before it are hidden, but not deleted.**
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """What the three files say about the log start; None: no usable value."""
+    """The log starts that the three files name; None if a file names none that can be used."""
 
     metadata: int | None
     epochs: int | None
@@ -45,9 +44,8 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: two files say that nothing before it is to be read, so earlier records may be
-            deleted.
-        doubt: what contradicts it, for the report; or "".
+        is_confirmed: two files name this start or a later one, so earlier records may be deleted.
+        doubt: what contradicts this start, for the report; or "".
     """
 
     offset: int
@@ -106,11 +104,12 @@ def choose_topic_id(
 ) -> bytes | None:
     """Choose the topic id that most files name; None if none names one.
 
-    If two are equally frequent, `partition.metadata` decides; without it the segments do.
+    If two ids are equally frequent, that of `partition.metadata` is chosen; without that file, the
+    one that a segment names.
 
     Args:
-        others: the topic ids in the other small files; None: unknown.
-        trailers: gives those in the index files; called only if there is a doubt.
+        others: the topic ids in the other small files; None if unknown.
+        trailers: gives the topic ids in the index files; called only if the files do not agree.
     """
     votes = Counter(one for one in others if one is not None)
     if metadata is not None and set(votes) == {metadata}:
@@ -130,7 +129,7 @@ def choose_topic_id(
 def topic_ids_of_segments(
     directory: str, partition: int, rows: Sequence[SegmentFiles]
 ) -> list[bytes]:
-    """Read the topic ids that the last index files name, of at most two segments."""
+    """Read the topic ids in the index files of the last two segments with valid ones."""
     found: list[bytes] = []
     for row in reversed(rows):
         path = Segment(directory, row.base_offset).index_path

@@ -1,14 +1,14 @@
-"""Make many empty logs in one log dir, with syncs that they share.
+"""Create many empty logs in one log dir, with syncs that they share.
 
-    1  a directory for each log, with its `partition.metadata` under a temporary name
-    2  sync these files, then the names of the directories
+    1  make a directory for each log, with its `partition.metadata` under a temporary name
+    2  sync these files, then the log dir, which has the names of the directories
     3  rename each file to its name, then sync the directories
-    4  a first segment for each; the next flush of a log makes its name durable
+    4  make a first segment for each log; the next flush of a log makes the segment's name durable
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
-it fails after step 3, the log exists; if it has no segment yet, the start makes one. A log is
-durable once its directory was synced in step 3. The syncs of a step are made one after the other: a
-file system with a journal writes all that wait with the first of them, so the others cost little.
+it fails after step 3, the log exists, and the start makes a missing segment. A log is durable after
+its directory was synced in step 3. The syncs of a step are made one after the other. A file system
+with a journal writes all waiting files with the first sync, so the other syncs cost little.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 
 class _NewLog:
-    """A log that is being made; its descriptor is open from step 1 to 2."""
+    """A log that is being created; the descriptor of its file is open from step 1 to step 2."""
 
     def __init__(self, log_dir: LogDir, metadata: PartitionMetadata) -> None:
         at = log_dir.generation.current
@@ -43,7 +43,7 @@ class _NewLog:
         self.fd = -1
 
     def write(self) -> None:
-        """Write what the log is, and have the disk begin with it."""
+        """Write the metadata to the temporary file, and ask the disk to begin writing it."""
         data = encode_document(self.metadata.to_document())
         files.mkdir(self.directory)
         self.fd = files.open_file(self.temporary, files.CREATE)
@@ -51,7 +51,7 @@ class _NewLog:
         bulk.start_writeback(self.fd, 0, len(data))
 
     def sync(self) -> None:
-        """Make the file durable that `write` wrote."""
+        """Sync and close the file that `write` wrote."""
         files.sync_file(self.fd)
         self.close()
 
@@ -68,9 +68,9 @@ def create_many(
     metadatas: Sequence[PartitionMetadata],
     environment: LogEnvironment,
 ) -> list[Made]:
-    """Make empty logs, durable on return; each needs a descriptor meanwhile.
+    """Create empty logs, durable on return; each needs a descriptor during the call.
 
-    If that fails, what it left is for the caller to remove.
+    If this fails, the caller has to remove the directories that it left.
 
     Raises:
         LogStoreError: the log dir does not serve, or its disk failed.
@@ -89,7 +89,7 @@ def create_many(
                 under_way.beat()
             at = log_dir.path
             files.sync_dir(at)
-            log_dir.check()  # a sync may have hung for so long that others gave the dir up
+            log_dir.check()  # a sync may have hung so long that the dir was given up
             for one in new:
                 at = one.path
                 files.rename(one.temporary, at)

@@ -1,4 +1,4 @@
-"""Make a log, or open one: metadata, recovery, epochs, the active segment."""
+"""Create a log, or open one: metadata, recovery, epochs, the active segment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from logstore.names import TopicPartition, dir_name, parse_dir_name
 
 
 def create(log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnvironment) -> LogState:
-    """Make an empty log: directory, metadata and first segment, all durable on return."""
+    """Create an empty log: directory, metadata and first segment, all durable on return."""
     directory = os.path.join(log_dir.path, dir_name(metadata.topic, metadata.partition))
     metadata = metadata.with_lowered_end(log_dir.directory_id, log_dir.generation.current)
     try:
@@ -50,11 +50,11 @@ def create(log_dir: LogDir, metadata: PartitionMetadata, environment: LogEnviron
 
 
 def begin(state: LogState, base_offset: int, *, is_durable: bool = True) -> None:
-    """Make the first segment of a log.
+    """Create the first segment of a log.
 
     Args:
-        is_durable: sync it and its name; if False, the next flush does so before anything in it
-            is durable.
+        is_durable: sync the file and its name now. If False, the next flush does that before any
+            record in the segment is durable.
     """
     segment = Segment(state.directory, base_offset)
     segment.begin_indexes()
@@ -83,8 +83,8 @@ def open_log(
     """Open the log in the directory `name`, recovering it.
 
     Args:
-        recovery_point, log_start_offset: from the log dir's checkpoints; None: unknown.
-        topic_ids: the topics that the two are of, by the checkpoints.
+        recovery_point, log_start_offset: from the log dir's checkpoints; None if unknown.
+        topic_ids: the topic ids in the rows of these two checkpoints.
         is_clean: whether the log dir was closed in order.
         progress: called with the bytes scanned since its last call.
 
@@ -116,9 +116,9 @@ def open_log(
         lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # The checkpoint counts if it was written after the truncation, or is below what that
-            # cut off. The end of the log proves neither: a killed process may have appended without
-            # a flush.
+            # Remove the limit of a truncation if the checkpoint was written after the truncation,
+            # or is below the limit. The log end shows neither: a killed process may have appended
+            # without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -138,10 +138,10 @@ def load(
     progress: Progress | None = None,
     small: SmallFiles | None = None,
 ) -> bool:
-    """Recover a log's segments and use them; returns whether a small file is wrong.
+    """Recover a log's segments and use them; return whether a small file is wrong.
 
     Args:
-        small: the contents of its small files; None: the log is open and knows them.
+        small: the contents of its small files; None if the log is already open.
 
     Raises:
         OSError: the disk failed.
@@ -165,8 +165,8 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # Records deleted before their flush are lost. The log begins anew at its recorded start, so
-        # that no offset is given twice. After a crash in between, the next recovery does the rest.
+        # A crash lost deleted records before their flush. The log begins anew at its recorded
+        # start: no offset is given twice. After a crash here, the next recovery does the rest.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -178,7 +178,7 @@ def load(
     else:
         is_wrong = small is not None and _start_within(state, small, recovered)
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
-        # The next flush writes their indexes down, also where the recovery point is behind them.
+        # The next flush writes their indexes, even if the recovery point is after them.
         state.names_changed = int(bool(recovered.unflushed))
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
@@ -204,7 +204,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the epochs of the file; if it is missing, name the damage that this indicates."""
+    """Give the epochs of the file; if it is not used, add the damage that this indicates."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -219,13 +219,13 @@ def _read_epochs(state: LogState) -> LeaderEpochs | None:
 
 
 def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
-    """Take the high watermark of the small files; returns whether `partition.metadata` is wrong.
+    """Set the high watermark from the small files; return whether `partition.metadata` is wrong.
 
-    Records that were replicated may be lost here in a crash. Then a high watermark on the disk is
-    lowered, before others get their offsets.
+    A crash may have lost replicated records. Then the high watermark on the disk is lowered before
+    new records get their offsets.
 
     Args:
-        is_known: the log is open, and its high watermark is in memory.
+        is_known: True if the log is already open, so that its high watermark is in memory.
 
     Raises:
         OSError: the disk failed.
@@ -248,7 +248,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
-    """Start a log where it has records, if the start that only one file names is after its end."""
+    """Move the log start to existing records if only one file names it and it is after the end."""
     start, end = state.log_start_offset, recovered.segments[-1].end_offset
     state.log_start_offset = small.start_within(recovered.segments[0].base_offset, end)
     told = start if small.words.metadata is None else small.words.metadata
@@ -265,12 +265,12 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the small files if one of them was not used; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    flush.write_epochs(state)  # first: what it confirms is never below the other
+    flush.write_epochs(state)  # first, so that its log start is never below the other one
     state.metadata.write(state.directory, state.log_dir.replacing)
 
 
 def _check_awaited(log_dir: LogDir) -> None:
-    """Raise in a thread that hung until its dir was given up: another owner may have it now."""
+    """Raise if the dir was given up while this thread hung: it may have another owner now."""
     if log_dir.is_offline:
         raise log_dir.offline_error()
 

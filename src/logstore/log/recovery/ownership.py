@@ -34,9 +34,9 @@ def owner_of(
 ) -> tuple[Owner, int]:
     """Decide whose a segment is; also give the layout of its last batch.
 
-    It is of another log if a trailer of this log names another last batch than its file has, or if
-    a trailer of another log fits its file. A trailer of another log that does not fit its file is
-    only a misplaced index. The layout is 0 if the last batch was not looked at, or is not the one
+    The segment is of another log if its trailer is of this log, but names another last batch than
+    the file has. It also is if its trailer is of another log, and names the last batch of the file.
+    If a trailer of another log does not fit the file, only the index is misplaced. The layout is 0 if the last batch was not looked at, or is not the one
     that the trailer names.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
@@ -64,7 +64,7 @@ def owner_of(
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a place if its frame says that it ends at `end`, else only its frame."""
+    """Read the batch at a position if its prefix says that it ends at `end`; else its prefix."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
         return head

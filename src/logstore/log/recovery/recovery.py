@@ -1,15 +1,16 @@
 """Recover a log from its files on the disk.
 
 The part of a segment that a trailer describes was flushed before the trailer was written. So only
-bytes after that part are read: none after a clean stop. Damage found there is one of two things:
+bytes after that part are read; after a clean stop, there are none. Damage in these bytes is one of
+two things:
 
 - a **torn tail**: no whole batch follows it, and it is after the recovery point. A crash leaves
   such a tail; it is cut, and reported.
-- **corruption**: anything else. Nothing is cut; the log opens readable, not writable, with the
-  problem named, until `repair`.
+- **corruption**: anything else. Nothing is cut, and the problem is reported. Until `repair`, the
+  log can be read, but not written.
 
-Recovery may be interrupted at any point and run again. An OSError is passed on: a disk that does
-not answer is no reason to cut.
+Recovery may be interrupted at any point and run again. An OSError is passed on, because bytes that
+the disk cannot read are not cut.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# No disk loses this many flushed records: a recovery point this far after the end is wrong.
+# No disk loses this many flushed records: a recovery point so far after the log end is wrong.
 MISSING_MAX = 2**40
 
 
@@ -42,8 +43,8 @@ class Recovered(NamedTuple):
 
     Attributes:
         unflushed: segments whose bytes may not be on the disk yet, in order.
-        durable_offset: everything below it is known to be flushed.
-        epochs: (epoch, first offset) as found in the scanned batches.
+        durable_offset: everything below this offset is known to be flushed.
+        epochs: (epoch, first offset) from the scanned batches.
         magic: the layout of the last segment; 0 if it was not looked at.
         indexed_bytes: how much of the last segment its index files describe; -1 if they are wrong.
     """
@@ -72,12 +73,10 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # called before each change: this thread may have hung until its result is not wanted any
-        # more
+        # Called before each change; raises if the log dir was given up while this thread hung.
         self._check = check
-        self._from_disk = from_disk  # not from memory, which may be wrong after a failed sync
-        # Two files name the log start. If only one does, the records before it are hidden, and
-        # stay.
+        self._from_disk = from_disk  # the kernel's cache may be wrong after a failed sync
+        # If only one file names the log start, the records before it are hidden, but not deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -118,16 +117,15 @@ class Recovery:
         )
 
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
-        """Finish a retention that a crash stopped: remove segments that end before the log start.
+        """Finish an interrupted retention: remove segments that end before the log start.
 
-        Segments of another topic stay, and so do all if only one small file names the start.
+        Segments of another topic stay. If only one small file names the start, all segments stay.
         """
         start = self.metadata.log_start_offset
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # A killed process may have written the start without its sync: sync it before the files
-            # go.
+            # A killed process may have written the log start without a sync. So sync first.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)
@@ -146,7 +144,7 @@ class Recovery:
     # --- one segment --------------------------------------------------------------------------
 
     def _take(self, row: SegmentFiles, next_base: int) -> None:
-        """Take a segment as its trailer describes it, or scan what the trailer does not cover."""
+        """Add a segment as its trailer describes it, and scan what the trailer does not cover."""
         is_last = next_base == NEVER
         segment = Segment(self.directory, row.base_offset)
         segment.is_sparse = bool(self.metadata.extra.get(SPARSE_OFFSETS))
@@ -168,7 +166,7 @@ class Recovery:
                     trailer.last_checksum,
                 )
                 return
-            # More bytes may follow the described part; then its indexes still grow.
+            # More batches may follow the described part, so the indexes must be able to grow.
             if not self._load_growing_indexes(segment, row, trailer):
                 trailer = None
             elif trailer.log_bytes == row.log_bytes:
@@ -238,7 +236,7 @@ class Recovery:
         trailer: trailers.Trailer | None,
         limit_offset: int,
     ) -> None:
-        """Check the batches after the trailer's part, or all of them, and index them."""
+        """Check and index the batches after the part that the trailer describes, or all batches."""
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
             trailer = None
@@ -278,7 +276,7 @@ class Recovery:
     # --- all of them --------------------------------------------------------------------------
 
     def _cut_torn_tail(self) -> None:
-        """Cut what a crash left after the last whole batch, if it is only a torn tail."""
+        """Cut the bytes after the last whole batch, if they are only a torn tail."""
         last = len(self.segments) - 1
         while last > 0 and self._holds_nothing(last):
             last -= 1
@@ -324,7 +322,7 @@ class Recovery:
         self.magic, self.indexed_bytes = 0, -1
 
     def _remove_empty(self, segment: Segment) -> None:
-        """Remove a segment without a whole batch that was begun just before the crash."""
+        """Remove a segment without a whole batch, which was created just before the crash."""
         for damage in self.damages.pop(segment.base_offset, []):
             self.entry.cut_bytes += damage.end_position - damage.position
             self.entry.cut_reason = self.entry.cut_reason or damage.reason

@@ -1,10 +1,10 @@
 """Take damage out of a log so that it can be written again; every removed byte is kept.
 
-A segment with damage is rewritten without it; a batch without records takes the place of the lost
-offsets. The old file stays beside it as `*.quarantine`. A missing segment is replaced by such a
-batch too. If only the header of a batch is wrong (its largest timestamp, or a leader epoch that is
-lower than an earlier one), the batch keeps its records, and the header is corrected. So offsets do
-not change, and they are contiguous again.
+A segment with damage is rewritten without the damage. A batch without records takes over the lost
+offsets, and also those of a missing segment. So offsets do not change, and are contiguous again.
+The old file stays beside the new one as `*.quarantine`. If only the header of a batch is wrong (its
+largest timestamp, or a leader epoch that is lower than an earlier one), the batch keeps its
+records, and the header is corrected.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class RepairReport(NamedTuple):
     """What a repair did.
 
     Attributes:
-        quarantined: files that hold the removed bytes.
+        quarantined: paths of the files with the removed bytes.
         lost: ranges of offsets that have no record any more.
-        mended: the names of the damage that is gone; the opening before may have mended it.
+        mended: the names of the damage that is mended, here or by the opening before.
     """
 
     topic: str
@@ -65,18 +65,18 @@ def repair(state: LogState) -> RepairReport:
         state.check_current()
         state.cut_offset = 0
         try:
-            # The rewritten segments are durable: if earlier ones were not, a power cut would leave
-            # a hole.
+            # Sync all segments first: the rewritten ones are durable, and if earlier ones were not,
+            # a power cut would leave a hole.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
             if changed and not named:
-                named.add(DamageName.CORRUPTION)  # after a clean stop nothing is scanned
+                named.add(DamageName.CORRUPTION)  # an opening after a clean stop scans nothing
             if _raise_epochs(state, report):
                 named.add(DamageName.FALLING_EPOCHS)
             report.mended.extend(sorted(named))
             if DamageName.RESURRECTED_PARTITION in named:
-                flush.write_epochs(state)  # a log that has this file was not removed
+                flush.write_epochs(state)  # with this file, the log does not look removed any more
             _settle_place(state, named)
             if DamageName.LOST_CONFIGURATION in named:
                 set_metadata(state, extra=state.metadata.with_config(state.config).extra)
@@ -90,13 +90,13 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """Accept a copy that came back as the live one: no other copy replaces it."""
+    """Accept a partition that came back: record that no other copy replaces it."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 
 
 def _raise_epochs(state: LogState, report: RepairReport) -> bool:
-    """Rewrite each segment in which leader epochs fall; returns whether there was any."""
+    """Rewrite each segment in which leader epochs fall; return whether there was one."""
     latest, changed = -1, False
     for row in list_partition(state.directory).segments:
         segment = Segment(state.directory, row.base_offset)
@@ -121,7 +121,7 @@ def _raise_epochs(state: LogState, report: RepairReport) -> bool:
 
 
 def _copy_rising(source: int, end: int, path: str, latest: int) -> None:
-    """Copy whole batches to a new file; a batch of a lower epoch gets the epoch before it."""
+    """Copy whole batches to a new file; raise each epoch that is lower than one before it."""
     target = files.replace_file(path)
     try:
         position = 0
@@ -175,7 +175,7 @@ def _repair(state: LogState, report: RepairReport) -> bool:
 def _mend(
     state: LogState, segment: Segment, goal: int, limit_offset: int, report: RepairReport
 ) -> tuple[int, bool]:
-    """Rewrite a segment without its damage, at least up to the offset `goal`."""
+    """Rewrite a segment without its damage, up to the offset `goal` or further."""
     fd = files.open_regular(segment.log_path, files.READ_WRITE)
     try:
         end = files.fstat(fd).st_size
@@ -213,7 +213,7 @@ def _copy_whole(
     report: RepairReport,
     magic: int,
 ) -> None:
-    """Copy whole batches, and put a batch without records where offsets were lost."""
+    """Copy whole batches, and write a batch without records where offsets were lost."""
     position = written = 0
     for damage in [*damages, Damage(end, end, offset, None, "")]:
         length = damage.position - position
@@ -246,7 +246,7 @@ def _write_holes(
     magic: int,
 ) -> int:
     start = position
-    # An epoch lower than that of the records before it would fall.
+    # The epoch must not be lower than that of the records before it.
     entries = state.replication.epochs.entries
     epoch = max((epoch for epoch, first in entries if first <= offset), default=0)
     if end_offset > offset:
@@ -259,7 +259,7 @@ def _write_holes(
 
 
 def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -> None:
-    """Write a segment where one is missing."""
+    """Write a segment without records in place of a missing one."""
     path = Segment(state.directory, offset).log_path
     temporary = f"{path}.tmp"
     fd = files.replace_file(temporary)
@@ -273,7 +273,7 @@ def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -
 
 
 def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Give a segment's file a second name that is never read; `keep` leaves its own name too."""
+    """Give a segment's file a second name that is never read; `keep`: keep its own name, too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

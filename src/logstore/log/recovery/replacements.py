@@ -1,6 +1,6 @@
-"""Finish or undo the replacement of segments by a cleaned one that a crash broke off.
+"""Finish or undo a compaction's replacement of segments that a crash interrupted.
 
-See `compaction/replacement` for the order of its steps. All of this may be repeated.
+See `compaction/replacement` for its steps. If this is interrupted, it can be run again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ COMPARE_BYTES = 1 << 20
 
 
 def list_settled(directory: str, warnings: list[str], check: Callable[[], None]) -> Listing:
-    """List a partition whose `.swap` files, if it has any, were acted on; add a warning for each.
+    """Finish or undo what each `.swap` file shows, add a warning for it, and list the partition.
 
     Args:
-        check: called before each change; it raises if the log is not wanted any more.
+        check: called before each change; it raises if the log dir was given up meanwhile.
 
     Raises:
         OSError: the disk failed.
@@ -48,7 +48,7 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
 
 
 def _has_bytes_of(path: str, other: str) -> bool:
-    """Check whether two files are the same; they may have been copied since."""
+    """Compare the bytes of two files; they may be copies, not two names of one file."""
     try:
         one = files.open_regular(path, files.READ)
     except FileNotFoundError:

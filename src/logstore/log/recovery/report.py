@@ -1,4 +1,4 @@
-"""Report what was found wrong in a log, and what its opening did."""
+"""Report the damage in a log, and what its opening did."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class Problem(NamedTuple):
     """Damage in a log.
 
     Attributes:
-        path, position, end_position: the bytes; equal positions when bytes are missing.
-        offset, end_offset: the offsets that cannot be read; equal when none is lost.
-        name: what kind of damage it is.
+        path, position, end_position: where the damaged bytes are; if bytes are missing, both
+            positions are equal.
+        offset, end_offset: the offsets that cannot be read; equal if none is lost.
+        name: the kind of damage.
     """
 
     path: str
@@ -57,7 +58,7 @@ class Problem(NamedTuple):
     name: DamageName = DamageName.CORRUPTION
 
     def remedy(self, topic: str, partition: int) -> str:
-        """Say what the user can do about it."""
+        """Say what the user can do about the damage."""
         return REMEDIES[self.name].format(topic, partition)
 
     def __str__(self) -> str:
@@ -71,10 +72,11 @@ class RecoveryEntry:
     """What the opening of one log found and did.
 
     Attributes:
-        state: "clean" nothing to do, "recovered" scanned after a crash, "corrupt" see `problems`.
-        cut_bytes: size of the torn tail that was cut; 0 for none.
-        problems: damage; nothing is appended until `repair`.
-        findings: damage that loses no record and prevents no append.
+        state: "clean": nothing to do; "recovered": scanned after a crash; "corrupt": it has
+            `problems`.
+        cut_bytes: size of the torn tail that was cut; 0 if there was none.
+        problems: damage that prevents appends until `repair`.
+        findings: damage that loses no record and does not prevent appends.
     """
 
     topic: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from logstore.log.replica import Replica
 
 
-# Makes the walk over a segment; given are the segment and where the next one begins.
+# Makes the walk over a segment, from the segment and the base offset of the next one.
 NewScan = Callable[[Segment, int | None], Scan]
 
 
@@ -28,10 +28,10 @@ def verify(
 ) -> list[Problem]:
     """Read everything from the disk and return the damage, in order of offset.
 
-    The records of each batch are decoded too: a batch that a reader would refuse is a problem.
+    The records of each batch are decoded, too: a batch that a reader would refuse is a problem.
 
     Args:
-        progress: called with the bytes checked since its last call.
+        progress: called with the bytes that were checked since the last call.
     """
     state.check()
     state.refresh()
@@ -67,7 +67,7 @@ def verify(
 
 
 def verify_all(state: Replica, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
-    """Return the damage in the batches of a log, and in its small files.
+    """Return the damage in the batches of a log and in its small files.
 
     Args:
         is_owner: see `known_damage.in_files`.
@@ -93,7 +93,7 @@ def _verify_segment(
     size_bytes = segment.size_bytes
     problems = []
     try:
-        handle = segment.handle(state.environment)  # held to the end: a move may close it
+        handle = segment.handle(state.environment)  # to the end, so that no move closes it
     except CorruptRecordBatchError as error:
         return [
             Problem(path, error.position, size_bytes, error.reason, segment.base_offset, end_offset)
@@ -121,7 +121,7 @@ def _verify_segment(
 
 
 class SegmentDamage(NamedTuple):
-    """One damaged batch, or bytes between whole ones."""
+    """One damaged batch, or other bytes between whole batches."""
 
     position: int
     offset: int
@@ -129,10 +129,10 @@ class SegmentDamage(NamedTuple):
 
 
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
-    """Check one segment alone, to the end of its file; each damaged batch is reported on its own.
+    """Check only one segment, to the end of its file; report each damaged batch separately.
 
-    At the very end of a log, bytes that are no whole batch are damage only below `flushed_to`.
-    Above it, a batch may still be being written, or a crash has torn it.
+    At the very end of a log, bytes that are no whole batch count as damage only if their offset is
+    below `flushed_to`. After that, an append may be writing a batch, or a crash left it incomplete.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
@@ -142,19 +142,19 @@ def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[Se
 class SegmentCheck:
     """Checks one segment as `verify_segment` does, in any number of steps.
 
-    Between two steps it holds nothing open. If the segment is retained, truncated or moved
-    meanwhile, the check is done.
+    Between two steps, no file is kept open. If the segment is retained, truncated or moved
+    meanwhile, the check ends.
 
     Attributes:
         found: the damage so far, in order of position.
-        is_done: nothing is left to read.
-        path: the file.
+        is_done: whether nothing is left to read.
+        path: the path of the segment's file.
     """
 
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin; `from_disk` drops the file's pages from the kernel's cache before and after."""
+        """Begin a check; `from_disk`: drop the file from the kernel's cache before and after it."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -174,7 +174,7 @@ class SegmentCheck:
         self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
-        """Continue for about this many bytes; returns how many were checked.
+        """Continue for about `budget_bytes`; return how many bytes were checked.
 
         Raises:
             LogStoreError: the disk could not give the bytes.
@@ -196,7 +196,7 @@ class SegmentCheck:
                 raise state.failed(error) from error
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # released meanwhile: this file would never be closed
+        if state.unavailable is not None:  # detached meanwhile: nothing else closes this file
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started
@@ -208,7 +208,7 @@ class SegmentCheck:
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)
-        if self._segment.is_dropped:  # truncated or removed: what was read may be half of that
+        if self._segment.is_dropped:  # truncated or removed meanwhile: ignore what was found
             self.is_done = True
             return
         self.found += found
@@ -225,7 +225,7 @@ class SegmentCheck:
             self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
     def _walk(self, fd: int, pause_at: int, progress: Progress | None) -> list[SegmentDamage]:
-        """Continue the walk, and report the damage on the way."""
+        """Continue the walk, and return the damage that it meets."""
         scan = self._scan
         found: list[SegmentDamage] = []
         while (reason := scan.run(fd, self._end, progress, pause_at)) is not None:
@@ -243,7 +243,7 @@ class SegmentCheck:
 def _batches_within(
     fd: int, position: int, end: int, offset: int, reason: str
 ) -> list[SegmentDamage]:
-    """Report damaged batches that follow one another separately, as far as their prefixes lead."""
+    """List adjacent damaged batches separately, as long as each prefix leads to the next batch."""
     found = [SegmentDamage(position, offset, reason)]
     while True:
         head = files.read_up_to(fd, PREFIX_BYTES, position)

@@ -196,7 +196,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches as `_note` records one; always returns True.
+        """Record many batches; a subclass returns False if they must be checked one by one.
 
         Args:
             start: where their window begins in the file.
