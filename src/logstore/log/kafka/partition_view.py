@@ -37,7 +37,10 @@ METADATA_NAME = "partition.metadata"
 
 
 def read_topic_id(directory: str) -> bytes:
-    """Read the topic id in Kafka's `partition.metadata`; zeros without a valid file (Kafka 2.8)."""
+    """Read the topic id in Kafka's `partition.metadata`; zeros if it is missing or damaged.
+
+    Brokers before Kafka 2.8 wrote no such file.
+    """
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))
     except files.UnfitError:

@@ -36,8 +36,8 @@ def owner_of(
 
     The segment is of another log if its trailer is of this log, but names another last batch than
     the file has. It also is if its trailer is of another log, and names the last batch of the file.
-    If a trailer of another log does not fit the file, only the index is misplaced. The layout is 0 if the last batch was not looked at, or is not the one
-    that the trailer names.
+    If a trailer of another log does not fit the file, only the index is misplaced. The layout is 0
+    if the last batch was not looked at, or is not the one that the trailer names.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
     if not 0 < trailer.log_bytes <= row.log_bytes:
