@@ -21,7 +21,7 @@ View = Callable[[int, int, int], "bytes | memoryview"]
 
 
 class Clock(Protocol):
-    """Gives the time; tests use one that they advance by hand."""
+    """Gives the time; tests use a clock that they advance by hand."""
 
     def now_ms(self) -> int:
         """Give the wall clock, ms since the epoch."""

@@ -80,7 +80,7 @@ class LeaderEpochs:
         self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def start_at(self, log_start_offset: int) -> None:
-        """Forget epochs that ended before the log start; the epoch there begins at it."""
+        """Forget epochs before the log start; the epoch at the log start then begins there."""
         starts = [start for _, start in self.entries]
         first = max(bisect_right(starts, log_start_offset) - 1, 0)
         kept = self.entries[first:]

@@ -393,6 +393,7 @@ class ReadableLog:
         It may be called under the log's locks, so it calls no subscriber: see `host.tell_end`.
 
         Args:
-            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: a log dir. If the log is in another log dir, because a move took it there, nothing
+                is done.
         """
         self._state.detach(reason, of)

@@ -161,7 +161,8 @@ class Replica:
         """Release every file at once; from now on every call raises a copy of `reason`.
 
         Args:
-            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: a log dir. If the log is in another log dir, because a move took it there, nothing
+                is done.
         """
         if of is not None and of is not self.log_dir:
             return

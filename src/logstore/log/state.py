@@ -6,7 +6,7 @@ truncates and retains, `recovery/` opens and repairs, `relocation` moves. This m
 changes that several rooms need. It calls the disk only to open the active segment or to read from
 it.
 
-Invariants: log_start_offset <= recovery_point <= log_end_offset once flushed; the last segment of
+Invariants: log_start_offset <= recovery_point <= log_end_offset after a flush; the last segment of
 the view is the active one; `writer` is the descriptor of the active segment, held while that
 segment has unflushed bytes; every other segment whose bytes may not be on the disk is in
 `unflushed`.
@@ -102,7 +102,7 @@ class LogState(Replica):
 
         Without a lock of the log:
         arrivals, waiters: the threads that wait for records; a Bell needs no lock.
-        subscriptions: those to the events of this log (see `subscription`).
+        subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
         commit: combines durable appends; made once, under `lock`.
         compacting: held by the thread that compacts the log, from the plan to the end. A thread
             that takes this lock holds no other.
@@ -339,7 +339,8 @@ class LogState(Replica):
         It may be called under the log's locks, so it calls no subscriber: see `tell_end`.
 
         Args:
-            of: do this only if the log is in this log dir: a move may just have taken it elsewhere.
+            of: a log dir. If the log is in another log dir, because a move took it there, nothing
+                is done.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self.appended:

@@ -217,7 +217,7 @@ class SideScan(Scan):
             reason = f"offset {self._offset_wanted} is not where the entry leads"
             self._tell_entry(number - 1, reason)
         self._offset_wanted = self.base_offset + int(self._offsets[number])
-        if self._offset_wanted == header.base_offset:  # as brokers before 2.0 wrote it
+        if self._offset_wanted == header.base_offset:  # brokers before 2.0 wrote this
             self._offset_wanted = NEVER
         self._entry += 1
         self._want()

@@ -31,8 +31,8 @@ def replay(
     """Record the batches of a log after a snapshot; return the transactions that they ended.
 
     Args:
-        batches: in order of offset, each with its marker, if it is one. Batches that the snapshot
-            already includes are skipped.
+        batches: in order of offset, each with its marker; None if the batch is not a marker.
+            Batches that the snapshot already includes are skipped.
         now_ms: the producers of the batches count as used at this time, so none expires too early.
     """
     ended: list[Ended] = []

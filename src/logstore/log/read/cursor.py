@@ -197,7 +197,7 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Move after damage if `offset` is there; otherwise raise for the damage.
+        """Move to after the damage if `offset` is there; if not, raise for the damage.
 
         If the walk so far was unchecked, begin again instead, and check every step.
 

@@ -6,9 +6,10 @@
     4  make a first segment for each log; the next flush of a log makes the segment's name durable
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
-it fails after step 3, the log exists, and the start makes a missing segment. A log is durable after
-its directory was synced in step 3. The syncs of a step are made one after the other. A file system
-with a journal writes all waiting files with the first sync, so the other syncs cost little.
+the power fails after step 3, the log exists, and the start makes a missing segment. A log is
+durable after its directory was synced in step 3. The syncs of a step are made one after the other.
+A file system with a journal writes all waiting files with the first sync, so the other syncs cost
+little.
 """
 
 from __future__ import annotations

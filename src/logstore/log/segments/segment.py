@@ -219,7 +219,7 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped or self.is_left:  # else it would stay open for long after the release
+        if self.is_dropped or self.is_left:  # otherwise it would stay open after the release
             environment.handles.drop(self.cached, HANDLE)
         return given
 
