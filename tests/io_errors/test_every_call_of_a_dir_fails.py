@@ -166,7 +166,7 @@ def heal(session: DirSession, scenario: DirScenario) -> None:
 def unclean_dirs(store: LogStore) -> set[str]:
     """Name the log dirs that must not be closed as clean."""
     replicas = store.host.replicas
-    bad = {d.path for d in replicas.log_dirs if d.is_offline or not d.is_fully_loaded}
+    bad = {d.path for d in replicas.log_dirs if d.is_offline or d.not_loaded}
     return bad | {one.log_dir.path for one in replicas.offline.values() if one.log_dir is not None}
 
 

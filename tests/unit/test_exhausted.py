@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from logstore import LogConfig, LogDirError, LogStore, LogStoreError, ReplicaOfflineError
+from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
 from logstore.disk.uninterrupted import Work
 from logstore.format import compression
 from logstore.format.kafka import codecs as kafka_codecs
+from logstore.log.recovery import open_log as recovery
 from logstore.log.write import batch_group
 from logstore.store.admin.client import find_owner
 from logstore.store.dirs import parallel
@@ -246,3 +248,26 @@ def test_regression_an_import_without_descriptors_is_an_error_of_ours(
 
 def _no_import(name: str, *_: object) -> Any:
     raise OSError(errno.EMFILE, "Too many open files", name)
+
+
+def test_regression_a_log_that_opened_late_leaves_an_orderly_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log dir was not marked as closed in order, though the close said that all was."""
+    real, shortages = recovery.open_log, [1]
+
+    def open_log(log_dir: LogDir, *rest: Any) -> Any:
+        if shortages:
+            shortages.pop()
+            raise log_dir.failed(OSError(errno.EMFILE, "Too many open files"))
+        return real(log_dir, *rest)
+
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        store.create("orders", 0).append(b"x")
+    monkeypatch.setattr("logstore.store.start.loader.open_log", open_log)
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        assert list(store.host.replicas.offline) == [("orders", 0)]
+        assert store["orders", 0].append(b"y") == 1
+        assert store.close() == ()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        assert store.recovery_report.was_clean

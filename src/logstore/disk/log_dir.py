@@ -78,8 +78,8 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # False if a replica was not opened or is damaged: then a close does not mark the dir clean.
-        self.is_fully_loaded = True
+        # Replicas here that did not open, or are damaged: a close does not mark the dir clean.
+        self.not_loaded: set[tuple[str, int]] = set()
         # The dir was served by this process before: the page cache may differ from the disk.
         self.is_back = False
         self.usage = DiskUsage(0, 0)

@@ -279,7 +279,7 @@ class Replicas(ReplicaReservations):
         self._offline[key] = OfflineReplica(error, log_dir)
         self.forget_opened(key)
         self._incomplete.pop(key, None)
-        log_dir.is_fully_loaded = False
+        log_dir.not_loaded.add(key)
 
     def offline_count(self) -> int:
         """Count the replicas that cannot be used, absent ones included."""

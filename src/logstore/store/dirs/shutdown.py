@@ -94,7 +94,7 @@ def _close_good_dir(
     _witness(replicas, log_dir)
     if not log_dir.start_id:
         log_dir.begin(new_id())  # the disk was full at the start; it may have room now
-    if not failures and log_dir.is_fully_loaded and log_dir.start_id:
+    if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
 

@@ -166,7 +166,7 @@ class Loader:
                 queues[first.log_dir].append(first)
         elif act is Act.OFFLINE:
             for facts in decision.replicas:
-                self.replicas.dir_of(facts.log_dir).is_fully_loaded = False
+                self.replicas.dir_of(facts.log_dir).not_loaded.add(key)
             error = decision.error()
             if decision.is_dir_bad and self.replicas.is_a_dir_bad():
                 error = self.replicas.bad_dir_error(key)
@@ -180,7 +180,7 @@ class Loader:
         elif act is Act.CONFLICT:
             self.report.offline.append(OfflineEntry(key, tuple(paths), decision.error()))
             self.replicas.copies.rivals[first.path] = (key, log_dir)
-            log_dir.is_fully_loaded = False
+            log_dir.not_loaded.add(key)
         elif act is Act.RESUME:
             self.replicas.copies.moves[key] = MoveFound(log_dir, first.path, first.size_bytes)
         elif act is Act.PURGE:
@@ -348,8 +348,7 @@ class Loader:
                 self.purges.append([Doomed(log_dir, path, is_deletion=True)])
             return
         self.replicas.add(key, log, log_dir)
-        if log.recovery.problems:
-            log_dir.is_fully_loaded = False
+        (log_dir.not_loaded.add if log.recovery.problems else log_dir.not_loaded.discard)(key)
         with self._lock:
             self._done += 1
             self.report.entries.append(log.recovery)
@@ -389,7 +388,7 @@ class Loader:
             again: opens the replica. If the error is retriable, it is called when a caller asks for
                 the replica.
         """
-        log_dir.is_fully_loaded = False
+        log_dir.not_loaded.add(key)
         again = again if error.retriable else None
         paths = tuple(paths)
         self.replicas.found_offline(key, OfflineReplica(error, log_dir, again, paths=paths))
