@@ -7,6 +7,7 @@ The metadata of a live copy names the move that was begun, and so the `.move` co
 | exists | the move is resumed |
 | is in a log dir that does not serve or is missing | the move is FAILED for that reason |
 | does not exist, because it was not begun yet or was given up | the name is cleared |
+| is in a log dir that no longer belongs to the store | the name is cleared |
 
 If a move failed because its source or its target did not serve, it is resumed as a new move,
 because the old move was already reported as failed (KIP-113, section 3). A move that failed for
@@ -112,7 +113,9 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             target = by_id.get(mark.target_directory_id)
             if key in replicas.running_moves or target in replicas.returning:
                 continue
-            if target is None or target.is_refusing:
+            if target is None and mark.target_directory_id not in replicas.missing_ids:
+                unmark(replicas, key)  # it was given up or removed: the move can never end
+            elif target is None or target.is_refusing:
                 if mark.move_id not in errors:
                     yield Left(key, log, source, mark, target)
             elif not _stands(replicas, key, mark, target):

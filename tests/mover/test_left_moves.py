@@ -94,6 +94,24 @@ def test_a_move_goes_on_when_its_target_is_back(store: LogStore, log: Log, base:
     check_whole(log, base, "b")
 
 
+@pytest.mark.parametrize("is_started", [False, True])
+def test_regression_a_move_to_a_log_dir_that_was_given_up_is_forgotten(
+    store: LogStore, log: Log, base: Path, is_started: bool
+) -> None:
+    """Each start began it again, and each time it failed: its target can never come back."""
+    with gated(store) as (mover, gate):
+        begun(mover, gate, base / "b")
+    store.take_offline(base / "b")
+    store.remove_dir(base / "b", lost=True)
+    if is_started:
+        store.close()
+        store = LogStore.open([base / "a", base / "c"])
+    with store, ReplicaMover(store) as mover:
+        assert mover.moves() == []
+        assert relocation.moving_of(store["orders", 0]) is None
+        assert mover.move("orders", 0, base / "c").wait(SECONDS_MAX) is DONE
+
+
 def test_without_a_mover_it_is_said_what_is_left(store: LogStore, log: Log, base: Path) -> None:
     """The size of the copy, the state, and that nothing is under way; beside the owner too."""
     with gated(store) as (mover, gate):
