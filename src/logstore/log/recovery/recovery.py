@@ -27,6 +27,7 @@ from logstore.log.recovery.known_damage import falling_batches
 from logstore.log.recovery.ownership import Owner, is_ours, owner_of
 from logstore.log.recovery.replacements import list_settled
 from logstore.log.recovery.report import DamageName, Problem, RecoveryEntry
+from logstore.log.recovery.sparse_ends import lacks_end
 from logstore.log.segments import trailer as trailers
 from logstore.log.segments.listing import SegmentFiles
 from logstore.log.segments.scan import Damage, Progress, Scan
@@ -90,6 +91,7 @@ class Recovery:
         self.epochs: list[tuple[int, int]] = []
         self.magic, self.indexed_bytes = 0, -1
         self._entries: bytes | memoryview = b""
+        self._last_filled = -1
 
     def run(self) -> Recovered:
         """Recover; raises OSError."""
@@ -100,6 +102,7 @@ class Recovery:
             files.remove_if_there(os.path.join(self.directory, name))
             self.entry.warnings.append(f"{name}: half written at a crash, removed")
         rows = self._drop_below_start(listing.segments)
+        self._last_filled = max([row.base_offset for row in rows if row.log_bytes > 0], default=-1)
         for number, row in enumerate(rows):
             next_base = rows[number + 1].base_offset if number + 1 < len(rows) else NEVER
             self._take(row, next_base)
@@ -263,7 +266,12 @@ class Recovery:
             files.close(fd)
         segment.take(scan)
         segment.seal = None
-        if segment.is_sparse and limit_offset != NEVER and not self.damages.get(scan.base_offset):
+        may_lack = segment.is_sparse and row.log_bytes and limit_offset != NEVER
+        if (
+            may_lack
+            and not self.damages.get(scan.base_offset)
+            and lacks_end(self.metadata, limit_offset, self.recovery_point, self._last_filled)
+        ):
             segment.end_offset = limit_offset
         self.scanned[segment.base_offset] = scan
         self.epochs += scan.epochs
