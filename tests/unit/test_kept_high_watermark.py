@@ -47,6 +47,51 @@ def checkpoint(store: LogStore) -> None:
         keeper.run_one("checkpoint")
 
 
+def flushed_to(base: Path) -> int:
+    """Give the high watermark in the metadata, below which all is flushed."""
+    metadata = PartitionMetadata.read(str(base / "disk0" / "t-0"))
+    assert metadata is not None
+    at: int = metadata.extra[HIGH_WATERMARK]
+    return at
+
+
+def test_regression_a_change_after_a_kill_does_not_lower_it(base: Path) -> None:
+    """The next start knew no recovery point, and so wrote a high watermark of 0."""
+    store = opened(base)
+    log = store.create("t", 0)
+    log.extend([b"x"] * 10)
+    log.flush()
+    log.advance_high_watermark(6)
+    store.set_config("t", 0, {"retention_ms": "9d"})
+    abandon(store)
+    assert flushed_to(base) == 6
+    store = opened(base)
+    assert store.log("t", 0).recovery_point < 6
+    store.set_config("t", 0, {"retention_ms": "8d"})
+    abandon(store)
+    assert flushed_to(base) == 6
+    with opened(base) as store:
+        assert store.log("t", 0).high_watermark == 6
+
+
+def test_regression_a_change_after_a_truncation_does_not_lower_it(base: Path) -> None:
+    """It stayed below the place of the truncation until the next checkpoint."""
+    with opened(base) as store:
+        log = store.create("t", 0)
+        log.extend([b"x"] * 10)
+        log.flush()
+        log.advance_high_watermark(6)
+        log.truncate_to(2)
+        assert flushed_to(base) == 2
+        log.extend([b"x"] * 10)
+        log.flush()
+        log.advance_high_watermark(9)
+        store.set_config("t", 0, {"retention_ms": "9d"})
+        assert flushed_to(base) == 9
+        log.truncate_to(5)
+        assert flushed_to(base) == 5
+
+
 def test_it_outlives_a_close_a_kill_and_a_lost_file(base: Path) -> None:
     """A checkpoint has it as it is; the metadata as far as it is flushed."""
     with opened(base) as store:

@@ -166,7 +166,8 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
     lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
-    set_metadata(state, extra=lowered.extra | {RECOVERY_POINT_LIMIT: limit}, moving=None)
+    extra = lowered.extra | {RECOVERY_POINT_LIMIT: limit}
+    set_metadata(state, end_offset=offset, extra=extra, moving=None)
     _forget_epochs(state, offset)
     new = Segment(state.directory, offset if cut is None else cut.base_offset)
     temporary = f"{new.log_path}.tmp"

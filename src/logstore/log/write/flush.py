@@ -18,7 +18,7 @@ from logstore.disk import files
 from logstore.disk.calls import SYNCING, WORKING, call
 from logstore.disk.failures import Verdict, verdict_of
 from logstore.errors import LogDirError, LogDirSuspectError, LogStoreError
-from logstore.log.metadata import RECOVERY_POINT_LIMIT, PartitionMetadata
+from logstore.log.metadata import HIGH_WATERMARK
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write.hung_locks import keeping, reclaim
@@ -262,20 +262,21 @@ def write_epochs(state: LogState) -> None:
         state.replication.epochs_changed += 1
 
 
-def _with_high_watermark(state: LogState, metadata: PartitionMetadata) -> PartitionMetadata:
-    """Note how far a replicated log is both replicated and flushed: a crash takes nothing of it."""
-    if state.replication.replicated_to is None:
-        return metadata
-    limit = metadata.extra.get(RECOVERY_POINT_LIMIT, state.recovery_point)
-    return metadata.with_high_watermark(min(state.high_watermark, state.recovery_point, limit))
-
-
-def set_metadata(state: LogState, **changes: Any) -> None:
+def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: Any) -> None:
     """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
 
-    After a crash between the two the old start holds: no caller has seen the new one.
+    After a crash between the two the old start holds: no caller has seen the new one. The file of a
+    replicated log also gets a high watermark, below which everything is flushed.
+
+    Args:
+        end_offset: where a truncation is about to end the log; its high watermark is not higher.
     """
-    metadata = _with_high_watermark(state, state.metadata._replace(**changes))
+    metadata = state.metadata._replace(**changes)
+    if state.replication.replicated_to is not None:
+        # After a crash, the recovery point is lower than the one that the file was written with.
+        flushed = max(state.recovery_point, metadata.extra.get(HIGH_WATERMARK, 0))
+        bound = flushed if end_offset is None else min(flushed, end_offset)
+        metadata = metadata.with_high_watermark(min(state.high_watermark, bound))
     start = changes.get("log_start_offset")
 
     def write() -> None:
