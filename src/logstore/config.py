@@ -55,6 +55,8 @@ class LogConfig(Config):
         delete_retention_ms: keep a tombstone this long after the compaction that finds nothing
             older of its key.
         min_cleanable_dirty_ratio: compact when this part of the log's bytes is not compacted yet.
+        retention_pressure: while the log dir is full, drop the log's oldest sealed segments, also
+            those that `retention_ms` and `retention_bytes` would keep. Not with "compact".
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class LogConfig(Config):
         "record_format",
         "retention_bytes",
         "retention_ms",
+        "retention_pressure",
         "segment_bytes",
         "segment_index_bytes",
         "segment_ms",
@@ -98,6 +101,7 @@ class LogConfig(Config):
         "max_compaction_lag_ms": Key(1, MS_MAX, is_optional=True),
         "delete_retention_ms": Key(0, MS_MAX),
         "min_cleanable_dirty_ratio": Ratio(),
+        "retention_pressure": Switch(),
     }
 
     segment_bytes: int
@@ -119,6 +123,7 @@ class LogConfig(Config):
     max_compaction_lag_ms: int | None
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
+    retention_pressure: bool
 
     def __init__(
         self,
@@ -142,6 +147,7 @@ class LogConfig(Config):
         max_compaction_lag_ms: int | str | None = None,
         delete_retention_ms: int | str = 24 * 3600 * 1000,
         min_cleanable_dirty_ratio: float | str = 0.5,
+        retention_pressure: bool = False,
         **unknown: Never,
     ) -> None:
         self._take(locals(), unknown)
@@ -149,6 +155,11 @@ class LogConfig(Config):
             raise ValueError(
                 f"compression_type={self.compression_type!r} needs record_format='kafka'; "
                 "columnar batches take 'lz4' or 'zstd'"
+            )
+        if self.retention_pressure and self.cleanup_policy == "compact":
+            raise ValueError(
+                "retention_pressure=True drops whole segments, and cleanup_policy='compact' keeps "
+                "the latest record of each key: set cleanup_policy to 'delete' or 'compact,delete'"
             )
 
     @property

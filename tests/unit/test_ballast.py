@@ -270,3 +270,20 @@ def test_a_disk_that_fails_is_no_full_one(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(files, "sync_file", fail)
     with pytest.raises(files.SyncError):
         Ballast(str(tmp_path)).keep()
+
+
+def test_regression_nobody_fills_it_while_its_room_is_used(ballast: Ballast) -> None:
+    """An append that was tried again looked for room, and took that of the work that makes some."""
+    tries = []
+
+    def work() -> str:
+        tries.append(os.path.exists(ballast.path))
+        if len(tries) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        ballast.keep()  # as another thread may
+        assert not os.path.exists(ballast.path)
+        return "done"
+
+    assert ballast.use(work) == "done"
+    assert tries == [True, False]
+    assert os.path.getsize(ballast.path) == BALLAST_BYTES

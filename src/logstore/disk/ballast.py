@@ -51,6 +51,7 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
+        self._in_use = 0
 
     @property
     def missing_bytes(self) -> int:
@@ -58,10 +59,16 @@ class Ballast:
         return self._missing_bytes
 
     def keep(self) -> None:
-        """Write as much of the file as there is room for; raises OSError if the disk failed."""
+        """Write as much of the file as there is room for; raises OSError if the disk failed.
+
+        While work uses the room of the file, nothing is written: an append that looks for room
+        would take it away again.
+        """
         if not self._missing_bytes:
             return
         with self._lock:
+            if self._in_use:
+                return
             try:
                 size_bytes = self._size_bytes()
                 if size_bytes > BALLAST_BYTES:
@@ -121,17 +128,24 @@ class Ballast:
         try:
             return work()
         finally:
+            with self._lock:
+                self._in_use -= 1
             with suppress(OSError):  # the work is done; if the disk failed, the next call fails too
                 self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the file; returns whether it was removed, by any thread, after `seen` was read."""
+        """Remove the file; returns whether it was removed, by any thread, after `seen` was read.
+
+        If it was, the room of the file is in use until the caller ends that.
+        """
         with self._lock:
             if self._size_bytes():
                 files.unlink(self.path)
                 self._missing_bytes = BALLAST_BYTES
                 self._removals += 1
-            return self._removals != seen
+            is_removed = self._removals != seen
+            self._in_use += is_removed
+            return is_removed
 
     def _size_bytes(self) -> int:
         """Give the size of the file; 0 if it does not exist, or is no regular file."""

@@ -23,6 +23,7 @@ from logstore.log.metadata import (
 )
 from logstore.log.read import split as splitting
 from logstore.log.read.cursor import Cursor
+from logstore.log.removal import retention
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.segment import Segment
 from logstore.log.write import flush
@@ -48,6 +49,22 @@ def append_staged(log: Log, raw: bytes) -> None:
     their timestamps may refuse them.
     """
     leader_appends.append_encoded(log._state, raw, checks_timestamps=False)
+
+
+# --- what a full disk may drop -------------------------------------------------------------------
+
+
+def oldest_under_pressure(log: Log) -> int | None:
+    """Give the time, in ms, of the oldest segment that `retention_pressure` allows to drop.
+
+    None if the configuration does not allow it, or if only the active segment is left.
+    """
+    return retention.oldest_under_pressure(log._state)
+
+
+def drop_oldest(log: Log) -> bool:
+    """Drop that segment; returns whether it was dropped. Raises LogStoreError."""
+    return retention.drop_oldest(log._state)
 
 
 # --- its state ----------------------------------------------------------------------------------

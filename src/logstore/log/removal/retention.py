@@ -1,4 +1,4 @@
-"""Drop the beginning of a log: by age, by size, or up to an offset.
+"""Drop the beginning of a log: by age, by size, up to an offset, or for a full disk.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
 deleted records never come back, even if a crash leaves their files. A reader in a dropped segment
@@ -80,6 +80,31 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
         if dropped:
             _start_at(state, segments[dropped].base_offset)
         return dropped
+
+
+def oldest_under_pressure(state: LogState) -> int | None:
+    """Give the time of the oldest segment that pressure may drop; None if there is none."""
+    segments = state.segments
+    if not state.config.retention_pressure or len(segments) < 2:
+        return None
+    first = segments[0]
+    return _newest_ms(state, first) if first.end_offset <= state.high_watermark else None
+
+
+def drop_oldest(state: LogState) -> bool:
+    """Drop the oldest segment if pressure may drop it; return whether it was dropped."""
+    return uninterrupted(partial(_drop_oldest, state))
+
+
+def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
+    """Drop one segment, in a thread that may be interrupted."""
+    with state.telling(), state.flush_lock, held(state, "flush_lock"):
+        state.check_current()
+        go_on()
+        if oldest_under_pressure(state) is None:
+            return False
+        _start_at(state, state.segments[1].base_offset)
+        return True
 
 
 def _newest_ms(state: LogState, segment: Segment) -> int:

@@ -72,6 +72,12 @@ class DirFailures:
         if keeper is not None:
             keeper.probe_soon()
 
+    def full(self, path: str) -> None:
+        """Ask the keeper of a log dir that is full now to make room, where logs allow it."""
+        keeper = self._keepers.get(path)
+        if keeper is not None:
+            keeper.relieve_soon()
+
     def failed(self, log_dir: LogDir) -> None:
         """Handle a log dir that went offline; a second call for it does nothing."""
         with self._handling:

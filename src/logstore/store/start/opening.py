@@ -76,6 +76,7 @@ def open_owned(
     watch(state)
     replicas.purge = partial(purge_in_order, replicas, keepers)
     state.events.follow(replicas)
+    state.events.on_full = failures.full
     store = make_store(state)
     environment.owner = store
     register_all(admin, state, store)

@@ -142,12 +142,17 @@ def _listen(entry: ref[_Listening], kept: list[_Listening], bell: Bell) -> None:
 
 
 class Events:
-    """The listeners of one store."""
+    """The listeners of one store.
+
+    Attributes:
+        on_full: called, with its path, when a log dir becomes full; it must not wait.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: tuple[_Listening, ...] = ()
         self._is_closed = False
+        self.on_full: Callable[[str], object] | None = None
 
     def add(self, listener: Listener, path: str) -> None:
         """Add a listener, unless it was added before.
@@ -240,6 +245,8 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_ANSWERING, path))
         if LogDirState.READ_ONLY in added:
             self.post(StoreEvent(kind.LOG_DIR_FULL, path, reason))
+            if self.on_full is not None:
+                self.on_full(path)
         if LogDirState.READ_ONLY in ended:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 

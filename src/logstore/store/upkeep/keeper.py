@@ -32,12 +32,14 @@ from logstore.store.dirs.slow_disks import judge
 from logstore.store.replicas import Replicas, key_of
 from logstore.store.start.listing import purge_tree
 from logstore.store.upkeep.compactor import Compactor
+from logstore.store.upkeep.pressure import relieve
 from logstore.store.upkeep.purge import purge_covered, purge_postponed
 from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
+from logstore.units import format_count
 
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
-PROBE = "probe"
+PROBE, PRESSURE = "probe", "pressure"
 # The interval of the probes of a SUSPECT dir; a probe begins only after the one before returned.
 SUSPECT_PROBE_SECONDS = 1.0
 SHORTAGE_SECONDS = 0.05  # the pause after a turn that had no memory
@@ -87,6 +89,7 @@ class DirKeeper:
                 self.checkpoint,
             ),
             Duty("usage", USAGE_INTERVAL_SECONDS, self.refresh_usage),
+            Duty(PRESSURE, USAGE_INTERVAL_SECONDS, self.relieve),
             Duty("pace", PACE_INTERVAL_SECONDS, self.keep_pace),
             Duty(PROBE, config.log_dir_probe_interval_ms / 1000, self.probe),
         )
@@ -236,6 +239,12 @@ class DirKeeper:
         with call(self.log_dir.path):
             figures.refresh(self._replicas.on(self.log_dir))
 
+    def relieve(self) -> None:
+        """Drop the oldest segments of some logs if the disk is full (`retention_pressure`)."""
+        count = relieve(self.log_dir, self._replicas)
+        if count:
+            warn("%s was full: dropped %s", self.log_dir.path, format_count(count, "segment"))
+
     def probe(self) -> None:
         """Probe the disk; a SUSPECT log dir serves again after several good probes."""
         log_dir, began = self.log_dir, time.monotonic()
@@ -261,8 +270,15 @@ class DirKeeper:
 
     def probe_soon(self) -> None:
         """Make the thread probe the dir as soon as it is free, because the dir became SUSPECT."""
+        self._do_soon(PROBE)
+
+    def relieve_soon(self) -> None:
+        """Make the thread look for room as soon as it is free, because the dir became full."""
+        self._do_soon(PRESSURE)
+
+    def _do_soon(self, duty: str) -> None:
         with self._waking:
-            self._due[PROBE] = 0.0
+            self._due[duty] = 0.0
             self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
